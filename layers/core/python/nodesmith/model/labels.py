@@ -1,0 +1,96 @@
+"""Label keys that mean something to Kubernetes, Karpenter or EC2, and who may set which.
+
+Facts: the well-known and restricted keys of Karpenter v1 and its AWS provider.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+NODEPOOL = "karpenter.sh/nodepool"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+REGISTERED = "karpenter.sh/registered"
+INITIALIZED = "karpenter.sh/initialized"
+DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+NODECLASS = "karpenter.k8s.aws/ec2nodeclass"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+WINDOWS_BUILD = "node.kubernetes.io/windows-build"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+ZONE_ID = "topology.k8s.aws/zone-id"
+REGION = "topology.kubernetes.io/region"
+
+SPOT = "spot"
+ON_DEMAND = "on-demand"
+RESERVED = "reserved"
+CAPACITY_TYPES = (RESERVED, SPOT, ON_DEMAND)
+
+AWS_DOMAIN = "karpenter.k8s.aws"
+AWS_KEYS = frozenset(
+    f"{AWS_DOMAIN}/{name}"
+    for name in (
+        "instance-category instance-generation instance-family instance-size instance-capability-flex instance-cpu "
+        "instance-cpu-manufacturer instance-cpu-sustained-clock-speed-mhz instance-memory instance-ebs-bandwidth "
+        "instance-network-bandwidth instance-hypervisor instance-encryption-in-transit-supported instance-local-nvme "
+        "instance-gpu-name instance-gpu-manufacturer instance-gpu-count instance-gpu-memory instance-accelerator-name "
+        "instance-accelerator-manufacturer instance-accelerator-count instance-tenancy capacity-reservation-id "
+        "capacity-reservation-type capacity-reservation-interruptible placement-group-id placement-group-partition"
+    ).split()
+)
+CORE_KEYS = frozenset({NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
+WELL_KNOWN = CORE_KEYS | AWS_KEYS | {ZONE_ID, NODECLASS}
+"""Keys that a pod may constrain although no NodePool mentions them."""
+
+ALIASES = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    "beta.kubernetes.io/arch": ARCH,
+    "beta.kubernetes.io/os": OS,
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+    "topology.ebs.csi.aws.com/zone": ZONE,
+}
+"""Old key → the key of today; both mean the same."""
+
+_RESTRICTED_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
+_NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
+
+
+def normalised(key: str) -> str:
+    """Give today's spelling of a label key."""
+    return ALIASES.get(key, key)
+
+
+def in_domain(key: str, domain: str) -> bool:
+    """Tell whether `key` belongs to `domain` or one of its sub-domains."""
+    prefix = key.partition("/")[0] if "/" in key else ""
+    return prefix == domain or prefix.endswith(f".{domain}")
+
+
+def restriction(key: str) -> str | None:
+    """Say why users may not constrain or set `key`, None when they may.
+
+    Restricted are `kubernetes.io/hostname` and Karpenter's own domains but for their well-known keys.
+    """
+    key = normalised(key)
+    if key in WELL_KNOWN:
+        return None
+    if key == HOSTNAME:
+        return f"{HOSTNAME} is given by the node itself"
+    domain = next((d for d in _RESTRICTED_DOMAINS if in_domain(key, d)), None)
+    if domain is None:
+        return None
+    return f"the domain {domain} is reserved{did_you_mean(key, WELL_KNOWN)}"
+
+
+def kubelet_may_set(key: str) -> bool:
+    """Tell whether the kubelet's --node-labels may carry `key` (NodeRestriction forbids Kubernetes' own domains)."""
+    return not any(in_domain(key, domain) for domain in _NODE_RESTRICTED_DOMAINS)
+
+
+def did_you_mean(word: str, known: frozenset[str] | set[str] | tuple[str, ...]) -> str:
+    """Give `, did you mean 'x'?` for the closest of `known`, or nothing."""
+    close = get_close_matches(word, sorted(known), n=1, cutoff=0.75)
+    return f", did you mean {close[0]!r}?" if close else ""

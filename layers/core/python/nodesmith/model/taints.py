@@ -1,0 +1,93 @@
+"""Taints on nodes and the tolerations of pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Effect(StrEnum):
+    """What a taint does to pods that do not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Taint:
+    """A taint; `value` may be empty."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Key and effect: a node holds at most one taint of each such pair."""
+        return self.key, self.effect
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A toleration. Empty key with Exists tolerates all; empty effect matches every effect.
+
+    `operator` is Equal, Exists, or Gt / Lt (taint value as an integer above or below `value`).
+    """
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Tell whether the taint does not hinder a pod with this toleration."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        match self.operator:
+            case "Exists":
+                return True
+            case "Equal" | "":
+                return bool(self.key) and self.value == taint.value
+            case "Gt" | "Lt":
+                return self._compares(taint)
+            case _:
+                return False
+
+    def _compares(self, taint: Taint) -> bool:
+        try:
+            found, bound = int(taint.value), int(self.value)
+        except ValueError:
+            return False
+        return found > bound if self.operator == "Gt" else found < bound
+
+
+UNREGISTERED = Taint("karpenter.sh/unregistered", Effect.NO_EXECUTE)
+DISRUPTED = Taint("karpenter.sh/disrupted", Effect.NO_SCHEDULE)
+_EPHEMERAL = frozenset(
+    {
+        ("node.kubernetes.io/not-ready", Effect.NO_SCHEDULE.value),
+        ("node.kubernetes.io/not-ready", Effect.NO_EXECUTE.value),
+        ("node.kubernetes.io/unreachable", Effect.NO_SCHEDULE.value),
+        ("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE.value),
+        UNREGISTERED.identity,
+    }
+)
+
+
+def is_ephemeral(taint: Taint) -> bool:
+    """Tell whether a starting node sheds this taint by itself (Karpenter's known ephemeral taints)."""
+    return taint.identity in _EPHEMERAL or taint.key.startswith("readiness.k8s.io/")
+
+
+def first_untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+    """Give the first hard taint that no toleration covers; PreferNoSchedule hinders nobody."""
+    tolerations = tuple(tolerations)
+    hard = (taint for taint in taints if taint.effect != Effect.PREFER_NO_SCHEDULE)
+    return next((t for t in hard if not any(toleration.tolerates(t) for toleration in tolerations)), None)
