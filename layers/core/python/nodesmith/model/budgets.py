@@ -1,0 +1,20 @@
+"""Disruption budgets: how many nodes of a NodePool may be disrupted at once, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One budget. `nodes` is a count (`5`) or a percentage (`10%`) of the pool's nodes."""
+
+    nodes: str = "10%"
+    reasons: tuple[str, ...] | None = None
+    """Underutilized, Empty, Drifted; None for all of them, an empty tuple for none."""
+    schedule: str | None = None
+    """Five-field cron or a macro, in UTC; None for always."""
+    duration_seconds: int | None = None
+
+
+DEFAULT_BUDGETS = (Budget(),)

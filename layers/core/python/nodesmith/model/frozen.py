@@ -1,0 +1,50 @@
+"""Mappings that can be hashed and shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+V_co = TypeVar("V_co", covariant=True)
+
+
+class FrozenMap(Mapping[str, V_co]):
+    """A mapping that never changes; equal to one with the same items, hashable when its values are."""
+
+    __slots__ = ("_items",)
+    _items: Mapping[str, V_co]
+
+    def __init__(self, items: Mapping[str, V_co] | None = None) -> None:
+        self._items = dict(items or {})
+
+    def __getitem__(self, key: str) -> V_co:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return f"FrozenMap({self._items!r})"
+
+
+NO_ITEMS: FrozenMap[str] = FrozenMap()
+
+
+def freeze(value: object) -> object:
+    """Give JSON data as hashable data: objects as FrozenMap, arrays as tuples."""
+    if isinstance(value, Mapping):
+        return FrozenMap({str(key): freeze(item) for key, item in value.items()})
+    return tuple(freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def thaw(value: object) -> object:
+    """Give frozen data as plain dicts and lists again, ready for JSON."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    return [thaw(item) for item in value] if isinstance(value, (list, tuple)) else value

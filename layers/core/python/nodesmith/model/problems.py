@@ -1,0 +1,40 @@
+"""What is wrong with an object somebody wrote, said so that they can mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One finding about one field. `fatal` ones make this object unusable, and never any other."""
+
+    object: str
+    """Kind and name: `NodePool/default`."""
+    field: str
+    """Path in the manifest: `spec.template.spec.requirements[0].operator`."""
+    found: str
+    """What is there, shortened for print."""
+    remedy: str
+    """What would be right."""
+    fatal: bool = True
+
+    def __str__(self) -> str:
+        weight = "" if self.fatal else " (ignored)"
+        return f"{self.object}: {self.field} is {self.found}{weight}: {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Generic[T_co]):
+    """The outcome of reading a manifest: a value unless a problem is fatal, and all problems."""
+
+    value: T_co | None
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def fatal(self) -> tuple[Problem, ...]:
+        """The problems for which there is no value."""
+        return tuple(problem for problem in self.problems if problem.fatal)
