@@ -1,0 +1,46 @@
+"""Hints: messages that say "look again". They carry no state, so a lost or doubled one costs time only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodesmith.errors import Rejected
+
+
+class Concern(StrEnum):
+    """The concerns that can be woken."""
+
+    PROVISIONING = "provisioning"
+    LIFECYCLE = "lifecycle"
+    READINESS = "readiness"
+    CATALOG = "catalog"
+    OBSERVATION = "observation"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """`cluster` says for whom, `why` is for people only."""
+
+    cluster: str
+    why: str = ""
+
+    def to_json(self) -> str:
+        """Write the message body."""
+        return json.dumps({"cluster": self.cluster, "why": self.why}, separators=(",", ":"))
+
+
+def parse_hint(body: str, cluster: str) -> Hint:
+    """Read a message body that must be meant for `cluster`. Raises Rejected with what was found."""
+    try:
+        raw = json.loads(body)
+    except ValueError as error:
+        raise Rejected(f"message body: expected a JSON object, found {body[:80]!r} ({error})") from None
+    if not isinstance(raw, dict) or not isinstance(raw.get("cluster"), str):
+        raise Rejected(f"message body: expected an object with the text field 'cluster', found {body[:80]!r}")
+    if raw["cluster"] != cluster:
+        raise Rejected(
+            f"message field 'cluster': this queue serves {cluster!r}, found {raw['cluster'][:80]!r}"
+        )
+    return Hint(cluster, str(raw.get("why", ""))[:200])

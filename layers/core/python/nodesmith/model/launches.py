@@ -1,0 +1,160 @@
+"""Launches: what EC2 is asked for one NodeClaim, and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OfferingKey:
+    """One pool of EC2 capacity: `capacity_type`, `instance_type`, `zone`."""
+
+    capacity_type: str
+    instance_type: str
+    zone: str
+
+    def __str__(self) -> str:
+        return f"{self.capacity_type} {self.instance_type} in {self.zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTemplate:
+    """A launch template named after the hash of its content, so that equal content is one template.
+
+    `data` is EC2's LaunchTemplateData, `tags` those of the template itself.
+    """
+
+    name: str
+    data: Mapping[str, Any] = field(hash=False)
+    tags: Mapping[str, str] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One row of a CreateFleet request: this template, on this type, in this subnet."""
+
+    template: str
+    instance_type: str
+    zone: str
+    subnet_id: str
+    price_hourly_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """Everything CreateFleet is told for one claim: written down with the intent, so a retry asks the very same.
+
+    `tags` go on the instance, its volumes and the fleet. Overrides are ordered by price.
+    """
+
+    claim: str
+    capacity_type: str
+    overrides: tuple[Override, ...]
+    tags: Mapping[str, str]
+
+    def to_item(self) -> dict[str, Any]:
+        """Write as JSON-able data."""
+        return {
+            "capacityType": self.capacity_type,
+            "overrides": [
+                [o.template, o.instance_type, o.zone, o.subnet_id, o.price_hourly_usd] for o in self.overrides
+            ],
+            "tags": dict(self.tags),
+        }
+
+    @classmethod
+    def from_item(cls, claim: str, item: Mapping[str, Any]) -> LaunchRequest:
+        """Read what `to_item` wrote."""
+        return cls(
+            claim,
+            item["capacityType"],
+            tuple(Override(t, i, z, s, float(p)) for t, i, z, s, p in item["overrides"]),
+            dict(item["tags"]),
+        )
+
+    def offerings(self) -> tuple[OfferingKey, ...]:
+        """The pools of capacity it may be served from."""
+        return tuple(OfferingKey(self.capacity_type, o.instance_type, o.zone) for o in self.overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An EC2 instance that carries a claim's tag. `state` is EC2's word (pending, running, …)."""
+
+    id: str
+    claim: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    image_id: str
+    state: str
+    launched_at: datetime
+    subnet_id: str = ""
+
+    @property
+    def provider_id(self) -> str:
+        return f"aws:///{self.zone}/{self.id}"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state in {"pending", "running", "stopping", "stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A pool that had no capacity, in EC2's own word (`code`)."""
+
+    offering: OfferingKey
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The instance exists. Pools that failed on the way are knowledge too."""
+
+    claim: str
+    instance: Instance
+    shortfalls: tuple[Shortfall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoCapacity:
+    """None of the asked pools had an instance: every one of them is in `shortfalls`.
+
+    `quota` is set when it was the account's limit (`code`s of the shortfalls say which), not EC2's stock.
+    """
+
+    claim: str
+    shortfalls: tuple[Shortfall, ...]
+    quota: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request is wrong and will stay wrong until somebody mends the NodeClass, the role or the account."""
+
+    claim: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Nothing is known: throttled, timed out, a 5xx. The claim stays and the same request is repeated later."""
+
+    claim: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateMissing:
+    """EC2 does not know one of the request's launch templates: make them and ask again."""
+
+    claim: str
+
+
+LaunchOutcome: TypeAlias = Launched | NoCapacity | Refused | Deferred | TemplateMissing

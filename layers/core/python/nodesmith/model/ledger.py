@@ -1,0 +1,54 @@
+"""The ledger: what nodesmith knows and the cluster does not. The second half of what a decision is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+
+FIRST_BACKOFF = timedelta(minutes=3)
+LONGEST_BACKOFF = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Something that lately failed and is left alone until `until`; each failure in a row doubles the wait."""
+
+    until: datetime
+    failures: int
+    reason: str = ""
+
+    def holds(self, now: datetime) -> bool:
+        """Tell whether it is still to be left alone."""
+        return now < self.until
+
+
+def next_backoff(previous: Backoff | None, reason: str, now: datetime) -> Backoff:
+    """Give the back-off after one more failure: 3 min, doubling to 30 min.
+
+    A failure reported while the former still holds is the same failure seen again: it neither doubles nor extends.
+    """
+    if previous is not None and previous.holds(now):
+        return previous
+    failures = previous.failures + 1 if previous else 1
+    wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** min(failures - 1, 10))
+    return Backoff(now + wait, failures, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All items of one cluster. `version` is what a decision read, and what its commit is conditional on.
+
+    `unavailable` are offerings that lately had no capacity, `nodepool_backoffs` NodePools whose launches were refused.
+    """
+
+    version: int = 0
+    claims: tuple[NodeClaim, ...] = ()
+    nodeclasses: Mapping[str, NodeClassStatus] = field(default_factory=dict)
+    cluster: ClusterInfo | None = None
+    unavailable: Mapping[OfferingKey, Backoff] = field(default_factory=dict)
+    nodepool_backoffs: Mapping[str, Backoff] = field(default_factory=dict)

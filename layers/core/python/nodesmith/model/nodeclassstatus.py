@@ -1,0 +1,90 @@
+"""What an EC2NodeClass resolved to: the ids behind its selectors, and whether nodes may be launched from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """A subnet that new nodes may use; `free_ips` as EC2 last told."""
+
+    id: str
+    zone: str
+    zone_id: str = ""
+    free_ips: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityGroup:
+    """A security group, attached to every network interface."""
+
+    id: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A machine image and what an instance type must have to boot it (architecture, accelerators)."""
+
+    id: str
+    name: str = ""
+    requirements: Requirements = NO_REQUIREMENTS
+    deprecated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCondition:
+    """A status condition as Kubernetes objects show it. `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClassStatus:
+    """The resolved half of an EC2NodeClass. `images` are ordered: the first that fits a type is used.
+
+    `generation` and `hash` say which spec was resolved; a status of an older generation must not be launched from.
+    """
+
+    name: str
+    generation: int
+    hash: str
+    resolved_at: datetime
+    subnets: tuple[Subnet, ...] = ()
+    security_groups: tuple[SecurityGroup, ...] = ()
+    images: tuple[Image, ...] = ()
+    instance_profile: str = ""
+    conditions: tuple[StatusCondition, ...] = ()
+
+    @property
+    def is_ready(self) -> bool:
+        """True when every condition holds."""
+        return bool(self.conditions) and all(c.status == "True" for c in self.conditions)
+
+    @property
+    def first_obstacle(self) -> StatusCondition | None:
+        """The first condition that does not hold."""
+        return next((c for c in self.conditions if c.status != "True"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """What a new node must know to join. `ca_bundle` is base64; `ip_family` ipv4 or ipv6."""
+
+    name: str
+    endpoint: str
+    ca_bundle: str
+    service_cidr: str
+    version: str
+    ip_family: str = "ipv4"
+    dns_ip: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,73 @@
+"""Nodes as the API server shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodesmith.model.pods import Manifest
+from nodesmith.model.resources import NOTHING, Resources, parse_resources
+from nodesmith.model.taints import Taint
+from nodesmith.model.times import parse_time
+
+REGISTERED_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a node: `status` is True, False or Unknown."""
+
+    status: str
+    reason: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. `provider_id` is `aws:///<zone>/<instance id>`; empty until its cloud controller has set it."""
+
+    name: str
+    created_at: datetime
+    provider_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Resources = NOTHING
+    allocatable: Resources = NOTHING
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    deleting: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        ready = self.conditions.get("Ready")
+        return ready is not None and ready.status == "True"
+
+
+def parse_node(manifest: Manifest) -> Node:
+    """Read a reduced node manifest. Raises QuantityError, ValueError or KeyError on what no API server would hold."""
+    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
+    taints = tuple(
+        Taint(str(t["key"]), str(t["effect"]), str(t.get("value") or "")) for t in spec.get("taints") or ()
+    )
+    if spec.get("unschedulable") and REGISTERED_UNSCHEDULABLE not in taints:
+        taints = (*taints, REGISTERED_UNSCHEDULABLE)
+    return Node(
+        name=str(metadata["name"]),
+        created_at=parse_time(metadata["creationTimestamp"]),
+        provider_id=str(spec.get("providerID") or ""),
+        labels=dict(metadata.get("labels") or {}),
+        annotations=dict(metadata.get("annotations") or {}),
+        taints=taints,
+        capacity=parse_resources(status.get("capacity")),
+        allocatable=parse_resources(status.get("allocatable")),
+        conditions={str(c["type"]): _condition(c) for c in status.get("conditions") or ()},
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def _condition(raw: Manifest) -> Condition:
+    since = raw.get("lastTransitionTime")
+    return Condition(
+        str(raw.get("status")), str(raw.get("reason") or ""), parse_time(since) if since else None
+    )

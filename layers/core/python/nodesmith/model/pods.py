@@ -1,0 +1,88 @@
+"""Pods: what they request by the scheduler's rules, and the little that differs between pods of one shape.
+
+Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests): containers and restartable init
+containers (sidecars) add up, an ordinary init container needs what it asks plus the sidecars started before it, the
+larger of both counts; pod-level resources replace the sum, the runtime class's overhead comes on top. While a container
+is resized in place, the larger of what is asked for and what is allocated counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from nodesmith.model.resources import NOTHING, PODS, Resources, parse_resources, total
+
+if TYPE_CHECKING:
+    from nodesmith.model.shapes import Shape
+
+Manifest = Mapping[str, Any]
+_ONE_POD = Resources({PODS: 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod: `key` is `namespace/name`, `node` the name of the node it is bound to or empty.
+
+    `unschedulable` is the scheduler's own verdict (PodScheduled has the reason Unschedulable); `preempting` that it has
+    been promised a node by preemption; `deleting` that it has a deletionTimestamp.
+    """
+
+    key: str
+    shape: Shape
+    created_at: datetime
+    node: str = ""
+    unschedulable: bool = False
+    preempting: bool = False
+    deleting: bool = False
+
+
+def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) -> Resources:
+    """Give what a pod takes from a node, itself (`pods: 1`) included. Raises QuantityError."""
+    allocated = {
+        str(status.get("name")): _allocated(status)
+        for status in container_statuses
+        if status.get("allocatedResources") or (status.get("resources") or {}).get("requests")
+    }
+    containers = total([_container(c, allocated) for c in spec.get("containers") or ()])
+    effective = _with_init_containers(containers, spec.get("initContainers") or (), allocated)
+    pod_level = _requests(spec.get("resources") or {})
+    effective = Resources({**effective.amounts, **pod_level.amounts})
+    return effective + parse_resources(spec.get("overhead")) + _ONE_POD
+
+
+def _with_init_containers(
+    containers: Resources, init_containers: Sequence[Manifest], allocated: Mapping[str, Resources]
+) -> Resources:
+    sidecars, peak = NOTHING, NOTHING
+    for container in init_containers:
+        needed = _container(container, allocated)
+        if container.get("restartPolicy") == "Always":
+            sidecars = sidecars + needed
+            peak = peak.at_least(sidecars)
+        else:
+            peak = peak.at_least(sidecars + needed)
+    return (containers + sidecars).at_least(peak)
+
+
+def _container(container: Manifest, allocated: Mapping[str, Resources]) -> Resources:
+    return _requests(container.get("resources") or {}).at_least(
+        allocated.get(container.get("name", ""), NOTHING)
+    )
+
+
+def _requests(resources: Manifest) -> Resources:
+    """Give the requests; a limit without a request is the request, as the API server defaults it."""
+    return Resources(
+        {
+            **parse_resources(resources.get("limits")).amounts,
+            **parse_resources(resources.get("requests")).amounts,
+        }
+    )
+
+
+def _allocated(status: Manifest) -> Resources:
+    actual = parse_resources((status.get("resources") or {}).get("requests"))
+    return parse_resources(status.get("allocatedResources")).at_least(actual)

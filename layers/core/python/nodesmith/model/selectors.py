@@ -1,0 +1,42 @@
+"""Label selectors: which pods a constraint counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.model.requirements import Requirements, requirement
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A parsed label selector. Selectors are compared by `key`, which is canonical."""
+
+    requirements: Requirements
+    key: str
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a pod with these labels is selected."""
+        return self.requirements.allow_labels(labels)
+
+    @property
+    def label_keys(self) -> frozenset[str]:
+        """The label keys it reads."""
+        return frozenset(self.requirements)
+
+
+def parse_selector(raw: Mapping[str, Any] | None, also: Mapping[str, str] | None = None) -> Selector | None:
+    """Read a LabelSelector; `also` are labels that must match too (matchLabelKeys). None selects nothing.
+
+    Raises ValueError on an unknown operator.
+    """
+    if raw is None:
+        return None
+    labels = {**(raw.get("matchLabels") or {}), **(also or {})}
+    parts = [requirement(str(key), "In", (str(value),)) for key, value in labels.items()]
+    for expression in raw.get("matchExpressions") or ():
+        values = [str(value) for value in expression.get("values") or ()]
+        parts.append(requirement(str(expression.get("key")), str(expression.get("operator")), values))
+    requirements = Requirements.of(*parts)
+    return Selector(requirements, "; ".join(str(requirements[key]) for key in sorted(requirements)))

@@ -1,0 +1,31 @@
+"""What the cluster looked like at one moment: the first half of what a decision is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One reading of a cluster.
+
+    `daemonsets` are the pod templates of its DaemonSets. NodePools, EC2NodeClasses and NodeClaims stay manifests, so
+    that whoever reads them decides what a bad one means. `problems` are objects that could not be read at all.
+    """
+
+    cluster: str
+    taken_at: datetime
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    daemonsets: tuple[Shape, ...] = ()
+    nodepools: tuple[Mapping[str, Any], ...] = ()
+    nodeclasses: tuple[Mapping[str, Any], ...] = ()
+    nodeclaims: tuple[Mapping[str, Any], ...] = ()
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,135 @@
+"""The outside, as the core sees it. Adapters and fakes satisfy these Protocols; nothing else is mocked.
+
+Every call may raise Transient (ask again later). No capacity is an answer, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
+from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus, StatusCondition
+
+
+class Store(Protocol):
+    """The ledger of one cluster (DynamoDB). Reads are strongly consistent."""
+
+    def load(self) -> Ledger:
+        """Read everything known of the cluster."""
+
+    def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
+        """Write new claims, all or none, and move the version on.
+
+        Raises Conflict when the version is no longer `version`, or a claim of that name exists.
+        """
+
+    def save(self, claim: NodeClaim) -> NodeClaim:
+        """Write a claim's progress; give it with its new revision. Raises Conflict when its revision has moved."""
+
+    def forget(self, claim: NodeClaim) -> None:
+        """Remove a claim that has ended. Raises Conflict when its revision has moved."""
+
+    def save_nodeclass(self, status: NodeClassStatus) -> None:
+        """Write what an EC2NodeClass resolved to."""
+
+    def forget_nodeclass(self, name: str) -> None:
+        """Remove the resolution of an EC2NodeClass that is gone."""
+
+    def save_cluster(self, cluster: ClusterInfo) -> None:
+        """Write what a new node must know of the cluster."""
+
+    def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
+        """Write back-offs of offerings."""
+
+    def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
+        """Forget the back-offs of offerings that had capacity again."""
+
+    def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
+        """Write a NodePool's back-off, or clear it with None."""
+
+
+class Cloud(Protocol):
+    """EC2, and what stands around it, for one cluster."""
+
+    def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
+        """Make sure that these launch templates exist."""
+
+    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+        """Ask for one instance per request, idempotent by the claim's name; one outcome per request, in order."""
+
+    def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        """Give the instances that carry these claims' tags, dead ones too, by claim; none → no entry."""
+
+    def cluster_info(self) -> ClusterInfo:
+        """Describe the cluster that new nodes join."""
+
+    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+        """Resolve selectors, images and the instance profile (made if need be); what is missing is a condition."""
+
+
+class Cluster(Protocol):
+    """The Kubernetes API server, for writing. Reading is what snapshots are for. All calls are idempotent."""
+
+    def apply_nodeclaim(self, manifest: Mapping[str, Any]) -> None:
+        """Make the NodeClaim object and its status as given, creating it where it is missing."""
+
+    def delete_nodeclaim(self, name: str) -> None:
+        """Delete a NodeClaim object; gone already is fine."""
+
+    def register_node(self, name: str, patch: NodePatch) -> bool:
+        """Bring a Node in line with its claim in one write; False when the node is gone."""
+
+    def nodepool_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge into a NodePool's status; gone is fine. Conditions keep their lastTransitionTime while unchanged."""
+
+    def nodeclass_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge into an EC2NodeClass's status; gone is fine."""
+
+    def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
+        """Publish an Event about a cluster-scoped object."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePatch:
+    """What a registered Node must carry. Labels and annotations are merged, `add_taints` added once by identity."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    add_taints: tuple[Any, ...] = ()
+    remove_taints: tuple[Any, ...] = ()
+    owner: Mapping[str, Any] | None = None
+
+
+class Blobs(Protocol):
+    """Objects by key (S3)."""
+
+    def get(self, key: str) -> bytes | None:
+        """Read an object, None when there is none."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object, replacing what was there."""
+
+
+class Hints(Protocol):
+    """The queues that wake a concern (SQS)."""
+
+    def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
+        """Wake a concern, at the earliest after `delay_seconds` (0–900)."""
+
+
+__all__ = [
+    "Blobs",
+    "Cloud",
+    "Cluster",
+    "Hints",
+    "NodePatch",
+    "StatusCondition",
+    "Store",
+]

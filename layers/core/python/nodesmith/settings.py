@@ -1,0 +1,114 @@
+"""Settings: everything that may differ between deployments, read once from the environment.
+
+Names are Karpenter's where Karpenter has the setting (`CLUSTER_NAME`, `RESERVED_ENIS`, `VM_MEMORY_OVERHEAD_PERCENT`, …).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from nodesmith.errors import Rejected
+
+
+def _setting(name: str, meaning: str, default: Any = MISSING, read: Callable[[str], Any] = str) -> Any:
+    about = {"env": name, "meaning": meaning, "read": read}
+    return field(metadata=about) if default is MISSING else field(default=default, metadata=about)
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError("must be at least 0 and less than 1")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _speed(text: str) -> float:
+    value = float(text)
+    if value <= 0:
+        raise ValueError("must be positive")
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One function's settings. Field metadata says the environment variable and its meaning."""
+
+    cluster_name: str = _setting("CLUSTER_NAME", "the EKS cluster that is served")
+    region: str = _setting("AWS_REGION", "the region of the cluster")
+    table_name: str = _setting("TABLE_NAME", "the DynamoDB table of the ledger", "")
+    bucket_name: str = _setting("BUCKET_NAME", "the S3 bucket of snapshots, catalogue and decisions", "")
+    provisioning_queue_url: str = _setting("PROVISIONING_QUEUE_URL", "SQS queue of the concern", "")
+    lifecycle_queue_url: str = _setting("LIFECYCLE_QUEUE_URL", "SQS queue of the concern", "")
+    readiness_queue_url: str = _setting("READINESS_QUEUE_URL", "SQS queue of the concern", "")
+    cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
+    cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
+    cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; empty: ask EKS", "")
+    cluster_version: str = _setting("CLUSTER_VERSION", "Kubernetes minor version; empty: ask EKS", "")
+    isolated_vpc: bool = _setting("ISOLATED_VPC", "no price list API, no IAM calls", False, _flag)
+    vm_memory_overhead_percent: float = _setting(
+        "VM_MEMORY_OVERHEAD_PERCENT", "part of a type's memory the hypervisor keeps", 0.075, _fraction
+    )
+    reserved_enis: int = _setting("RESERVED_ENIS", "network interfaces not usable for pods", 0, _count)
+    prefix_delegation: bool = _setting(
+        "PREFIX_DELEGATION", "the VPC CNI hands out /28 prefixes", False, _flag
+    )
+    clock_speed: float = _setting("CLOCK_SPEED", "how fast time runs in `nodesmith local`", 1.0, _speed)
+    heartbeat_stale_seconds: int = _setting(
+        "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 180, _count
+    )
+
+    def queue_url(self, concern: str) -> str:
+        """Give the queue that wakes a concern."""
+        return {
+            "provisioning": self.provisioning_queue_url,
+            "lifecycle": self.lifecycle_queue_url,
+            "readiness": self.readiness_queue_url,
+        }[concern]
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Read the settings. Raises Rejected naming variable, value and what would be right, all faults at once."""
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for about in fields(Settings):
+        name, text = about.metadata["env"], environment.get(about.metadata["env"], "")
+        if text:
+            try:
+                values[about.name] = about.metadata["read"](text)
+            except ValueError as error:
+                faults.append(f"{name}={text!r}: {error} ({about.metadata['meaning']})")
+        elif about.default is MISSING:
+            faults.append(f"{name} is not set ({about.metadata['meaning']})")
+    if faults:
+        raise Rejected("settings: " + "; ".join(faults))
+    return Settings(**values)
+
+
+def snapshot_key(cluster: str) -> str:
+    """Name the S3 object of a cluster's snapshot."""
+    return f"clusters/{cluster}/snapshot.json.gz"
+
+
+def decision_key(cluster: str, decision: str) -> str:
+    """Name the S3 object of a decision's record."""
+    return f"clusters/{cluster}/decisions/{decision}.json.gz"
+
+
+def catalog_key(region: str) -> str:
+    """Name the S3 object of a region's catalogue."""
+    return f"catalog/{region}.json.gz"
