@@ -1,0 +1,99 @@
+"""Instance types as the scheduler sees them: labels, room and offerings, resolved for one EC2NodeClass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import assert_never
+
+from nodesmith.model.capacity import MIB, NodeConfiguration, NodeSettings, allocatable, capacity, overhead
+from nodesmith.model.catalog import Catalog, InstanceFacts, KwokFacts, Offering
+from nodesmith.model.instancelabels import kwok_requirements, requirements, single_valued
+from nodesmith.model.nodeclasses import AL2023
+from nodesmith.model.requirements import Requirements
+from nodesmith.model.resources import CPU, MEMORY, Resources
+
+__all__ = ["InstanceType", "NodeConfiguration", "NodeSettings", "instance_types"]
+
+_KWOK_OVERHEAD = Resources({CPU: 100, MEMORY: 10 * MIB})
+_DEFAULT_SETTINGS = NodeSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """An instance type, resolved for one NodeClass."""
+
+    name: str
+    labels: Mapping[str, str]
+    """of every node of this type; zone, zone id and capacity type come with the offering and are not here"""
+    requirements: Requirements
+    """all labels, with the zones and capacity types offered; a label it lacks is DoesNotExist"""
+    capacity: Resources
+    overhead: Resources
+    allocatable: Resources
+    offerings: tuple[Offering, ...]
+    """what can be bought, cheapest first; empty where no price is known or the NodeClass cannot run on it"""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@lru_cache(maxsize=16)
+def instance_types(
+    catalog: Catalog, configuration: NodeConfiguration, settings: NodeSettings = _DEFAULT_SETTINGS
+) -> tuple[InstanceType, ...]:
+    """Resolve every type of the catalogue, by name. Cached: the same arguments give the same objects."""
+    return tuple(
+        _resolve(catalog.facts[name], catalog, configuration, settings) for name in sorted(catalog.facts)
+    )
+
+
+def _resolve(
+    facts: InstanceFacts | KwokFacts,
+    catalog: Catalog,
+    configuration: NodeConfiguration,
+    settings: NodeSettings,
+) -> InstanceType:
+    offered = tuple(sorted((o for o in catalog.offerings.get(facts.name, ()) if o.available), key=_by_price))
+    match facts:
+        case InstanceFacts():
+            if not runs_on(facts, configuration):
+                offered = ()
+            room = capacity(facts, configuration, settings)
+            kept = overhead(facts, configuration, room)
+            needs = requirements(facts, offered, catalog.region, configuration)
+        case KwokFacts():
+            room, kept = facts.capacity, _KWOK_OVERHEAD
+            needs = kwok_requirements(facts, offered, catalog.region)
+        case _:
+            assert_never(facts)
+    return InstanceType(facts.name, single_valued(needs), needs, room, kept, allocatable(room, kept), offered)
+
+
+def runs_on(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
+    """Tell whether an instance of this type can be launched and run with the NodeClass's configuration."""
+    if configuration.windows and facts.arch != "amd64":
+        return False
+    if configuration.ami_family == AL2023 and facts.name.startswith("a1."):
+        return False
+    if configuration.connection_tracking and facts.hypervisor != "nitro":
+        return False
+    if configuration.nested_virtualization and not facts.nested_virtualization:
+        return False
+    return not configuration.network_interfaces or _has_interfaces(facts, configuration)
+
+
+def _has_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
+    chosen = configuration.network_interfaces
+    efa = sum(i.interface_type == "efa-only" for i in chosen)
+    return (
+        facts.ena
+        and efa <= facts.efa_interfaces
+        and all(i.network_card_index < facts.network_cards for i in chosen)
+        and sum(i.network_card_index == 0 for i in chosen) <= facts.interfaces
+    )
+
+
+def _by_price(offering: Offering) -> tuple[float, str, str]:
+    return offering.price_hourly_usd, offering.zone, offering.capacity_type
