@@ -1,0 +1,39 @@
+"""Compile what we ask for (requirements/*.in, pyproject.toml) into exact, hashed pins: `make pins`.
+
+The sets agree with each other, because each is compiled under the pins of those before it: what the tests run (run.txt)
+is what the layers and the forwarder's image carry. Pins that still satisfy are kept; `make pins UPGRADE=--upgrade` moves them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from install import ROOT, UV, install, uv_environment
+
+# set: (where it asks, whose pins bind it)
+SETS = {
+    "bootstrap": (["requirements/bootstrap.in"], []),
+    "run": (["pyproject.toml"], []),
+    "dev": (["requirements/dev.in"], ["run", "bootstrap"]),
+    "infra": (["requirements/infra.in"], ["dev", "bootstrap"]),
+    "forwarder": (["requirements/forwarder.in"], ["run"]),
+    "lambda": (["requirements/lambda.in"], ["run"]),
+    "lambda-kubernetes": (["requirements/lambda-kubernetes.in"], ["run"]),
+}
+
+
+def compile_set(name: str, options: list[str]) -> None:
+    """Write requirements/NAME.txt, good for every platform and every Python that the project supports."""
+    sources, binding = SETS[name]
+    command = [str(UV), "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--python-version=3.11"]
+    command += ["--no-header", "--no-emit-index-url", f"--output-file=requirements/{name}.txt", *options, *sources]
+    command += [f"--constraints=requirements/{other}.txt" for other in binding]
+    subprocess.run(command, cwd=ROOT, env=uv_environment(), check=True)
+
+
+if __name__ == "__main__":
+    install([])
+    for each in SETS:
+        print(f"requirements/{each}.txt")
+        compile_set(each, sys.argv[1:])

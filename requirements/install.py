@@ -1,0 +1,136 @@
+"""Install requirement sets and this checkout into .venv: the first step of every make target.
+
+    python3 requirements/install.py run dev infra
+
+Standard library only, because nothing else is there yet: makes .venv, lets pip fetch uv, lets uv fetch the rest with
+hashes checked, and installs the checkout editable, so that `.venv/bin/nodesmith` is the working tree. A stamp in .venv
+says what is in it; while nothing has changed, reading that is all that happens. What was installed beside is left alone.
+
+Packages come from where pip's own configuration says (pip.conf, PIP_*). uv does not read it, so it is translated.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+
+OLDEST_PYTHON = (3, 11)
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+UV = VENV / "bin" / "uv"
+STAMP = VENV / "installed.json"
+PIP_PACKAGE = VENV / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pip"
+
+# pip's setting: the variable that tells uv the same. Where pip takes several words, so does uv.
+TRANSLATION = {
+    "index-url": "UV_INDEX_URL",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "proxy": "ALL_PROXY",
+    "cert": "SSL_CERT_FILE",
+}
+PIP_SECTIONS = ("global", "user", "site", "install", ":env:")  # the later wins
+
+
+def install(sets: list[str]) -> None:
+    """Bring .venv up to date with requirements/SET.txt of each set; exit with a message when a step fails."""
+    present = read_stamp()
+    wanted = {name: digest(f"requirements/{name}.txt") for name in ["bootstrap", *sets]}
+    if sets:
+        wanted["project"] = digest("pyproject.toml")
+    missing = [name for name, value in wanted.items() if present.get(name) != value]
+    if not missing:
+        return
+    started = time.monotonic()
+    say(f"installing {', '.join(missing)} into {VENV.name} …")
+    if "bootstrap" in missing:
+        bootstrap()
+    environment = uv_environment()
+    uv_install = [str(UV), "pip", "install", "--quiet", "--no-deps", "--python", str(PYTHON)]
+    for name in missing:
+        if name in sets:
+            run([*uv_install, "--require-hashes", f"--requirements=requirements/{name}.txt"], environment)
+    if "project" in missing:
+        run([*uv_install, "--no-build-isolation", "--editable=."], environment)
+    write_stamp({**present, **wanted})
+    say(f"installed in {time.monotonic() - started:.1f} s")
+
+
+def digest(path: str) -> str:
+    """Give the digest of a file of the checkout."""
+    try:
+        return sha256((ROOT / path).read_bytes()).hexdigest()
+    except FileNotFoundError:
+        sys.exit(f"nodesmith: there is no {path}")
+
+
+def read_stamp() -> dict[str, str]:
+    """Give what .venv holds: set → digest; empty when it is not there, broken, or of another Python."""
+    try:
+        stamp: dict[str, str] = json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamp if usable() else {}
+
+
+def write_stamp(stamp: dict[str, str]) -> None:
+    """Record what .venv holds, at one stroke: a run that is stopped leaves the old stamp or the new one."""
+    draft = STAMP.with_suffix(".new")
+    draft.write_text(json.dumps(stamp, indent=1))
+    draft.replace(STAMP)
+
+
+def usable() -> bool:
+    """Tell whether .venv runs, and on the Python that is running this."""
+    return PYTHON.exists() and PIP_PACKAGE.is_dir()
+
+
+def bootstrap() -> None:
+    """Make .venv unless a usable one is there, and let pip put uv and the build backend into it."""
+    if not usable():
+        run([sys.executable, "-m", "venv", "--clear", str(VENV)], dict(os.environ))
+    pip_install = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    run([*pip_install, "--requirement=requirements/bootstrap.txt"], dict(os.environ))
+
+
+def uv_environment() -> dict[str, str]:
+    """Give the environment for uv: pip's configuration in uv's words, under whatever uv's own variables say already."""
+    listing = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^([\w:]+)\.([\w-]+)=(.*)$", listing, re.MULTILINE)
+    settings: dict[str, str] = {}
+    for section in PIP_SECTIONS:
+        settings |= {key: ast.literal_eval(value) for where, key, value in found if where == section}
+    translated = {TRANSLATION[key]: value for key, value in settings.items() if key in TRANSLATION}
+    return {"UV_SYSTEM_CERTS": "1", "UV_INDEX_STRATEGY": "unsafe-best-match", **translated, **os.environ}
+
+
+def run(command: list[str], environment: dict[str, str]) -> None:
+    """Run one step from the checkout's root; its own messages go to the terminal."""
+    if subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr).returncode:
+        sys.exit(
+            f"nodesmith: this step failed: {' '.join(command)}\n"
+            "  Its own message is above. Set-up needs Python's venv module (on Debian and Ubuntu: apt install python3-venv)\n"
+            "  and the package index that pip is configured for (python3 -m pip config list); afterwards no network is needed."
+        )
+
+
+def say(message: str) -> None:
+    """Tell the person at the terminal what takes time."""
+    print(f"nodesmith: {message}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    if sys.version_info < OLDEST_PYTHON:
+        sys.exit(f"nodesmith needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}. make PYTHON=python3.12 …")
+    install(sys.argv[1:])

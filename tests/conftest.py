@@ -1,0 +1,39 @@
+"""What holds for every test: none is skipped in silence, none fails by the clock, the CDK's share one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# A test may be skipped only if its id is here, with the reason why.
+ALLOWED_SKIPS: dict[str, str] = {}
+
+INFRA = Path(__file__).parent / "infra"
+
+# No deadline: a busy machine is no counter-example. Derandomized: the same commit gives the same result everywhere.
+settings.register_profile("nodesmith", deadline=None, derandomize=True)
+settings.load_profile("nodesmith")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the CDK's tests in one worker: the template takes seconds to make and is made once per process."""
+    for item in items:
+        if INFRA in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("infra"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skipped, or expected to fail, what ALLOWED_SKIPS does not name."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # an xdist worker: its controller sees every report
+        return
+    skipped = {report.nodeid for outcome in ("skipped", "xfailed") for report in reporter.stats.get(outcome, [])}
+    unexplained = sorted(nodeid for nodeid in skipped if nodeid.split("@")[0] not in ALLOWED_SKIPS)
+    if unexplained:
+        reporter.write_line("")
+        reporter.write_line(f"skipped without a reason in tests/conftest.py: {', '.join(unexplained)}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
