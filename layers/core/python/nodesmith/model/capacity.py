@@ -140,7 +140,7 @@ def eviction_threshold(capacity: Resources, kubelet: KubeletConfiguration) -> Re
     storage = kubelet.eviction_hard.get("nodefs.available", "10%")
     return Resources(
         {
-            MEMORY: _signal_bytes(memory, capacity.memory_bytes),
+            MEMORY: _signal_bytes(memory, capacity.memory_bytes if memory.endswith("%") else 0),
             EPHEMERAL_STORAGE: _signal_bytes(storage, capacity.of(EPHEMERAL_STORAGE)),
         }
     )
@@ -200,7 +200,9 @@ def _address_pods(facts: InstanceFacts, interfaces: int, *, addresses_per_slot: 
     return interfaces * (facts.ipv4_per_interface - 1) * addresses_per_slot + 2 if interfaces else 0
 
 
+@lru_cache(maxsize=8192)
 def _signal_bytes(signal: str, capacity_bytes: int) -> int:
+    """A quantity, or a percentage of capacity, 100 % meaning that the signal is off."""
     if not signal.endswith("%"):
         return whole_units(signal)
     percent = float(signal.rstrip("%"))

@@ -8,6 +8,14 @@ from datetime import datetime
 
 from nodesmith.model.resources import Resources
 
+_SPOT_SHARE = 0.35
+"""of the on-demand price: the usual discount, where nobody has told us a spot price"""
+
+
+def estimated_spot_price(on_demand_hourly: float) -> float:
+    """Give the price that stands in for an unknown spot price."""
+    return round(on_demand_hourly * _SPOT_SHARE, 6)
+
 
 @dataclass(frozen=True, slots=True)
 class Offering:

@@ -1,16 +1,15 @@
-"""The labels of an instance type, as requirements: Kubernetes', Karpenter's and its AWS provider's keys."""
+"""The labels of an instance type, and the same as requirements: Kubernetes', Karpenter's and EC2's keys."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Accelerator, InstanceFacts, KwokFacts, Offering
 from nodesmith.model.labels import (
     ARCH,
-    AWS_DOMAIN,
     CAPACITY_TYPE,
     INSTANCE_TYPE,
     OS,
@@ -23,79 +22,84 @@ from nodesmith.model.requirements import Requirement, Requirements
 
 _NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")
 _WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
-_OF_THE_OFFERING = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE})
+_TENANCY = Requirement("karpenter.k8s.aws/instance-tenancy", frozenset({"default", "dedicated"}))
 
 
-def requirements(
-    facts: InstanceFacts, offered: Iterable[Offering], region: str, configuration: NodeConfiguration
-) -> Requirements:
-    """Give the requirements of an EC2 instance type; a label without a value is DoesNotExist."""
+def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfiguration) -> dict[str, str | None]:
+    """Give the labels of every node of an EC2 instance type; None for those it cannot have.
+
+    Zone, zone id and capacity type come with the offering and are not among them.
+    """
     family, _, size = facts.name.partition(".")
     parts = _NAME.match(family)
-    category, generation = parts.groups() if parts else (None, None)
-    aws = {
-        "instance-category": category,
-        "instance-generation": generation,
-        "instance-family": family,
-        "instance-size": size or None,
-        "instance-capability-flex": _flag("-flex" in family),
-        "instance-cpu": facts.vcpus,
-        "instance-cpu-manufacturer": facts.cpu_manufacturer or None,
-        "instance-cpu-sustained-clock-speed-mhz": facts.clock_mhz,
-        "instance-memory": facts.memory_mib,
-        "instance-ebs-bandwidth": facts.ebs_bandwidth_mbps,
-        "instance-network-bandwidth": facts.network_bandwidth_mbps,
-        "instance-hypervisor": facts.hypervisor,
-        "instance-encryption-in-transit-supported": _flag(facts.encryption_in_transit),
-        "instance-local-nvme": facts.local_storage_gb if facts.local_storage_nvme else None,
-        **_accelerator("gpu", facts.gpus),
-        **_accelerator("accelerator", _accelerators(facts)),
-    }
-    aws.pop("instance-accelerator-memory")
-    return Requirements(
-        {
-            **{f"{AWS_DOMAIN}/{name}": _one(f"{AWS_DOMAIN}/{name}", value) for name, value in aws.items()},
-            _TENANCY.key: _TENANCY,
-            OS: _one(OS, "windows" if configuration.windows else "linux"),
-            WINDOWS_BUILD: _one(WINDOWS_BUILD, _WINDOWS_BUILDS.get(configuration.ami_family)),
-            **_shared(facts.name, facts.arch, offered, region),
-        }
-    )
-
-
-def kwok_requirements(facts: KwokFacts, offered: Iterable[Offering], region: str) -> Requirements:
-    """Give the requirements of an instance type from a KWOK file."""
-    return Requirements(
-        {
-            **{key: _one(key, value) for key, value in facts.labels.items()},
-            OS: _any(OS, frozenset(facts.operating_systems)),
-            **_shared(facts.name, facts.arch, offered, region),
-        }
-    )
-
-
-def single_valued(requirements: Requirements) -> dict[str, str]:
-    """Give the labels that every node of the type carries, whatever the offering it was bought by."""
+    gpu, accelerator = _only(facts.gpus), _only(_accelerators(facts))
     return {
-        key: next(iter(needed.values))
-        for key, needed in requirements.by_key.items()
-        if len(needed.values) == 1 and key not in _OF_THE_OFFERING
+        INSTANCE_TYPE: facts.name,
+        ARCH: facts.arch,
+        OS: "windows" if configuration.windows else "linux",
+        WINDOWS_BUILD: _WINDOWS_BUILDS.get(configuration.ami_family),
+        REGION: region,
+        "karpenter.k8s.aws/instance-category": parts[1] if parts else None,
+        "karpenter.k8s.aws/instance-generation": parts[2] if parts else None,
+        "karpenter.k8s.aws/instance-family": family,
+        "karpenter.k8s.aws/instance-size": size or None,
+        "karpenter.k8s.aws/instance-capability-flex": _flag("-flex" in family),
+        "karpenter.k8s.aws/instance-cpu": str(facts.vcpus),
+        "karpenter.k8s.aws/instance-cpu-manufacturer": facts.cpu_manufacturer or None,
+        "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz": _number(facts.clock_mhz),
+        "karpenter.k8s.aws/instance-memory": str(facts.memory_mib),
+        "karpenter.k8s.aws/instance-ebs-bandwidth": _number(facts.ebs_bandwidth_mbps),
+        "karpenter.k8s.aws/instance-network-bandwidth": _number(facts.network_bandwidth_mbps),
+        "karpenter.k8s.aws/instance-hypervisor": facts.hypervisor,
+        "karpenter.k8s.aws/instance-encryption-in-transit-supported": _flag(facts.encryption_in_transit),
+        "karpenter.k8s.aws/instance-local-nvme": str(facts.local_storage_gb)
+        if facts.local_storage_nvme
+        else None,
+        "karpenter.k8s.aws/instance-gpu-name": _kebab(gpu.name) if gpu else None,
+        "karpenter.k8s.aws/instance-gpu-manufacturer": _kebab(gpu.manufacturer) if gpu else None,
+        "karpenter.k8s.aws/instance-gpu-count": str(gpu.count) if gpu else None,
+        "karpenter.k8s.aws/instance-gpu-memory": str(gpu.memory_mib) if gpu else None,
+        "karpenter.k8s.aws/instance-accelerator-name": _kebab(accelerator.name) if accelerator else None,
+        "karpenter.k8s.aws/instance-accelerator-manufacturer": _kebab(accelerator.manufacturer)
+        if accelerator
+        else None,
+        "karpenter.k8s.aws/instance-accelerator-count": str(accelerator.count) if accelerator else None,
     }
 
 
-def _shared(name: str, arch: str, offered: Iterable[Offering], region: str) -> dict[str, Requirement]:
+def ec2_requirements(labels: Mapping[str, str | None], offered: Iterable[Offering]) -> Requirements:
+    """Give labels as requirements, and what the offerings add; a label that is None must be absent."""
+    return Requirements({**_fixed(labels), _TENANCY.key: _TENANCY, **_offered(offered)})
+
+
+def kwok_labels(facts: KwokFacts, region: str) -> dict[str, str | None]:
+    """Give the labels of every node of a type from a KWOK file; one with several systems has no OS label."""
+    systems = facts.operating_systems
+    named = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, REGION: region, **facts.labels}
+    return {**named, OS: systems[0]} if len(systems) == 1 else {**named}
+
+
+def kwok_requirements(
+    facts: KwokFacts, labels: Mapping[str, str | None], offered: Iterable[Offering]
+) -> Requirements:
+    """Give labels as requirements, and what the operating systems and the offerings add."""
+    systems = Requirement(OS, frozenset(facts.operating_systems))
+    return Requirements({**_fixed(labels), OS: systems, **_offered(offered)})
+
+
+def _fixed(labels: Mapping[str, str | None]) -> dict[str, Requirement]:
+    return {key: _one(key, value) for key, value in labels.items()}
+
+
+def _offered(offered: Iterable[Offering]) -> dict[str, Requirement]:
     zones, zone_ids, capacity_types = set(), set(), set()
     for offering in offered:
         zones.add(offering.zone)
+        zone_ids.add(offering.zone_id)
         capacity_types.add(offering.capacity_type)
-        if offering.zone_id:
-            zone_ids.add(offering.zone_id)
     return {
-        INSTANCE_TYPE: Requirement(INSTANCE_TYPE, frozenset((name,))),
-        ARCH: _one(ARCH, arch),
-        REGION: _one(REGION, region or None),
         ZONE: _any(ZONE, frozenset(zones)),
-        ZONE_ID: _any(ZONE_ID, frozenset(zone_ids)),
+        ZONE_ID: _any(ZONE_ID, frozenset(zone_ids - {""})),
         CAPACITY_TYPE: _any(CAPACITY_TYPE, frozenset(capacity_types)),
     }
 
@@ -107,15 +111,9 @@ def _accelerators(facts: InstanceFacts) -> tuple[Accelerator, ...]:
     return facts.inference_accelerators
 
 
-def _accelerator(kind: str, found: tuple[Accelerator, ...]) -> dict[str, str | int | None]:
+def _only(found: tuple[Accelerator, ...]) -> Accelerator | None:
     """Only a type with one kind of accelerator can be labelled with it."""
-    only = found[0] if len(found) == 1 else None
-    return {
-        f"instance-{kind}-name": _kebab(only.name) if only else None,
-        f"instance-{kind}-manufacturer": _kebab(only.manufacturer) if only else None,
-        f"instance-{kind}-count": only.count if only else None,
-        f"instance-{kind}-memory": only.memory_mib if only else None,
-    }
+    return found[0] if len(found) == 1 else None
 
 
 def _kebab(text: str) -> str:
@@ -126,14 +124,15 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
+def _number(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
 @lru_cache(maxsize=16384)
-def _one(key: str, value: str | int | None) -> Requirement:
-    return Requirement(key, frozenset() if value is None else frozenset((str(value),)))
+def _one(key: str, value: str | None) -> Requirement:
+    return Requirement(key, frozenset() if value is None else frozenset((value,)))
 
 
 @lru_cache(maxsize=4096)
 def _any(key: str, values: frozenset[str]) -> Requirement:
     return Requirement(key, values)
-
-
-_TENANCY = Requirement(f"{AWS_DOMAIN}/instance-tenancy", frozenset({"default", "dedicated"}))

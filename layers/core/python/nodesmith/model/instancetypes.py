@@ -9,7 +9,7 @@ from typing import assert_never
 
 from nodesmith.model.capacity import MIB, NodeConfiguration, NodeSettings, allocatable, capacity, overhead
 from nodesmith.model.catalog import Catalog, InstanceFacts, KwokFacts, Offering
-from nodesmith.model.instancelabels import kwok_requirements, requirements, single_valued
+from nodesmith.model.instancelabels import ec2_labels, ec2_requirements, kwok_labels, kwok_requirements
 from nodesmith.model.nodeclasses import AL2023
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import CPU, MEMORY, Resources
@@ -62,13 +62,16 @@ def _resolve(
                 offered = ()
             room = capacity(facts, configuration, settings)
             kept = overhead(facts, configuration, room)
-            needs = requirements(facts, offered, catalog.region, configuration)
+            labels = ec2_labels(facts, catalog.region, configuration)
+            needs = ec2_requirements(labels, offered)
         case KwokFacts():
             room, kept = facts.capacity, _KWOK_OVERHEAD
-            needs = kwok_requirements(facts, offered, catalog.region)
+            labels = kwok_labels(facts, catalog.region)
+            needs = kwok_requirements(facts, labels, offered)
         case _:
             assert_never(facts)
-    return InstanceType(facts.name, single_valued(needs), needs, room, kept, allocatable(room, kept), offered)
+    present = {key: value for key, value in labels.items() if value is not None}
+    return InstanceType(facts.name, present, needs, room, kept, allocatable(room, kept), offered)
 
 
 def runs_on(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
