@@ -1,0 +1,122 @@
+"""YAML documents, read one by one, so that a broken one takes no other with it, and with the lines of their fields.
+
+Values are what the Kubernetes tools read: no dates, no base-60 numbers; a key that is given twice is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+_SEPARATOR = re.compile(r"^---(?=\s|$).*$", re.MULTILINE)
+_MOST_NODES = 200_000
+_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
+_FLOAT = re.compile(r"[-+]?(?:(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][-+]?\d+)?|\.inf|\.Inf)$", re.ASCII)
+_OTHERWISE = frozenset(f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float"))
+
+
+class BadDocument(ValueError):
+    """A document that cannot be read; `line` counts from 1 in the document's own text."""
+
+    def __init__(self, message: str, line: int, field: str = "") -> None:
+        super().__init__(message)
+        self.line = line
+        self.field = field
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader without dates and base-60 numbers."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the name and the kind of yaml's own
+        first: [(tag, regexp) for tag, regexp in resolvers if tag not in _OTHERWISE]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+
+
+def split_documents(text: str) -> Iterator[tuple[int, str]]:
+    """Cut a file at its `---` lines; gives each part that holds anything with the number of its first line."""
+    start = 0
+    for separator in (*_SEPARATOR.finditer(text), None):
+        part = text[start : separator.start() if separator else len(text)]
+        if any(line.strip() and not line.lstrip().startswith("#") for line in part.splitlines()):
+            yield text.count("\n", 0, start) + 1, part
+        if separator:
+            start = separator.end()
+
+
+def parse_document(text: str) -> tuple[yaml.Node | None, Any]:
+    """Read one document: the nodes, which know their lines, and the value. Raises BadDocument."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        _refuse_doubles(node, "", set())
+        return node, loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", column {mark.column + 1}" if mark else ""
+        raise BadDocument(f"not YAML: {error.problem}{where}", mark.line + 1 if mark else 1) from None
+    except yaml.YAMLError as error:
+        raise BadDocument(f"not YAML: {str(error).splitlines()[0]}", 1) from None
+    except RecursionError:
+        raise BadDocument("nested too deeply", 1) from None
+    except BadDocument:
+        raise
+    except ValueError as error:
+        raise BadDocument(f"not YAML: {error}", 1) from None
+    finally:
+        loader.dispose()
+
+
+def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
+    """Give the line of a field such as `spec.taints[0].key`, or of its nearest parent that is there."""
+    line = node.start_mark.line + 1 if node else 1
+    while node is not None:
+        node, field, found = _step(node, field)
+        line = found or line
+    return first_line - 1 + line
+
+
+def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
+    """Follow the first part of the path: the child, the rest of the path and the line of the child's key."""
+    field = field.lstrip(".")
+    if isinstance(node, yaml.SequenceNode):
+        match = re.match(r"\[(\d+)\]|(\d+)(?=\.|$)", field)
+        index = int(match.group(1) or match.group(2)) if match else len(node.value)
+        if match and index < len(node.value):
+            return node.value[index], field[match.end() :], node.value[index].start_mark.line + 1
+    elif isinstance(node, yaml.MappingNode) and field:
+        for key, value in sorted(node.value, key=lambda pair: -len(str(pair[0].value))):
+            for spelling in (f"[{key.value}]", str(key.value)):
+                rest = field[len(spelling) :]
+                if field.startswith(spelling) and rest[:1] in {"", ".", "["}:
+                    return value, rest, key.start_mark.line + 1
+    return None, field, 0
+
+
+def _refuse_doubles(node: yaml.Node, path: str, seen: set[int]) -> None:
+    """Raise BadDocument at a key that is given twice: one of the two would be lost without a word."""
+    if id(node) in seen:  # an alias
+        return
+    seen.add(id(node))
+    if len(seen) > _MOST_NODES:
+        raise BadDocument(f"more than {_MOST_NODES} values in one document", 1)
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _refuse_doubles(item, f"{path}[{index}]", seen)
+    elif isinstance(node, yaml.MappingNode):
+        keys: set[str] = set()
+        for key, value in node.value:
+            here = f"{path}.{key.value}".lstrip(".")
+            if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
+                raise BadDocument("is given twice", key.start_mark.line + 1, here)
+            keys.add(str(key.value))
+            _refuse_doubles(value, here, seen)

@@ -1,0 +1,169 @@
+"""Manifests from files: what can be read goes on, what cannot is a fault that names file, document, line and field."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nodesmith_cli.local.documents import BadDocument, line_of, parse_document, split_documents
+
+STDIN = "-"
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that cannot be used, and where it is. `line` counts from 1; 0 and "" where there is none."""
+
+    message: str
+    file: str
+    document: int = 0
+    line: int = 0
+    object: str = ""
+    field: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        about = [f"document {self.document}"] * bool(self.document) + [self.object] * bool(self.object)
+        return ": ".join(
+            [place + (f" ({', '.join(about)})" if about else "")]
+            + [self.field] * bool(self.field)
+            + [self.message]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object as a file holds it."""
+
+    manifest: Mapping[str, Any]
+    file: str
+    number: int = 1
+    """of the document in its file, from 1"""
+    node: yaml.Node | None = field(default=None, repr=False, compare=False)
+    first_line: int = 1
+
+    @property
+    def object(self) -> str:
+        """Kind and name: `NodePool/default`."""
+        metadata = self.manifest.get("metadata") or {}
+        return f"{self.manifest.get('kind')}/{metadata.get('name') or metadata.get('generateName')}"
+
+    def fault(self, message: str, field: str = "") -> Fault:
+        """Give a fault of this object; its line is the field's, or that of the nearest parent there is."""
+        line = line_of(self.node, field, self.first_line) if self.node else 0
+        return Fault(message, self.file, self.number, line, self.object, field)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """Everything that was read, in order, and everything that could not be."""
+
+    documents: tuple[Document, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    def of_kind(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
+        """Give the manifests of these kinds."""
+        return (d.manifest for d in self.documents if d.manifest["kind"] in kinds)
+
+
+def load_manifests(paths: Sequence[str]) -> Manifests:
+    """Read files, folders (their YAML and JSON files by name, not the folders in them) and `-` for standard input.
+
+    A List gives its items. Nothing raises: what is wrong is in `faults`.
+    """
+    documents: list[Document] = []
+    faults: list[Fault] = []
+    for path in paths:
+        for found in _read(path):
+            match found:
+                case Fault():
+                    faults.append(found)
+                case Document():
+                    documents.append(found)
+    return Manifests(tuple(documents), tuple(faults))
+
+
+def _read(path: str) -> Iterator[Document | Fault]:
+    if path == STDIN:
+        yield from _documents("standard input", sys.stdin.read())
+        return
+    files = _files(Path(path))
+    if not files:
+        yield Fault(f"no {', '.join(_SUFFIXES)} file in this folder", path)
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            yield Fault(error.strerror or str(error), str(file))
+        except UnicodeDecodeError as error:
+            yield Fault(
+                f"not text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}", str(file)
+            )
+        else:
+            yield from _documents(str(file), text)
+
+
+def _files(path: Path) -> Sequence[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+
+
+def _documents(file: str, text: str) -> Iterator[Document | Fault]:
+    number = 0
+    for number, (first_line, part) in enumerate(split_documents(text), start=1):
+        try:
+            node, value = parse_document(part)
+        except BadDocument as error:
+            yield Fault(str(error), file, number, first_line - 1 + error.line, field=error.field)
+            continue
+        if value is not None:
+            yield from _objects(Document(value, file, number, node, first_line))
+    if number == 0:
+        yield Fault("the file is empty", file)
+
+
+def _objects(document: Document) -> Iterator[Document | Fault]:
+    """Give the document, or the items of a List, each checked for what makes it a Kubernetes object."""
+    manifest: Any = document.manifest
+    if isinstance(manifest, Mapping) and manifest.get("kind") == "List":
+        items: Iterable[Any] = manifest.get("items") or ()
+        nodes = _item_nodes(document.node)
+        for item, node in zip(items, nodes, strict=True):
+            yield from _objects(Document(item, document.file, document.number, node, document.first_line))
+        return
+    fault = _shape_fault(manifest)
+    if fault is None:
+        yield document
+    else:
+        message, field_path = fault
+        known = manifest if isinstance(manifest, Mapping) else {}
+        line = line_of(document.node, field_path, document.first_line) if document.node else 0
+        name = f"{known.get('kind')}" if known.get("kind") else ""
+        yield Fault(message, document.file, document.number, line, name, field_path)
+
+
+def _item_nodes(node: yaml.Node | None) -> Sequence[yaml.Node]:
+    assert isinstance(node, yaml.MappingNode)  # noqa: S101 - it was read as a List
+    found = next((value for key, value in node.value if key.value == "items"), None)
+    return found.value if isinstance(found, yaml.SequenceNode) else ()
+
+
+def _shape_fault(manifest: Any) -> tuple[str, str] | None:
+    if not isinstance(manifest, Mapping):
+        return f"expected an object, found {str(manifest)[:60]!r}", ""
+    for name in ("apiVersion", "kind"):
+        if not isinstance(manifest.get(name), str) or not manifest[name]:
+            return "is missing: every Kubernetes object names its apiVersion and kind", name
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return "is missing: the object needs at least a name", "metadata"
+    if not (metadata.get("name") or metadata.get("generateName")):
+        return "is missing", "metadata.name"
+    return None

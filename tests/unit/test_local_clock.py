@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nodesmith_cli.local.clock import LocalClock
+
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+class Monotonic:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_clock_at_speed_ten_passes_ten_seconds_in_one() -> None:
+    life = Monotonic()
+    clock = LocalClock(10, start=START, monotonic=life)
+
+    life.seconds += 1
+
+    assert clock.now() == START + timedelta(seconds=10)
+    assert clock.now().tzinfo is UTC
+
+
+def test_a_clock_waits_a_tenth_of_the_time_at_speed_ten() -> None:
+    assert LocalClock(10).wall_seconds(30) == 3
+
+
+def test_waiting_ends_at_once_when_the_event_is_set() -> None:
+    event = threading.Event()
+    event.set()
+
+    assert LocalClock(1).wait(event, 3600) is True
+
+
+def test_waiting_ends_when_the_time_has_passed_on_this_clock() -> None:
+    assert LocalClock(1000).wait(threading.Event(), 1) is False
+
+
+@pytest.mark.parametrize("speed", [0, -1, float("nan")])
+def test_a_speed_that_is_not_positive_is_refused(speed: float) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        LocalClock(speed)

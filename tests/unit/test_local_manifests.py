@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from nodesmith_cli.local.manifests import Document, load_manifests
+
+GOOD = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata:
+  name: default
+spec:
+  template:
+    spec:
+      requirements:
+        - key: kubernetes.io/arch
+          operator: In
+          values: [amd64]
+        - {key: "a.b/c", operator: Inn}
+"""
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_broken_document_takes_no_other_with_it_and_is_named_by_file_and_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "mixed.yaml", f"{GOOD}---\nkind: [\n---\n{GOOD}")
+
+    manifests = load_manifests([file])
+
+    assert [d.object for d in manifests.documents] == ["NodePool/default"] * 2
+    (fault,) = manifests.faults
+    assert (fault.file, fault.document, fault.line) == (file, 2, 15)
+    assert str(fault).startswith(f"{file}:15 (document 2): not YAML: ")
+
+
+def test_the_line_of_a_field_is_found_through_lists_and_keys_with_dots(tmp_path: Path) -> None:
+    file = write(tmp_path, "pool.yaml", f"# a pool\n---\n{GOOD}")
+    (document,) = load_manifests([file]).documents
+
+    assert document.fault("x", "spec.template.spec.requirements[0].operator").line == 12
+    assert document.fault("x", "spec.template.spec.requirements[1].operator").line == 14
+    assert document.fault("x", "spec.template.spec.nowhere.deeper").line == 9
+    assert document.fault("x", "metadata.name").line == 6
+
+
+def test_a_fault_reads_as_file_line_document_object_field_and_message(tmp_path: Path) -> None:
+    file = write(tmp_path, "pool.yaml", GOOD)
+    (document,) = load_manifests([file]).documents
+
+    assert str(document.fault("must not be empty", "metadata.name")) == (
+        f"{file}:4 (document 1, NodePool/default): metadata.name: must not be empty"
+    )
+
+
+def test_a_key_given_twice_is_refused_instead_of_half_lost(tmp_path: Path) -> None:
+    file = write(tmp_path, "pod.yaml", "kind: Pod\napiVersion: v1\nmetadata:\n  name: a\n  name: b\n")
+
+    (fault,) = load_manifests([file]).faults
+
+    assert (fault.line, fault.field, fault.message) == (5, "metadata.name", "is given twice")
+
+
+def test_values_are_read_as_the_tools_of_kubernetes_read_them(tmp_path: Path) -> None:
+    text = (
+        "{apiVersion: v1, kind: X, metadata: {name: a}, v: [2026-11-21, 12:30, 0644, 1e3, 500m, true, 1.5]}"
+    )
+
+    (document,) = load_manifests([write(tmp_path, "x.yaml", text)]).documents
+
+    assert document.manifest["v"] == ["2026-11-21", "12:30", 0o644, 1000.0, "500m", True, 1.5]
+
+
+def test_a_folder_gives_its_yaml_and_json_files_by_name(tmp_path: Path) -> None:
+    write(tmp_path, "b.yml", "{apiVersion: v1, kind: B, metadata: {name: b}}")
+    write(tmp_path, "a.json", '{"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}')
+    write(tmp_path, "README.md", "no manifest")
+
+    manifests = load_manifests([str(tmp_path)])
+
+    assert [d.object for d in manifests.documents] == ["A/a", "B/b"]
+    assert manifests.faults == ()
+
+
+def test_the_items_of_a_list_are_objects_of_their_own(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {name: a}}\n- {kind: B}\n"
+    )
+
+    manifests = load_manifests([write(tmp_path, "list.yaml", text)])
+
+    assert [d.object for d in manifests.documents] == ["A/a"]
+    (fault,) = manifests.faults
+    assert (fault.line, fault.field) == (5, "apiVersion")
+
+
+def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(GOOD))
+
+    assert [d.file for d in load_manifests(["-"]).documents] == ["standard input"]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("just words", ""),
+        ("kind: Pod\nmetadata: {name: a}", "apiVersion"),
+        ("apiVersion: v1\nmetadata: {name: a}", "kind"),
+        ("apiVersion: v1\nkind: Pod", "metadata"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {labels: {}}", "metadata.name"),
+    ],
+)
+def test_what_is_no_object_is_said_with_the_field_that_is_missing(
+    tmp_path: Path, text: str, field: str
+) -> None:
+    manifests = load_manifests([write(tmp_path, "x.yaml", text)])
+
+    assert manifests.documents == ()
+    assert [fault.field for fault in manifests.faults] == [field]
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "empty.yaml", "binary.yaml", "folder"])
+def test_a_file_that_cannot_be_used_is_a_fault_and_no_crash(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "empty.yaml", "# nothing\n")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "folder").mkdir()
+
+    (fault,) = load_manifests([str(tmp_path / name)]).faults
+
+    assert name in str(fault)
+
+
+def test_a_document_without_nodes_has_no_line() -> None:
+    document = Document({"kind": "Pod", "metadata": {"name": "a"}}, "defaults")
+
+    assert str(document.fault("bad", "spec")) == "defaults (document 1, Pod/a): spec: bad"
