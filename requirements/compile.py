@@ -1,7 +1,7 @@
 """Compile what we ask for (requirements/*.in, pyproject.toml) into exact, hashed pins: `make pins`.
 
 The sets agree with each other, because each is compiled under the pins of those before it: what the tests run (run.txt)
-is what the layers and the forwarder's image carry. Pins that still satisfy are kept; `make pins UPGRADE=--upgrade` moves them.
+is what the layers and the forwarder's image carry. Pins that still satisfy are kept; UPGRADE=--upgrade moves them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,22 @@ SETS = {
 def compile_set(name: str, options: list[str]) -> None:
     """Write requirements/NAME.txt, good for every platform and every Python that the project supports."""
     sources, binding = SETS[name]
-    command = [str(UV), "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--python-version=3.11"]
-    command += ["--no-header", "--no-emit-index-url", f"--output-file=requirements/{name}.txt", *options, *sources]
+    command = [
+        str(UV),
+        "pip",
+        "compile",
+        "--quiet",
+        "--universal",
+        "--generate-hashes",
+        "--python-version=3.11",
+    ]
+    command += [
+        "--no-header",
+        "--no-emit-index-url",
+        f"--output-file=requirements/{name}.txt",
+        *options,
+        *sources,
+    ]
     command += [f"--constraints=requirements/{other}.txt" for other in binding]
     subprocess.run(command, cwd=ROOT, env=uv_environment(), check=True)
 

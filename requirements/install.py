@@ -4,7 +4,7 @@
 
 Standard library only, because nothing else is there yet: makes .venv, lets pip fetch uv, lets uv fetch the rest with
 hashes checked, and installs the checkout editable, so that `.venv/bin/nodesmith` is the working tree. A stamp in .venv
-says what is in it; while nothing has changed, reading that is all that happens. What was installed beside is left alone.
+says what is in it; while nothing has changed, reading that is all that happens. Other packages in .venv are left alone.
 
 Packages come from where pip's own configuration says (pip.conf, PIP_*). uv does not read it, so it is translated.
 """
@@ -29,7 +29,7 @@ UV = VENV / "bin" / "uv"
 STAMP = VENV / "installed.json"
 PIP_PACKAGE = VENV / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pip"
 
-# pip's setting: the variable that tells uv the same. Where pip takes several words, so does uv.
+# pip's setting: the variable that tells uv the same.
 TRANSLATION = {
     "index-url": "UV_INDEX_URL",
     "extra-index-url": "UV_EXTRA_INDEX_URL",
@@ -106,12 +106,20 @@ def bootstrap() -> None:
 
 def uv_environment() -> dict[str, str]:
     """Give the environment for uv: pip's configuration in uv's words, under whatever uv's own variables say already."""
-    listing = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
+    pip_config = [str(PYTHON), "-m", "pip", "config", "list"]
+    listing = subprocess.run(pip_config, capture_output=True, text=True, check=True).stdout
+    # :env:.index-url='…' (from PIP_INDEX_URL), global.index-url='…' (from pip.conf)
     found = re.findall(r"^([\w:]+)\.([\w-]+)=(.*)$", listing, re.MULTILINE)
     settings: dict[str, str] = {}
     for section in PIP_SECTIONS:
         settings |= {key: ast.literal_eval(value) for where, key, value in found if where == section}
-    translated = {TRANSLATION[key]: value for key, value in settings.items() if key in TRANSLATION}
+    # uv refuses what pip passes over: a folder of wheels that is not there.
+    links = [link for link in settings.pop("find-links", "").split() if "://" in link or Path(link).is_dir()]
+    settings |= {"find-links": ",".join(links)} if links else {}
+    translated = {
+        TRANSLATION[key]: " ".join(value.split()) for key, value in settings.items() if key in TRANSLATION
+    }
+    # As pip does: the system's certificates, and all indexes alike (safe, because the hashes are pinned).
     return {"UV_SYSTEM_CERTS": "1", "UV_INDEX_STRATEGY": "unsafe-best-match", **translated, **os.environ}
 
 
@@ -120,8 +128,8 @@ def run(command: list[str], environment: dict[str, str]) -> None:
     if subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr).returncode:
         sys.exit(
             f"nodesmith: this step failed: {' '.join(command)}\n"
-            "  Its own message is above. Set-up needs Python's venv module (on Debian and Ubuntu: apt install python3-venv)\n"
-            "  and the package index that pip is configured for (python3 -m pip config list); afterwards no network is needed."
+            "  Its own message is above. Set-up needs Python's venv module (Debian, Ubuntu: apt install python3-venv)\n"
+            "  and the package index that pip is configured for (python3 -m pip config list); later, no network."
         )
 
 
@@ -132,5 +140,6 @@ def say(message: str) -> None:
 
 if __name__ == "__main__":
     if sys.version_info < OLDEST_PYTHON:
-        sys.exit(f"nodesmith needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}. make PYTHON=python3.12 …")
+        found = f"{sys.executable} is {sys.version.split()[0]}"
+        sys.exit(f"nodesmith needs Python 3.11 or newer; {found}. Name one that is: make PYTHON=python3.12 …")
     install(sys.argv[1:])

@@ -31,9 +31,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:  # an xdist worker: its controller sees every report
         return
-    skipped = {report.nodeid for outcome in ("skipped", "xfailed") for report in reporter.stats.get(outcome, [])}
+    skipped = {
+        report.nodeid for outcome in ("skipped", "xfailed") for report in reporter.stats.get(outcome, [])
+    }
     unexplained = sorted(nodeid for nodeid in skipped if nodeid.split("@")[0] not in ALLOWED_SKIPS)
     if unexplained:
         reporter.write_line("")
-        reporter.write_line(f"skipped without a reason in tests/conftest.py: {', '.join(unexplained)}", red=True)
+        reporter.write_line(
+            f"skipped without a reason in tests/conftest.py: {', '.join(unexplained)}", red=True
+        )
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
