@@ -1,0 +1,102 @@
+"""The CreateFleet request of one claim: which types, in which subnets, from which templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from nodesmith.decisions.launch.tags import instance_tags
+from nodesmith.decisions.launch.templates import Build, launch_template
+from nodesmith.errors import Rejected
+from nodesmith.model.capacity import EFA
+from nodesmith.model.catalog import Offering
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.launches import LaunchRequest, LaunchTemplate, Override
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo, Image, NodeClassStatus, Subnet
+
+MAX_OVERRIDES = 60
+"""Types × zones in one request: enough for EC2 to find a deep pool, few enough for its request limits."""
+
+
+def launch_plan(
+    claim: NodeClaim,
+    options: Sequence[tuple[InstanceType, Offering]],
+    nodeclass: EC2NodeClass,
+    status: NodeClassStatus,
+    cluster: ClusterInfo,
+) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
+    """Give what EC2 is asked for one claim, and the templates (by name) that the request refers to.
+
+    `options` share one capacity type. Those in a zone without a subnet, or of a type that no image boots, are left
+    out. Raises Rejected when none is left, ValueError when the capacity types differ.
+    """
+    capacity_type = _capacity_type(claim, options)
+    images = {kind.name: image_for(kind, status.images) for kind, _ in options}
+    subnets = subnet_by_zone(status.subnets)
+    templates: dict[Build, LaunchTemplate] = {}
+    overrides: list[Override] = []
+    for kind, offering in _cheapest_first(options):
+        image, subnet = images[kind.name], subnets.get(offering.zone)
+        if image is None or subnet is None:
+            continue
+        build = Build(image.id, kind.capacity.pods, kind.capacity.of(EFA) if claim.requests.of(EFA) else 0)
+        if build not in templates:
+            templates[build] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
+        name, price = templates[build].name, offering.price_hourly_usd
+        overrides.append(Override(name, kind.name, offering.zone, subnet.id, price))
+        if len(overrides) == MAX_OVERRIDES:
+            break
+    if not overrides:
+        raise Rejected(_nothing_left(claim, options, images, status))
+    tags = instance_tags(claim, nodeclass, cluster.name)
+    used = {template.name: template for template in templates.values()}
+    return LaunchRequest(claim.name, capacity_type, tuple(overrides), tags), tuple(
+        used[name] for name in sorted(used)
+    )
+
+
+def image_for(kind: InstanceType, images: Iterable[Image]) -> Image | None:
+    """Give the first image that boots on this type, None when none does."""
+    return next((image for image in images if kind.requirements.conflict(image.requirements) is None), None)
+
+
+def subnet_by_zone(subnets: Iterable[Subnet]) -> dict[str, Subnet]:
+    """Give, for each zone, the subnet with most free addresses; equals go by id."""
+    chosen: dict[str, Subnet] = {}
+    for subnet in sorted(subnets, key=lambda s: (-s.free_ips, s.id)):
+        chosen.setdefault(subnet.zone, subnet)
+    return chosen
+
+
+def _capacity_type(claim: NodeClaim, options: Sequence[tuple[InstanceType, Offering]]) -> str:
+    found = {offering.capacity_type for _, offering in options} | (
+        {claim.capacity_type} if claim.capacity_type else set()
+    )
+    if len(found) != 1:
+        raise ValueError(f"NodeClaim {claim.name}: one capacity type expected, found {sorted(found)}")
+    return found.pop()
+
+
+def _cheapest_first(options: Iterable[tuple[InstanceType, Offering]]) -> list[tuple[InstanceType, Offering]]:
+    """In order of price, type and zone, each pair of type and zone once."""
+    chosen: dict[tuple[str, str], tuple[InstanceType, Offering]] = {}
+    for kind, offering in sorted(options, key=lambda o: (o[1].price_hourly_usd, o[0].name, o[1].zone)):
+        chosen.setdefault((kind.name, offering.zone), (kind, offering))
+    return list(chosen.values())
+
+
+def _nothing_left(
+    claim: NodeClaim,
+    options: Sequence[tuple[InstanceType, Offering]],
+    images: Mapping[str, Image | None],
+    status: NodeClassStatus,
+) -> str:
+    zones = ", ".join(sorted({offering.zone for _, offering in options}))
+    bootable = sorted(name for name, image in images.items() if image)
+    missing = (
+        f"no image of EC2NodeClass {status.name} boots on {', '.join(sorted(images)[:5])}"
+        if not bootable
+        else f"EC2NodeClass {status.name} has no subnet in {zones}"
+    )
+    return f"NodeClaim {claim.name}: nothing can be launched: {missing}"

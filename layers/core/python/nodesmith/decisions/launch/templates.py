@@ -1,0 +1,158 @@
+"""Launch templates: what an instance is made of, named by their content so that equal content is one template."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.decisions.launch.tags import shared_tags, tag_list
+from nodesmith.decisions.launch.userdata import user_data
+from nodesmith.model.labels import AWS_DOMAIN, SPOT
+from nodesmith.model.launches import LaunchTemplate
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import GIB, BlockDeviceMapping, ConnectionTracking, EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+
+_TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Build:
+    """What makes instance types need different templates. `efa_interfaces` is 0 unless the claim asks for EFA."""
+
+    image_id: str
+    max_pods: int
+    efa_interfaces: int = 0
+
+
+def launch_template(
+    claim: NodeClaim,
+    capacity_type: str,
+    build: Build,
+    nodeclass: EC2NodeClass,
+    status: NodeClassStatus,
+    cluster: ClusterInfo,
+) -> LaunchTemplate:
+    """Give the launch template of one build. Raises MalformedUserData."""
+    text = user_data(claim, capacity_type, build.max_pods, nodeclass, cluster)
+    tags = shared_tags(claim, nodeclass, cluster.name)
+    data = _data(nodeclass, status, cluster, build)
+    if text:
+        data["UserData"] = base64.b64encode(text.encode()).decode()
+    if needs_dedicated_tenancy(claim):
+        data["Placement"] = {"Tenancy": "dedicated"}
+    # The request itself tags instances and volumes; interfaces and spot requests can only be tagged from here.
+    tagged = ["network-interface", *(["spot-instances-request"] if capacity_type == SPOT else [])]
+    data["TagSpecifications"] = [{"ResourceType": kind, "Tags": tag_list(tags)} for kind in tagged]
+    return LaunchTemplate(f"nodesmith/{cluster.name}/{_digest(data, tags)}", data, tags)
+
+
+def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
+    """Tell whether the claim rules out shared hardware."""
+    tenancy = claim.requirements.get(_TENANCY)
+    return tenancy is not None and not tenancy.allows("default") and tenancy.allows("dedicated")
+
+
+def _data(
+    nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, build: Build
+) -> dict[str, Any]:
+    options = nodeclass.metadata_options
+    data: dict[str, Any] = {
+        "ImageId": build.image_id,
+        "IamInstanceProfile": {"Name": status.instance_profile},
+        "Monitoring": {"Enabled": bool(nodeclass.detailed_monitoring)},
+        "MetadataOptions": {
+            "HttpEndpoint": options.http_endpoint,
+            "HttpProtocolIpv6": options.http_protocol_ipv6,
+            "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
+            "HttpTokens": options.http_tokens,
+            # Tag keys such as karpenter.sh/nodepool are no legal paths of the metadata service.
+            "InstanceMetadataTags": "disabled",
+        },
+        "NetworkInterfaces": _interfaces(nodeclass, status, cluster, build.efa_interfaces),
+    }
+    if nodeclass.block_devices:
+        data["BlockDeviceMappings"] = [_block_device(mapping) for mapping in nodeclass.block_devices]
+    if nodeclass.nested_virtualization:
+        data["CpuOptions"] = {"NestedVirtualization": nodeclass.nested_virtualization}
+    return data
+
+
+def _block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:
+    written: dict[str, Any] = {"DeviceName": mapping.device_name}
+    if mapping.ebs is None:
+        return written
+    ebs, size = mapping.ebs, mapping.ebs.volume_size_bytes
+    settings = {
+        "VolumeSize": -(-size // GIB) if size else None,
+        "VolumeType": ebs.volume_type or None,
+        "Encrypted": ebs.encrypted,
+        "DeleteOnTermination": ebs.delete_on_termination,
+        "Iops": ebs.iops,
+        "Throughput": ebs.throughput,
+        "KmsKeyId": ebs.kms_key_id or None,
+        "SnapshotId": ebs.snapshot_id or None,
+        "VolumeInitializationRate": ebs.volume_initialization_rate,
+    }
+    return {**written, "Ebs": _given(settings)}
+
+
+def _interfaces(
+    nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, efa_interfaces: int
+) -> list[dict[str, Any]]:
+    """The NodeClass's own interfaces, else one EFA interface per card for claims that ask for EFA, else one."""
+    if nodeclass.network_interfaces:
+        wanted = [
+            (i.network_card_index, i.device_index, i.interface_type) for i in nodeclass.network_interfaces
+        ]
+    elif efa_interfaces:
+        wanted = [(card, 1 if card else 0, "efa") for card in range(efa_interfaces)]
+    else:
+        wanted = [(0, 0, "interface")]
+    groups = [group.id for group in status.security_groups]
+    return [
+        {
+            "NetworkCardIndex": card,
+            "DeviceIndex": device,
+            "InterfaceType": kind,
+            "Groups": groups,
+            **({} if kind == "efa-only" else _addressing(nodeclass, cluster)),
+        }
+        for card, device, kind in sorted(wanted)
+    ]
+
+
+def _addressing(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> dict[str, Any]:
+    """Settings of interfaces that speak IP."""
+    ipv6, prefixes = cluster.ip_family == "ipv6", nodeclass.ip_prefix_count
+    tracking = nodeclass.connection_tracking
+    settings = {
+        "AssociatePublicIpAddress": nodeclass.associate_public_ip_address,
+        "PrimaryIpv6": True if ipv6 else None,
+        "Ipv6AddressCount": 1 if ipv6 else None,
+        ("Ipv6PrefixCount" if ipv6 else "Ipv4PrefixCount"): prefixes,
+        "ConnectionTrackingSpecification": _tracking(tracking) if tracking else None,
+    }
+    return _given(settings)
+
+
+def _tracking(tracking: ConnectionTracking) -> dict[str, Any]:
+    return _given(
+        {
+            "TcpEstablishedTimeout": tracking.tcp_established_timeout_seconds,
+            "UdpStreamTimeout": tracking.udp_stream_timeout_seconds,
+            "UdpTimeout": tracking.udp_timeout_seconds,
+        }
+    )
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _digest(*content: object) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

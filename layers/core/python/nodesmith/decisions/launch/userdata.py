@@ -1,0 +1,152 @@
+"""User data: what an instance reads when it boots.
+
+AL2023: a MIME document for nodeadm and cloud-init. The NodeClass's own parts come first and ours last, because nodeadm
+merges NodeConfigs in order and the last one wins. Our NodeConfig is written as JSON, which every YAML reader takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from email.message import Message
+from email.parser import Parser
+from typing import Any
+
+from nodesmith.model.frozen import thaw
+from nodesmith.model.kubelet import KubeletConfiguration
+from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_SYNC_TAINTS, kubelet_may_set
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import CUSTOM, EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.resources import Resources, format_resources
+from nodesmith.model.taints import UNREGISTERED, Taint
+
+USER_DATA_LIMIT_BYTES = 16_384
+NODE_CONFIG_TYPE = "application/node.eks.aws"
+_SHELL_TYPE = 'text/x-shellscript; charset="us-ascii"'
+_NODE_CONFIG = re.compile(r"""^[\s{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\.aws/""", re.MULTILINE)
+_MIME_START = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?(?:MIME-Version|Content-Type):", re.IGNORECASE)
+
+
+class MalformedUserData(ValueError):
+    """User data that starts like a MIME document and is none."""
+
+
+def user_data(
+    claim: NodeClaim, capacity_type: str, max_pods: int, nodeclass: EC2NodeClass, cluster: ClusterInfo
+) -> str:
+    """Give the plain text of the user data. Family Custom: the NodeClass's own, verbatim.
+
+    Raises MalformedUserData.
+    """
+    if nodeclass.ami_family == CUSTOM:
+        return nodeclass.user_data
+    ours = node_config(claim, capacity_type, max_pods, nodeclass, cluster)
+    document = json.dumps(ours, indent=2, sort_keys=True)
+    return _mime([*own_parts(nodeclass.user_data), f"Content-Type: {NODE_CONFIG_TYPE}\n\n{document}\n"])
+
+
+def node_config(
+    claim: NodeClaim, capacity_type: str, max_pods: int, nodeclass: EC2NodeClass, cluster: ClusterInfo
+) -> dict[str, Any]:
+    """Give nodeadm's NodeConfig (node.eks.aws/v1alpha1) for one claim."""
+    spec: dict[str, Any] = {
+        "cluster": {
+            "name": cluster.name,
+            "apiServerEndpoint": cluster.endpoint,
+            "certificateAuthority": cluster.ca_bundle,
+            "cidr": cluster.service_cidr,
+        },
+        "kubelet": {
+            "config": {
+                **_kubelet_config(nodeclass.kubelet, cluster),
+                "maxPods": max_pods,
+                "registerWithTaints": [_taint(taint) for taint in registered_taints(claim)],
+            },
+            "flags": [f"--node-labels={_label_list(node_labels(claim, capacity_type))}"],
+        },
+    }
+    if nodeclass.instance_store_policy:
+        spec["instance"] = {"localStorage": {"strategy": nodeclass.instance_store_policy}}
+    return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
+
+
+def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
+    """Give the labels that the kubelet sets itself; NodeRestriction forbids it Kubernetes' own domains."""
+    labels = {**claim.labels, CAPACITY_TYPE: capacity_type, DO_NOT_SYNC_TAINTS: "true"}
+    return {key: labels[key] for key in sorted(labels) if kubelet_may_set(key)}
+
+
+def registered_taints(claim: NodeClaim) -> list[Taint]:
+    """Give the taints that the node registers with, once each; the last keeps pods off until it is in our books."""
+    taints = {taint.identity: taint for taint in (*claim.taints, *claim.startup_taints, UNREGISTERED)}
+    return [taints[identity] for identity in sorted(taints)]
+
+
+def own_parts(text: str) -> list[str]:
+    """Split the NodeClass's user data into MIME parts, each with its headers. Raises MalformedUserData."""
+    text = text.replace("\r\n", "\n")
+    if not text.strip():
+        return []
+    if _MIME_START.match(text.lstrip("\n")):
+        return _mime_parts(Parser().parsestr(text.lstrip("\n")))
+    is_config = not text.startswith("#!") and _NODE_CONFIG.search(text)
+    return [f"Content-Type: {NODE_CONFIG_TYPE if is_config else _SHELL_TYPE}\n\n{text}"]
+
+
+def _mime_parts(message: Message) -> list[str]:
+    if not message.is_multipart():
+        if message.get_content_maintype() == "multipart":
+            raise MalformedUserData("the MIME document has no parts: its boundary occurs nowhere in the body")
+        return [_part_text(message)]
+    return [_part_text(part) for part in message.get_payload() if isinstance(part, Message)]
+
+
+def _part_text(part: Message) -> str:
+    if part.is_multipart():
+        return part.as_string()
+    headers = [f"{name}: {value}" for name, value in part.items() if name.lower() != "mime-version"]
+    return "\n".join([*headers, "", str(part.get_payload())])
+
+
+def _mime(parts: list[str]) -> str:
+    boundary = "//"
+    while any(f"--{boundary}" in part for part in parts):
+        boundary += "/"
+    head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{boundary}"\n'
+    body = "".join(f"\n--{boundary}\n{part}" for part in parts)
+    return f"{head}{body}\n--{boundary}--\n"
+
+
+def _kubelet_config(kubelet: KubeletConfiguration, cluster: ClusterInfo) -> dict[str, Any]:
+    """Karpenter's twelve fields under the names of KubeletConfiguration, and whatever else AL2023 is given."""
+    dns = list(kubelet.cluster_dns) or ([cluster.dns_ip] if cluster.dns_ip else [])
+    fields: dict[str, Any] = {
+        "clusterDNS": dns or None,
+        "podsPerCore": kubelet.pods_per_core,
+        "systemReserved": _amounts(kubelet.system_reserved),
+        "kubeReserved": _amounts(kubelet.kube_reserved),
+        "evictionHard": dict(kubelet.eviction_hard) or None,
+        "evictionSoft": dict(kubelet.eviction_soft) or None,
+        "evictionSoftGracePeriod": dict(kubelet.eviction_soft_grace_period) or None,
+        "evictionMaxPodGracePeriod": kubelet.eviction_max_pod_grace_period,
+        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
+        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
+        "cpuCFSQuota": kubelet.cpu_cfs_quota,
+    }
+    others = {key: thaw(value) for key, value in kubelet.other.items()}
+    return {**others, **{key: value for key, value in fields.items() if value is not None}}
+
+
+def _amounts(resources: Resources) -> dict[str, str] | None:
+    return format_resources(resources) or None
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    written = {"key": taint.key, "effect": str(taint.effect)}
+    return {**written, "value": taint.value} if taint.value else written
+
+
+def _label_list(labels: Mapping[str, str]) -> str:
+    return '"' + ",".join(f"{key}={value}" for key, value in labels.items()) + '"'

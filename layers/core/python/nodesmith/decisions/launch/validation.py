@@ -1,0 +1,103 @@
+"""Which EC2NodeClasses cannot be launched from, known before anything is bought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, NODECLAIM_TAG
+from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
+from nodesmith.model.labels import NODECLASS, NODEPOOL, ON_DEMAND
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses import AL2023, CUSTOM, EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.nodepools import NodeClassRef
+
+SUPPORTED_FAMILIES = (AL2023, CUSTOM)
+_OUR_TAGS = frozenset({CLUSTER_TAG, NODEPOOL, NODECLAIM_TAG, NODECLASS})
+_MAX_OWN_TAGS = 43  # EC2 takes 50 on a resource; a launch adds up to seven of ours
+_MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a NodeClass cannot be launched from: a condition's reason, and a message that says what to do."""
+
+    reason: str
+    message: str
+
+
+def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
+    """Give the first thing in the NodeClass that stands in the way of any launch, None when nothing does."""
+    return (
+        _unsupported(nodeclass)
+        or _no_cidr(nodeclass, cluster)
+        or _bad_tag(nodeclass)
+        or _bad_user_data(nodeclass, cluster)
+    )
+
+
+def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
+    if nodeclass.ami_family not in SUPPORTED_FAMILIES:
+        return Obstacle(
+            "UnsupportedAMIFamily",
+            f"amiFamily {nodeclass.ami_family}: its user data cannot be written yet; use alias al2023@latest, "
+            "or amiFamily Custom with userData that joins the cluster",
+        )
+    found = {
+        "capacityReservationSelectorTerms": nodeclass.capacity_reservation_selector_terms,
+        "placementGroupSelector": nodeclass.placement_group_selector,
+        "context": nodeclass.context,
+    }
+    field = next((name for name, value in found.items() if value), None)
+    if field is None:
+        return None
+    return Obstacle("UnsupportedField", f"spec.{field} is not supported yet and not ignored: remove it")
+
+
+def _no_cidr(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
+    if cluster.service_cidr or nodeclass.ami_family != AL2023:
+        return None
+    return Obstacle(
+        "ClusterCIDRResolutionFailed",
+        "the cluster's service CIDR is unknown: allow eks:DescribeCluster or set CLUSTER_SERVICE_CIDR",
+    )
+
+
+def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
+    """EC2's limits, and the tags by which we find our own instances."""
+    for key, value in sorted(nodeclass.tags.items()):
+        wrong = None
+        if key in _OUR_TAGS or key.startswith("kubernetes.io/cluster"):
+            wrong = "is set by nodesmith itself: remove it"
+        elif key.lower().startswith("aws:"):
+            wrong = "begins with aws:, which AWS keeps for itself: rename it"
+        elif not 1 <= len(key) <= _MAX_TAG_KEY or len(value) > _MAX_TAG_VALUE:
+            wrong = f"is too long or empty: keys have 1–{_MAX_TAG_KEY} characters, values at most {_MAX_TAG_VALUE}"
+        if wrong:
+            return Obstacle("TagValidationFailed", f"spec.tags[{key[:_MAX_TAG_KEY]!r}] {wrong}")
+    if len(nodeclass.tags) > _MAX_OWN_TAGS:
+        return Obstacle(
+            "TagValidationFailed",
+            f"spec.tags has {len(nodeclass.tags)} tags: EC2 leaves room for {_MAX_OWN_TAGS}",
+        )
+    return None
+
+
+def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
+    try:
+        size = len(user_data(_PLAIN_CLAIM, ON_DEMAND, 110, nodeclass, cluster).encode())
+    except MalformedUserData as error:
+        return Obstacle("UserDataInvalid", f"spec.userData: {error}")
+    if size <= USER_DATA_LIMIT_BYTES:
+        return None
+    return Obstacle(
+        "UserDataSizeLimitExceeded",
+        f"spec.userData: with the cluster's own settings it has {size} bytes and EC2 takes {USER_DATA_LIMIT_BYTES}: "
+        "fetch the larger part from S3 at boot",
+    )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The smallest claim there is: what is too large with it is too large with every other.
+_PLAIN_CLAIM = NodeClaim("", "", NodeClassRef(""), _EPOCH, Phase.PENDING, _EPOCH)

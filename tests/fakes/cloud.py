@@ -1,0 +1,204 @@
+"""EC2 in memory: a Cloud that keeps its promises (idempotency, capacity, tags) and fails when told to. No threads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+
+from nodesmith.decisions.launch import launch_obstacle
+from nodesmith.model.labels import ARCH, AWS_DOMAIN
+from nodesmith.model.launches import (
+    Instance,
+    Launched,
+    LaunchOutcome,
+    LaunchRequest,
+    LaunchTemplate,
+    NoCapacity,
+    OfferingKey,
+    Override,
+    Refused,
+    Shortfall,
+    TemplateMissing,
+)
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import (
+    ClusterInfo,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
+from nodesmith.model.requirements import Requirements, requirement
+
+CLUSTER = ClusterInfo(
+    "express", "https://api.express.test", "Q0E=", "10.100.0.0/16", "1.33", dns_ip="10.100.0.10"
+)
+SUBNETS = tuple(Subnet(f"subnet-{zone}", f"us-east-1{zone}", free_ips=4000) for zone in "abcdf")
+_NO_ACCELERATOR = (
+    requirement(f"{AWS_DOMAIN}/instance-gpu-count", "DoesNotExist"),
+    requirement(f"{AWS_DOMAIN}/instance-accelerator-count", "DoesNotExist"),
+)
+IMAGES = tuple(
+    Image(f"ami-{arch}", f"al2023-{arch}", Requirements.of(requirement(ARCH, "In", [arch]), *_NO_ACCELERATOR))
+    for arch in ("amd64", "arm64")
+)
+_READY = (
+    "SubnetsReady",
+    "SecurityGroupsReady",
+    "AMIsReady",
+    "InstanceProfileReady",
+    "ValidationSucceeded",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the port, with what it was about: template names, claim names, a NodeClass."""
+
+    method: str
+    about: tuple[str, ...]
+
+
+def _nothing(call: Call) -> None:
+    """Let the call be."""
+
+
+@dataclass(slots=True)
+class FakeCloud:
+    """A Cloud for one cluster.
+
+    `stock` maps patterns such as `spot m5.large in us-east-1a` or `spot c* in *` to instances left; the first
+    pattern that matches a pool holds, none is plenty. `raise_before` and `raise_after` are called with each Call, and
+    may raise: before it has an effect, or after it (the answer is lost). `answers` replace a claim's outcome once.
+    """
+
+    cluster: ClusterInfo = CLUSTER
+    statuses: dict[str, NodeClassStatus] = field(default_factory=dict)
+    stock: dict[str, int] = field(default_factory=dict)
+    raise_before: Callable[[Call], None] = _nothing
+    raise_after: Callable[[Call], None] = _nothing
+    answers: dict[str, LaunchOutcome] = field(default_factory=dict)
+    clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
+    calls: list[Call] = field(default_factory=list)
+    templates: dict[str, LaunchTemplate] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _tokens: dict[str, tuple[LaunchRequest, Launched]] = field(default_factory=dict)
+
+    def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
+        call = self._begin("ensure_templates", *(template.name for template in templates))
+        for template in templates:
+            self.templates.setdefault(template.name, template)
+        self.raise_after(call)
+
+    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+        call = self._begin("launch", *(request.claim for request in requests))
+        outcomes = [self._outcome(request) for request in requests]
+        self.raise_after(call)
+        return outcomes
+
+    def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        call = self._begin("instances_of", *sorted(claims))
+        found: dict[str, tuple[Instance, ...]] = {}
+        for instance in self.instances.values():
+            if instance.claim in claims:
+                found[instance.claim] = (*found.get(instance.claim, ()), instance)
+        self.raise_after(call)
+        return found
+
+    def cluster_info(self) -> ClusterInfo:
+        call = self._begin("cluster_info", self.cluster.name)
+        self.raise_after(call)
+        return self.cluster
+
+    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+        """Give the status put into `statuses`, else a ready one that follows the NodeClass's hash and generation."""
+        call = self._begin("resolve", nodeclass.name)
+        self.raise_after(call)
+        return self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
+
+    def alive(self) -> list[Instance]:
+        """Give the instances that somebody pays for."""
+        return [instance for instance in self.instances.values() if instance.is_alive]
+
+    def become(self, instance_id: str, state: str) -> None:
+        """Move an instance into another of EC2's states."""
+        self.instances[instance_id] = replace(self.instances[instance_id], state=state)
+
+    def _begin(self, method: str, *about: str) -> Call:
+        call = Call(method, about)
+        self.calls.append(call)
+        self.raise_before(call)
+        return call
+
+    def _outcome(self, request: LaunchRequest) -> LaunchOutcome:
+        if request.claim in self.answers:
+            return self.answers.pop(request.claim)
+        return self._launch(request)
+
+    def _launch(self, request: LaunchRequest) -> LaunchOutcome:
+        if request.claim in self._tokens:
+            first, outcome = self._tokens[request.claim]
+            changed = Refused(request.claim, "LaunchFailed", "IdempotentParameterMismatch")
+            return outcome if first == request else changed
+        if any(override.template not in self.templates for override in request.overrides):
+            return TemplateMissing(request.claim)
+        short: list[Shortfall] = []
+        for override in sorted(
+            request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone)
+        ):
+            pool = OfferingKey(request.capacity_type, override.instance_type, override.zone)
+            if self._take(pool):
+                launched = Launched(request.claim, self._instance(request, override), tuple(short))
+                self._tokens[request.claim] = request, launched
+                return launched
+            short.append(Shortfall(pool, "InsufficientInstanceCapacity"))
+        return NoCapacity(request.claim, tuple(short))
+
+    def _take(self, pool: OfferingKey) -> bool:
+        pattern = next((p for p in self.stock if fnmatchcase(str(pool), p)), None)
+        if pattern is None:
+            return True
+        if self.stock[pattern] == 0:
+            return False
+        self.stock[pattern] -= 1
+        return True
+
+    def _instance(self, request: LaunchRequest, override: Override) -> Instance:
+        instance = Instance(
+            id=f"i-{hashlib.sha256(request.claim.encode()).hexdigest()[:17]}",
+            claim=request.claim,
+            instance_type=override.instance_type,
+            zone=override.zone,
+            capacity_type=request.capacity_type,
+            image_id=str(self.templates[override.template].data["ImageId"]),
+            state="pending",
+            launched_at=self.clock(),
+            subnet_id=override.subnet_id,
+        )
+        self.instances[instance.id] = instance
+        self.tags[instance.id] = request.tags
+        return instance
+
+
+def ready_status(nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+    """Give a NodeClass that resolved to one subnet a zone, unless its own content stands in the way."""
+    obstacle = launch_obstacle(nodeclass, cluster)
+    conditions = [StatusCondition(kind, "True", kind, since=now) for kind in _READY]
+    if obstacle:
+        conditions[-1] = StatusCondition(_READY[-1], "False", obstacle.reason, obstacle.message, now)
+    return NodeClassStatus(
+        nodeclass.name,
+        nodeclass.generation,
+        nodeclass.hash,
+        now,
+        SUBNETS,
+        (SecurityGroup("sg-nodes", "nodes"),),
+        IMAGES,
+        f"{cluster.name}_profile",
+        tuple(conditions),
+    )
