@@ -112,3 +112,8 @@ def decision_key(cluster: str, decision: str) -> str:
 def catalog_key(region: str) -> str:
     """Name the S3 object of a region's catalogue."""
     return f"catalog/{region}.json.gz"
+
+
+def partition_key(cluster: str) -> str:
+    """Name the partition of the table that holds a cluster's ledger; IAM binds the functions to it."""
+    return f"CLUSTER#{cluster}"
