@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 
 from nodesmith.model.pods import Manifest
 from nodesmith.model.resources import NOTHING, Resources, parse_resources
@@ -59,11 +60,17 @@ def parse_node(manifest: Manifest) -> Node:
         labels=dict(metadata.get("labels") or {}),
         annotations=dict(metadata.get("annotations") or {}),
         taints=taints,
-        capacity=parse_resources(status.get("capacity")),
-        allocatable=parse_resources(status.get("allocatable")),
+        capacity=_amounts(tuple((status.get("capacity") or {}).items())),
+        allocatable=_amounts(tuple((status.get("allocatable") or {}).items())),
         conditions={str(c["type"]): _condition(c) for c in status.get("conditions") or ()},
         deleting=bool(metadata.get("deletionTimestamp")),
     )
+
+
+@lru_cache(maxsize=1024)
+def _amounts(quantities: tuple[tuple[str, object], ...]) -> Resources:
+    """Read a resource list; nodes of one type have the same, and reading it is half the cost of reading a node."""
+    return parse_resources(dict(quantities))
 
 
 def _condition(raw: Manifest) -> Condition:

@@ -1,0 +1,86 @@
+"""Nodes and Karpenter's own objects, reduced to what a decision reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.labels import AWS_DOMAIN, in_domain
+from nodesmith.model.pods import Manifest
+from nodesmith.observation.podreduction import without_empty
+
+_NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
+_DROPPED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+_METADATA = (
+    "name",
+    "uid",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "ownerReferences",
+)
+_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
+
+
+def reduce_node(manifest: Manifest) -> dict[str, Any]:
+    """Keep a node's labels, taints, capacity and conditions; not its images, addresses or heartbeats.
+
+    A kubelet that only says that it lives thus changes nothing. Raises KeyError, TypeError or AttributeError on what
+    no API server would hold.
+    """
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    about = {
+        "name": str(metadata["name"]),
+        "creationTimestamp": metadata["creationTimestamp"],
+        "deletionTimestamp": metadata.get("deletionTimestamp"),
+        "labels": metadata.get("labels"),
+        "annotations": _node_annotations(metadata.get("annotations") or {}),
+    }
+    shows = {
+        "capacity": status.get("capacity"),
+        "allocatable": status.get("allocatable"),
+        "conditions": [
+            without_empty({name: c.get(name) for name in ("type", "status", "reason", "lastTransitionTime")})
+            for c in status.get("conditions") or ()
+        ],
+    }
+    kept = {
+        "metadata": without_empty(about),
+        "spec": without_empty({name: spec.get(name) for name in ("providerID", "unschedulable", "taints")}),
+        "status": without_empty(shows),
+    }
+    return without_empty(kept)
+
+
+def reduce_custom(manifest: Manifest) -> dict[str, Any]:
+    """Keep a NodePool's, EC2NodeClass's or NodeClaim's spec whole, of its metadata and status what says who and how.
+
+    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    """
+    metadata = manifest["metadata"]
+    annotations = metadata.get("annotations") or {}
+    about: dict[str, Any] = {name: metadata.get(name) for name in _METADATA}
+    about["name"] = str(metadata["name"])
+    about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    kept = {
+        "apiVersion": manifest.get("apiVersion"),
+        "kind": manifest.get("kind"),
+        "metadata": without_empty(about),
+        "spec": manifest.get("spec"),
+        "status": without_empty({"conditions": _conditions(conditions)}),
+    }
+    return without_empty(kept)
+
+
+def _conditions(conditions: Sequence[Manifest]) -> list[dict[str, Any]]:
+    return [without_empty({name: c.get(name) for name in _CONDITION}) for c in conditions]
+
+
+def _node_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in annotations.items()
+        if any(in_domain(name, domain) for domain in _NODE_ANNOTATION_DOMAINS)
+    }

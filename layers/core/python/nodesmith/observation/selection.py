@@ -1,0 +1,42 @@
+"""Which pod labels matter: those that some selector in the cluster reads.
+
+Everything else (`job-name`, `statefulset.kubernetes.io/pod-name`, `pod-template-hash`, a workflow's run id …) can
+change no decision, but would make every pod a shape of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+_KEY_LISTS = ("matchLabelKeys", "mismatchLabelKeys")
+
+
+def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
+    """Give the pod label keys that any spread constraint or pod (anti-)affinity term of these manifests reads."""
+    return frozenset().union(*map(_keys_of, shapes))
+
+
+@lru_cache(maxsize=8192)
+def _keys_of(shape: str) -> frozenset[str]:
+    spec = json.loads(shape).get("spec") or {}
+    return frozenset(key for constraint in _constraints(spec) for key in _keys(constraint))
+
+
+def _constraints(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from spec.get("topologySpreadConstraints") or ()
+    for part in ("podAffinity", "podAntiAffinity"):
+        affinity = (spec.get("affinity") or {}).get(part) or {}
+        yield from affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for preferred in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield preferred.get("podAffinityTerm") or {}
+
+
+def _keys(constraint: Mapping[str, Any]) -> Iterator[str]:
+    selector = constraint.get("labelSelector") or {}
+    yield from selector.get("matchLabels") or ()
+    yield from (expression["key"] for expression in selector.get("matchExpressions") or ())
+    for name in _KEY_LISTS:
+        yield from constraint.get(name) or ()

@@ -1,0 +1,179 @@
+"""The snapshot as bytes: gzip of one JSON object, equal bytes for an equal cluster.
+
+Shapes are written once, each with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
+`nodeNames`, -1 for none) and `flags`. Nodes and Karpenter's objects are reduced manifests, sorted by name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith.model.nodes import Node, parse_node
+from nodesmith.model.pods import Manifest, Pod
+from nodesmith.model.shapes import parse_shape
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.times import parse_time
+from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.selection import selected_keys
+
+FORMAT = "nodesmith-snapshot"
+VERSION = 1
+_UNSCHEDULABLE, _PREEMPTING, _DELETING = 1, 2, 4
+_COMPRESSION = 6
+UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A cluster's reduced objects, in any order. `problems` are objects that could not even be reduced."""
+
+    pods: Sequence[ReducedPod] = ()
+    nodes: Sequence[Manifest] = ()
+    daemonsets: Sequence[Manifest] = ()
+    nodepools: Sequence[Manifest] = ()
+    nodeclasses: Sequence[Manifest] = ()
+    nodeclaims: Sequence[Manifest] = ()
+    problems: Sequence[str] = ()
+
+
+def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
+    """Write a snapshot. `taken_at` is kept to the millisecond."""
+    names = sorted({_name(n) for n in observed.nodes} | {p.node for p in observed.pods if p.node})
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "cluster": cluster,
+        "takenAt": taken_at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "nodeNames": names,
+        "nodes": sorted(observed.nodes, key=_name),
+        "pods": list(_groups(observed, {name: index for index, name in enumerate(names)})),
+        "daemonsets": sorted(observed.daemonsets, key=_text),
+        "nodepools": sorted(observed.nodepools, key=_name),
+        "nodeclasses": sorted(observed.nodeclasses, key=_name),
+        "nodeclaims": sorted(observed.nodeclaims, key=_name),
+        "problems": sorted(observed.problems),
+    }
+    return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
+
+
+def _groups(observed: Observed, index_of: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
+    shapes = {pod.shape for pod in observed.pods}
+    keys = sorted(selected_keys({*shapes, *map(_text, observed.daemonsets)}))
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[ReducedPod]] = {}
+    for pod in observed.pods:
+        labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
+        groups.setdefault((pod.shape, labels), []).append(pod)
+    for (shape, labels), pods in sorted(groups.items(), key=lambda item: item[0]):
+        manifest = json.loads(shape)
+        if labels:
+            manifest["metadata"]["labels"] = dict(labels)
+        pods.sort(key=lambda pod: pod.name)
+        yield {
+            "shape": manifest,
+            "names": [pod.name for pod in pods],
+            "created": [pod.created for pod in pods],
+            "nodes": [index_of.get(pod.node, -1) for pod in pods],
+            "flags": [_flags(pod) for pod in pods],
+        }
+
+
+def _flags(pod: ReducedPod) -> int:
+    return _UNSCHEDULABLE * pod.unschedulable | _PREEMPTING * pod.preempting | _DELETING * pod.deleting
+
+
+def _name(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def decode(data: bytes) -> Snapshot:
+    """Read a snapshot; pods come by shape, then by name, nodes by name.
+
+    One object that cannot be read becomes an entry of `problems`. Raises Rejected, saying what was found, for bytes
+    that are cut short, damaged, something else, or of another format version.
+    """
+    document = _document(data)
+    problems = [str(problem) for problem in document["problems"]]
+    try:
+        return Snapshot(
+            cluster=str(document["cluster"]),
+            taken_at=parse_time(document["takenAt"]),
+            pods=tuple(_pods(document["pods"], document["nodeNames"], problems)),
+            nodes=tuple(_nodes(document["nodes"], problems)),
+            daemonsets=tuple(parse_shape(manifest) for manifest in document["daemonsets"]),
+            nodepools=tuple(document["nodepools"]),
+            nodeclasses=tuple(document["nodeclasses"]),
+            nodeclaims=tuple(document["nodeclaims"]),
+            problems=tuple(problems),
+        )
+    except UNREADABLE as error:
+        raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(gzip.decompress(data))
+    except (EOFError, zlib.error) as error:
+        raise Rejected(f"snapshot: cut short or damaged, {len(data)} bytes were found ({error})") from None
+    except (gzip.BadGzipFile, ValueError) as error:
+        began = f"{len(data)} bytes that begin with {data[:16]!r}"
+        raise Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({error})") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
+    if document.get("version") != VERSION:
+        raise Rejected(
+            f"snapshot: field 'version' is {document.get('version')!r}, this release reads {VERSION}: "
+            "deploy the forwarder and the functions from the same release"
+        )
+    return document
+
+
+def _nodes(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[Node]:
+    for manifest in manifests:
+        try:
+            yield parse_node(manifest)
+        except UNREADABLE as error:
+            problems.append(f"Node/{_name(manifest)}: cannot be read, the node is left out: {error}")
+
+
+def _pods(groups: Iterable[Manifest], node_names: Sequence[str], problems: list[str]) -> Iterator[Pod]:
+    moments: dict[int, datetime] = {}
+    names = [*node_names, ""]  # so that -1 is no node
+    for group in groups:
+        try:
+            yield from _group(group, names, moments)
+        except UNREADABLE as error:
+            named = ", ".join(map(str, group["names"][:3]))
+            problems.append(f"Pod/{named} and its like cannot be read: {error}")
+
+
+def _group(group: Manifest, node_names: Sequence[str], moments: dict[int, datetime]) -> list[Pod]:
+    shape, pods = parse_shape(group["shape"]), []
+    columns = zip(group["names"], group["created"], group["nodes"], group["flags"], strict=True)
+    for name, created, node, flags in columns:
+        moment = moments.get(created)
+        if moment is None:
+            moment = moments[created] = datetime.fromtimestamp(created, UTC)
+        pods.append(
+            Pod(
+                f"{shape.namespace}/{name}",
+                shape,
+                moment,
+                node_names[node],
+                bool(flags & _UNSCHEDULABLE),
+                bool(flags & _PREEMPTING),
+                bool(flags & _DELETING),
+            )
+        )
+    return pods

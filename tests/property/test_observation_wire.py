@@ -1,0 +1,78 @@
+"""Reading what was written gives back every pod, every node and what they ask and offer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodesmith.model.nodes import parse_node
+from nodesmith.model.pods import pod_requests
+from nodesmith.observation.podreduction import reduce_pod
+from nodesmith.observation.reduction import reduce_node
+from nodesmith.observation.wire import Observed, decode, encode
+from tests.clusters import deployment_pod, node, rolled
+
+MOMENTS = st.integers(1_600_000_000, 2_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "ephemeral-storage"]),
+    st.sampled_from(["1", "250m", "1Gi", "3e2", "0"]),
+)
+CONTAINERS = st.builds(
+    lambda name, requests, limits: {"name": name, "resources": {"requests": requests, "limits": limits}},
+    st.sampled_from(["a", "b", "c"]),
+    AMOUNTS,
+    AMOUNTS,
+)
+SIDECARS = CONTAINERS.map(lambda container: {**container, "restartPolicy": "Always"})
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> dict[str, Any]:
+    home = draw(st.sampled_from(["", "n1", "gone"]))
+    manifest = deployment_pod(draw(st.integers(0, 3)), rolled(draw(st.integers(0, 9))), home)
+    manifest["spec"]["containers"] = draw(st.lists(CONTAINERS, min_size=1, max_size=3))
+    manifest["spec"]["initContainers"] = draw(st.lists(st.one_of(CONTAINERS, SIDECARS), max_size=3))
+    manifest["spec"]["overhead"] = draw(AMOUNTS)
+    if draw(st.booleans()):
+        statuses = draw(
+            st.lists(st.fixed_dictionaries({"name": st.just("a"), "allocatedResources": AMOUNTS}), max_size=1)
+        )
+        manifest["status"]["containerStatuses"] = statuses
+    if draw(st.booleans()):
+        manifest["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    return manifest
+
+
+@given(
+    MOMENTS,
+    st.lists(pods(), max_size=12, unique_by=lambda p: p["metadata"]["name"]),
+    st.sets(st.integers(0, 20)),
+)
+def test_reading_what_was_written_keeps_every_pod_and_node(
+    moment: datetime, manifests: list[dict[str, Any]], numbers: set[int]
+) -> None:
+    nodes = [node(number, rolled(number)) for number in numbers]
+    reduced = Observed([p for p in map(reduce_pod, manifests) if p], [reduce_node(n) for n in nodes])
+    snapshot = decode(encode("c", moment, reduced))
+    assert {
+        (pod.key, pod.node, pod.unschedulable, pod.deleting, pod.shape.requests, pod.shape.owner)
+        for pod in snapshot.pods
+    } == {
+        (
+            f"{m['metadata']['namespace']}/{m['metadata']['name']}",
+            m["spec"].get("nodeName", ""),
+            "nodeName" not in m["spec"],
+            "deletionTimestamp" in m["metadata"],
+            pod_requests(m["spec"], m["status"].get("containerStatuses") or ()),
+            f"ReplicaSet/{m['metadata']['ownerReferences'][0]['name']}",
+        )
+        for m in manifests
+    }
+    assert Counter(n.name for n in snapshot.nodes) == Counter(n["metadata"]["name"] for n in nodes)
+    offered = {n["metadata"]["name"]: parse_node(n).allocatable for n in nodes}
+    assert {n.name: n.allocatable for n in snapshot.nodes} == offered
+    assert snapshot.problems == ()

@@ -1,0 +1,133 @@
+"""The snapshot's bytes: stable, small, and clear about what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nodesmith.errors import Rejected
+from nodesmith.observation.podreduction import reduce_pod
+from nodesmith.observation.reduction import reduce_node
+from nodesmith.observation.wire import Observed, decode, encode
+from tests.clusters import cluster, node, rolled
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+def observed(nodes: int = 10, pods: int = 50) -> Observed:
+    made = cluster(nodes, pods, deployments=5)
+    return Observed(
+        pods=[p for p in map(reduce_pod, made["pods"]) if p],
+        nodes=[reduce_node(manifest) for manifest in made["nodes"]],
+    )
+
+
+def rewritten(**fields: Any) -> bytes:
+    document = json.loads(gzip.decompress(encode("c", NOW, observed())))
+    return gzip.compress(json.dumps({**document, **fields}).encode())
+
+
+def test_equal_clusters_are_equal_bytes_in_whatever_order_their_objects_come() -> None:
+    first = observed()
+    pods, nodes = list(first.pods), list(first.nodes)
+    rolled(1).shuffle(pods)
+    rolled(2).shuffle(nodes)
+    assert encode("c", NOW, Observed(pods=pods, nodes=nodes)) == encode("c", NOW, first)
+
+
+def test_cluster_and_moment_are_kept() -> None:
+    snapshot = decode(encode("east", NOW, Observed()))
+    assert (snapshot.cluster, snapshot.taken_at) == ("east", NOW)
+
+
+def test_a_pod_may_stand_on_a_node_that_is_not_there_any_more() -> None:
+    first = observed()
+    snapshot = decode(encode("c", NOW, Observed(pods=first.pods)))
+    assert {pod.node for pod in snapshot.pods} == {pod.node for pod in first.pods}
+    assert snapshot.nodes == ()
+
+
+def test_one_node_that_cannot_be_read_is_a_problem_and_the_rest_goes_on() -> None:
+    bad = reduce_node(node(99, rolled(1)))
+    bad["status"]["allocatable"] = {"memory": "1gb"}
+    first = observed()
+    snapshot = decode(encode("c", NOW, Observed(pods=first.pods, nodes=[*first.nodes, bad])))
+    assert len(snapshot.nodes) == 10
+    assert len(snapshot.pods) == 50
+    (problem,) = snapshot.problems
+    assert bad["metadata"]["name"] in problem
+    assert "1gb" in problem
+    assert "1G" in problem
+
+
+def test_one_pod_with_a_bad_quantity_is_refused_by_its_shape_alone() -> None:
+    made = cluster(2, 10, deployments=5)["pods"]
+    made[3]["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1gb"}}
+    snapshot = decode(encode("c", NOW, Observed(pods=[p for p in map(reduce_pod, made) if p])))
+    refused = [pod for pod in snapshot.pods if pod.shape.refusal]
+    assert [pod.key.split("/")[1] for pod in refused] == [made[3]["metadata"]["name"]]
+    assert "1gb" in refused[0].shape.refusal
+
+
+def test_pods_whose_columns_do_not_agree_are_a_problem_and_the_rest_goes_on() -> None:
+    document = json.loads(gzip.decompress(encode("c", NOW, observed())))
+    document["pods"][0]["flags"].pop()
+    snapshot = decode(gzip.compress(json.dumps(document).encode()))
+    assert len(snapshot.pods) == 40
+    assert document["pods"][0]["names"][0] in snapshot.problems[0]
+
+
+def test_problems_found_while_reducing_are_handed_on() -> None:
+    assert decode(encode("c", NOW, Observed(problems=["Pod/x: no"]))).problems == ("Pod/x: no",)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_a_snapshot_cut_short_is_rejected(share: float) -> None:
+    data = encode("c", NOW, observed())
+    with pytest.raises(Rejected, match="snapshot: cut short or damaged"):
+        decode(data[: int(len(data) * share)])
+
+
+def test_a_snapshot_with_a_damaged_byte_is_rejected() -> None:
+    data = bytearray(encode("c", NOW, observed()))
+    data[-6] ^= 0xFF  # in the checksum
+    with pytest.raises(Rejected, match="snapshot: "):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"", "0 bytes"),
+        (b"<html>denied</html>", "<html>denied"),
+        (gzip.compress(b"not json"), "JSON"),
+        (gzip.compress(b"[]"), "found 'list'"),
+        (gzip.compress(b'{"format": "catalog"}'), "found 'catalog'"),
+    ],
+)
+def test_something_that_is_no_snapshot_is_rejected_with_what_was_found(data: bytes, found: str) -> None:
+    with pytest.raises(Rejected, match="snapshot: ") as caught:
+        decode(data)
+    assert found in str(caught.value)
+
+
+def test_a_snapshot_of_a_newer_format_is_rejected_with_the_remedy() -> None:
+    with pytest.raises(Rejected, match=r"'version' is 2, this release reads 1: deploy .* same release"):
+        decode(rewritten(version=2))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"takenAt": "yesterday"}, {"nodes": 7}, {"pods": [3]}, {"nodeNames": None}]
+)
+def test_a_snapshot_with_a_part_of_the_wrong_kind_is_rejected(fields: dict[str, Any]) -> None:
+    with pytest.raises(Rejected, match="snapshot: a part is missing or wrong"):
+        decode(rewritten(**fields))
+
+
+def test_a_thousand_nodes_and_twenty_thousand_pods_take_less_than_two_megabytes() -> None:
+    made = observed(nodes=1_000, pods=20_000)
+    assert len(encode("c", NOW, made)) < 2_000_000
