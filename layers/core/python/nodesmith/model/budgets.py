@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.model.durations import duration_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +22,9 @@ class Budget:
 
 
 DEFAULT_BUDGETS = (Budget(),)
+
+
+def read_budget(item: Mapping[str, Any]) -> Budget:
+    """Read a budget that has passed its schema."""
+    reasons = tuple(item["reasons"]) if "reasons" in item else None
+    return Budget(item["nodes"], reasons, item.get("schedule"), duration_seconds(item.get("duration")))

@@ -55,6 +55,7 @@ ALIASES = {
 """Old key → the key of today; both mean the same."""
 
 _RESTRICTED_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
+_LONGEST_TYPO = 100
 _NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
 
 
@@ -92,5 +93,7 @@ def kubelet_may_set(key: str) -> bool:
 
 def did_you_mean(word: str, known: frozenset[str] | set[str] | tuple[str, ...]) -> str:
     """Give `, did you mean 'x'?` for the closest of `known`, or nothing."""
+    if len(word) > _LONGEST_TYPO:
+        return ""
     close = get_close_matches(word, sorted(known), n=1, cutoff=0.75)
     return f", did you mean {close[0]!r}?" if close else ""

@@ -2,135 +2,77 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from nodesmith.model.frozen import NO_ITEMS
-from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration
-from nodesmith.model.quantities import whole_units
+from nodesmith.model.devices import (
+    AL2,
+    AL2023,
+    AMI_FAMILIES,
+    BOTTLEROCKET,
+    CUSTOM,
+    DEFAULT_BLOCK_DEVICES,
+    DEFAULT_METADATA_OPTIONS,
+    GIB,
+    WINDOWS_FAMILIES,
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    MetadataOptions,
+    NetworkInterface,
+)
+from nodesmith.model.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration, read_kubelet
+from nodesmith.model.manifests import read_manifest
+from nodesmith.model.problems import Parsed
+from nodesmith.model.schema.hashing import static_hash, without
+from nodesmith.model.schema.kubelet import KUBELET
+from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
+from nodesmith.model.schema.reading import Report
+from nodesmith.model.schema.selectors import ALIAS_FAMILIES
+from nodesmith.model.selectorterms import (
+    AMISelectorTerm,
+    CapacityReservationSelectorTerm,
+    PlacementGroupSelector,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
 
-GIB = 2**30
+__all__ = [
+    "AL2",
+    "AL2023",
+    "AMI_FAMILIES",
+    "BOTTLEROCKET",
+    "CUSTOM",
+    "DEFAULT_BLOCK_DEVICES",
+    "GIB",
+    "WINDOWS_FAMILIES",
+    "AMISelectorTerm",
+    "BlockDevice",
+    "BlockDeviceMapping",
+    "CapacityReservationSelectorTerm",
+    "ConnectionTracking",
+    "EC2NodeClass",
+    "MetadataOptions",
+    "NetworkInterface",
+    "PlacementGroupSelector",
+    "SecurityGroupSelectorTerm",
+    "SubnetSelectorTerm",
+    "parse_nodeclass",
+]
 
-
-@dataclass(frozen=True, slots=True)
-class SubnetSelectorTerm:
-    """Subnets by id, or by tags (the value `*` matches any)."""
-
-    tags: Mapping[str, str] = NO_ITEMS
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SecurityGroupSelectorTerm:
-    """Security groups by id, by group name (not the Name tag), or by tags."""
-
-    tags: Mapping[str, str] = NO_ITEMS
-    id: str = ""
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityReservationSelectorTerm:
-    """Capacity reservations by id, or by tags, owner and instance match criteria."""
-
-    tags: Mapping[str, str] = NO_ITEMS
-    id: str = ""
-    owner_id: str = ""
-    instance_match_criteria: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementGroupSelector:
-    """One placement group, by name or by id."""
-
-    name: str = ""
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AMISelectorTerm:
-    """Machine images by alias (`al2023@latest`), id, name, SSM parameter or tags."""
-
-    alias: str = ""
-    tags: Mapping[str, str] = NO_ITEMS
-    id: str = ""
-    name: str = ""
-    owner: str = ""
-    ssm_parameter: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockDevice:
-    """An EBS volume. None and empty texts leave a setting to EC2."""
-
-    volume_size: str = ""
-    volume_type: str = ""
-    encrypted: bool | None = None
-    delete_on_termination: bool | None = None
-    iops: int | None = None
-    throughput: int | None = None
-    kms_key_id: str = ""
-    snapshot_id: str = ""
-    volume_initialization_rate: int | None = None
-
-    @property
-    def volume_size_bytes(self) -> int | None:
-        """None where the size comes from the snapshot."""
-        return whole_units(self.volume_size) if self.volume_size else None
-
-
-@dataclass(frozen=True, slots=True)
-class BlockDeviceMapping:
-    """A device name and the volume behind it."""
-
-    device_name: str = ""
-    ebs: BlockDevice | None = None
-    root_volume: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkInterface:
-    """One network interface; `interface_type` is interface or efa-only."""
-
-    network_card_index: int
-    device_index: int
-    interface_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataOptions:
-    """The instance metadata service: IMDSv2 only and one hop, unless told otherwise."""
-
-    http_endpoint: str = "enabled"
-    http_protocol_ipv6: str = "disabled"
-    http_put_response_hop_limit: int = 1
-    http_tokens: str = "required"
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionTracking:
-    """Idle time-outs of tracked connections; None leaves one to EC2."""
-
-    tcp_established_timeout_seconds: int | None = None
-    udp_stream_timeout_seconds: int | None = None
-    udp_timeout_seconds: int | None = None
-
-
-def _default_device(name: str, gibibytes: int) -> BlockDeviceMapping:
-    return BlockDeviceMapping(name, BlockDevice(f"{gibibytes}Gi", "gp3", encrypted=True))
-
-
-AL2023, AL2, BOTTLEROCKET, CUSTOM = "AL2023", "AL2", "Bottlerocket", "Custom"
-WINDOWS_FAMILIES = ("Windows2019", "Windows2022", "Windows2025")
-AMI_FAMILIES = (AL2, AL2023, BOTTLEROCKET, CUSTOM, *WINDOWS_FAMILIES)
-DEFAULT_BLOCK_DEVICES: Mapping[str, tuple[BlockDeviceMapping, ...]] = {
-    AL2: (_default_device("/dev/xvda", 20),),
-    AL2023: (_default_device("/dev/xvda", 20),),
-    BOTTLEROCKET: (_default_device("/dev/xvda", 4), _default_device("/dev/xvdb", 20)),
-    CUSTOM: (),
-    **dict.fromkeys(WINDOWS_FAMILIES, (_default_device("/dev/sda1", 50),)),
-}
-"""What a family gets where `spec.blockDeviceMappings` is empty; the last one holds the pods' storage."""
+_NEVER_DRIFT = (
+    "subnetSelectorTerms",
+    "securityGroupSelectorTerms",
+    "capacityReservationSelectorTerms",
+    "amiSelectorTerms",
+    "amiFamily",
+    "ipPrefixCount",
+)
+"""Left out of the hash: what the selectors find today is compared instead, and the resolved AMI family is hashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +98,7 @@ class EC2NodeClass:
     instance_store_policy: str = ""
     network_interfaces: tuple[NetworkInterface, ...] = ()
     detailed_monitoring: bool | None = None
-    metadata_options: MetadataOptions = MetadataOptions()
+    metadata_options: MetadataOptions = DEFAULT_METADATA_OPTIONS
     connection_tracking: ConnectionTracking | None = None
     nested_virtualization: str = ""
     context: str = ""
@@ -189,3 +131,100 @@ class EC2NodeClass:
     def _holds_pods(self, mapping: BlockDeviceMapping) -> bool:
         usual = DEFAULT_BLOCK_DEVICES[self.ami_family]
         return not usual or mapping.device_name == usual[-1].device_name
+
+
+def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
+    """Read an EC2NodeClass and say everything that is wrong with it. Never raises."""
+    read = read_manifest(EC2_NODE_CLASS, manifest)
+    if read.report.fatal:
+        return Parsed(None, read.report.problems)
+    family = _ami_family(read.spec)
+    _warn_of_kubelet_fields(read.spec.get("kubelet", {}), family, read.report)
+    return Parsed(
+        EC2NodeClass(
+            **read.identity,
+            **_attributes(without(read.spec, *_BUILT)),
+            **_built(read.spec),
+            ami_family=family,
+            annotations=FrozenMap(read.metadata.get("annotations")),
+            hash=_hash(read.spec, family),
+        ),
+        read.report.problems,
+    )
+
+
+_TERMS = {
+    "subnetSelectorTerms": SubnetSelectorTerm,
+    "securityGroupSelectorTerms": SecurityGroupSelectorTerm,
+    "capacityReservationSelectorTerms": CapacityReservationSelectorTerm,
+    "amiSelectorTerms": AMISelectorTerm,
+    "networkInterfaces": NetworkInterface,
+}
+_BUILT = (
+    *_TERMS,
+    "amiFamily",
+    "placementGroupSelector",
+    "kubelet",
+    "blockDeviceMappings",
+    "metadataOptions",
+    "connectionTracking",
+    "cpuOptions",
+)
+
+
+def _built(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the fields that are more than text and numbers."""
+    built: dict[str, Any] = {
+        _attribute(name): tuple(term(**_attributes(item)) for item in spec.get(name, ()))
+        for name, term in _TERMS.items()
+    }
+    built["block_device_mappings"] = tuple(
+        _block_device(item) for item in spec.get("blockDeviceMappings", ())
+    )
+    built["metadata_options"] = MetadataOptions(**_attributes(spec["metadataOptions"]))
+    built["nested_virtualization"] = spec.get("cpuOptions", {}).get("nestedVirtualization", "")
+    if "kubelet" in spec:
+        built["kubelet"] = read_kubelet(spec["kubelet"])
+    if "placementGroupSelector" in spec:
+        built["placement_group_selector"] = PlacementGroupSelector(**spec["placementGroupSelector"])
+    if "connectionTracking" in spec:
+        timeouts = _attributes(spec["connectionTracking"])
+        built["connection_tracking"] = ConnectionTracking(**{f"{k}_seconds": v for k, v in timeouts.items()})
+    return built
+
+
+def _block_device(item: Mapping[str, Any]) -> BlockDeviceMapping:
+    ebs = BlockDevice(**_attributes(item["ebs"])) if "ebs" in item else None
+    return BlockDeviceMapping(item.get("deviceName", ""), ebs, item.get("rootVolume", False))
+
+
+def _attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a manifest's fields under the names of ours, maps frozen."""
+    return {_attribute(n): FrozenMap(v) if isinstance(v, Mapping) else v for n, v in fields.items()}
+
+
+@lru_cache(maxsize=256)
+def _attribute(field: str) -> str:
+    """Give a manifest's field name in our spelling: kmsKeyID → kms_key_id."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", field.replace("IPv6", "Ipv6"))
+    return words.lower()
+
+
+def _ami_family(spec: Mapping[str, Any]) -> str:
+    alias = next((term["alias"] for term in spec["amiSelectorTerms"] if "alias" in term), "")
+    return str(spec["amiFamily"] if "amiFamily" in spec else ALIAS_FAMILIES[alias.partition("@")[0]])
+
+
+def _hash(spec: Mapping[str, Any], family: str) -> str:
+    return static_hash(EC2_NODE_CLASS.spec, {**without(spec, *_NEVER_DRIFT), "amiFamily": family})
+
+
+def _warn_of_kubelet_fields(kubelet: Mapping[str, Any], family: str, report: Report) -> None:
+    """Say which kubelet fields nodes of this family cannot be given."""
+    if family in (AL2023, CUSTOM):
+        return
+    for name in kubelet:
+        if name not in KUBELET.fields:
+            report.add(
+                f"spec.kubelet.{name}", "a field that only AL2023 can set", "leave it out", fatal=False
+            )

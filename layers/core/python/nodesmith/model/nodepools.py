@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from nodesmith.model.budgets import DEFAULT_BUDGETS, Budget
-from nodesmith.model.durations import duration_seconds
-from nodesmith.model.frozen import NO_ITEMS
+from nodesmith.model.budgets import DEFAULT_BUDGETS, Budget, read_budget
+from nodesmith.model.durations import NEVER, duration_seconds
+from nodesmith.model.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.manifests import read_manifest
+from nodesmith.model.nodespec import NodeClassRef, read_requirements, read_taints
+from nodesmith.model.problems import Parsed
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
-from nodesmith.model.resources import NOTHING, Resources
+from nodesmith.model.resources import NOTHING, Resources, parse_resources
+from nodesmith.model.schema.hashing import static_hash, without
+from nodesmith.model.schema.nodepools import NODE_POOL, TEMPLATE
 from nodesmith.model.taints import Taint
 
-
-@dataclass(frozen=True, slots=True)
-class NodeClassRef:
-    """Which NodeClass a NodePool or NodeClaim takes its AWS side from."""
-
-    name: str
-    group: str = "karpenter.k8s.aws"
-    kind: str = "EC2NodeClass"
-
-    @property
-    def label(self) -> str:
-        """The label key that a node of this class carries, its value being the name."""
-        return f"{self.group}/{self.kind.lower()}"
+__all__ = ["Disruption", "NodeClassRef", "NodePool", "parse_nodepool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +74,48 @@ class NodePool:
     def is_static(self) -> bool:
         """True where the pool keeps a fixed number of nodes instead of following pods."""
         return self.replicas is not None
+
+
+def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
+    """Read a NodePool and say everything that is wrong with it. Never raises."""
+    read = read_manifest(NODE_POOL, manifest)
+    if read.report.fatal:
+        return Parsed(None, read.report.problems)
+    template = read.spec["template"]
+    pool = NodePool(
+        **read.identity,
+        **_template(template.get("metadata", {}), template["spec"]),
+        disruption=_disruption(read.spec["disruption"]),
+        limits=parse_resources(read.spec.get("limits")),
+        weight=read.spec.get("weight", 0),
+        replicas=read.spec.get("replicas"),
+        hash=_hash(template),
+    )
+    return Parsed(pool, read.report.problems)
+
+
+def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "labels": FrozenMap(metadata.get("labels")),
+        "annotations": FrozenMap(metadata.get("annotations")),
+        "nodeclass": NodeClassRef(**spec["nodeClassRef"]),
+        "requirements": read_requirements(spec["requirements"]),
+        "taints": read_taints(spec.get("taints", ())),
+        "startup_taints": read_taints(spec.get("startupTaints", ())),
+        "expire_after": spec["expireAfter"],
+        "termination_grace_period": spec.get("terminationGracePeriod"),
+    }
+
+
+def _disruption(spec: Mapping[str, Any]) -> Disruption:
+    budgets = tuple(read_budget(item) for item in spec["budgets"])
+    return Disruption(spec["consolidateAfter"], spec["consolidationPolicy"], budgets)
+
+
+def _hash(template: Mapping[str, Any]) -> str:
+    """Hash the template but for its requirements, which drift by compatibility; equal durations hash alike."""
+    spec = without(template["spec"], "requirements")
+    for name in ("expireAfter", "terminationGracePeriod"):
+        if spec.get(name, NEVER) != NEVER:
+            spec[name] = duration_seconds(spec[name])
+    return static_hash(TEMPLATE, {**template, "spec": spec})

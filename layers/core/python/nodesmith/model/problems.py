@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -27,8 +27,7 @@ class Problem:
         return f"{self.object}: {self.field} is {self.found}{weight}: {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed(Generic[T_co]):
+class Parsed(NamedTuple, Generic[T_co]):
     """The outcome of reading a manifest: a value unless a problem is fatal, and all problems."""
 
     value: T_co | None

@@ -29,13 +29,18 @@ _DECIMAL = {
     }.items()
 }
 _SCALES = {**_BINARY, **_DECIMAL}
-_LIKELY = {"kb": "k", "mb": "M", "gb": "G", "tb": "T", "kib": "Ki", "mib": "Mi", "gib": "Gi", "tib": "Ti", "g": "G", "t": "T", "ki": "Ki", "mi": "Mi", "gi": "Gi", "ti": "Ti"}  # fmt: skip
+_LIKELY = {"kb": "k", "mb": "M", "gb": "G", "tb": "T", "kib": "Ki", "mib": "Mi", "gib": "Gi", "tib": "Ti"}
+_LIKELY |= {"g": "G", "t": "T", "ki": "Ki", "mi": "Mi", "gi": "Gi", "ti": "Ti"}
 _MAX_TEXT = 64
 _MAX_VALUE = 2**63 - 1  # Kubernetes caps every quantity at an int64
 
 
 class QuantityError(ValueError):
-    """A text that is no Kubernetes quantity. The message shows what was found and what would be right."""
+    """Something that is no Kubernetes quantity. The message shows what was found and, as `remedy`, what to do."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        super().__init__(f"{found} is not a quantity, {remedy}")
+        self.remedy = remedy
 
 
 @lru_cache(maxsize=4096)
@@ -46,20 +51,24 @@ def parse_quantity(text: str) -> Fraction:
     """
     match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
-        raise QuantityError(f"{text[:_MAX_TEXT]!r} is not a quantity{_suggestion(text)}")
+        raise QuantityError(repr(text[:_MAX_TEXT]), _suggestion(text))
     number, suffix = match.groups()
     return Fraction(number) * _scale(suffix or "")
 
 
 def whole_units(value: object, *, per_unit: int = 1) -> int:
-    """Give `value` (text or number, as manifests carry both) in whole units, rounded up as Kubernetes rounds.
+    """Give `value` (text or number, as manifests carry both) in whole units, rounded away from zero as Kubernetes does.
 
     `per_unit` is the number of wanted units in a base unit: 1000 for milli-cores. Raises QuantityError.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise QuantityError(f"{value!r} is not a quantity, write text such as '500m' or '2Gi'")
-    exact = parse_quantity(str(value).strip() if isinstance(value, str) else repr(value)) * per_unit
-    return max(-_MAX_VALUE, min(_MAX_VALUE, -(-exact.numerator // exact.denominator)))
+        raise QuantityError(f"a {type(value).__name__}", "write text such as '500m' or '2Gi'")
+    if isinstance(value, int):
+        exact = Fraction(value) * per_unit
+    else:
+        exact = parse_quantity(value if isinstance(value, str) else repr(value)) * per_unit
+    size = min(_MAX_VALUE, -(-abs(exact.numerator) // exact.denominator))
+    return size if exact >= 0 else -size
 
 
 def cpu_milli(value: object) -> int:
@@ -90,5 +99,5 @@ def _suggestion(text: str) -> str:
     match = re.fullmatch(r"\s*([+-]?[\d.]+)\s*([A-Za-z]+)\s*", text[:_MAX_TEXT])
     likely = match and _LIKELY.get(match.group(2).lower())
     if match and likely:
-        return f", did you mean '{match.group(1)}{likely}'?"
-    return ", write a number with an optional suffix such as m, k, M, G, Ki, Mi, Gi"
+        return f"did you mean '{match.group(1)}{likely}'?"
+    return "write a number with an optional suffix such as m, k, M, G, Ki, Mi, Gi"

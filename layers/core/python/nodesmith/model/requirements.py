@@ -92,7 +92,7 @@ class Requirement:
     def intersects(self, other: Requirement) -> bool:
         """Tell whether some value satisfies both."""
         if self.complement and other.complement:
-            return not self.intersection(other)._is_exhausted()
+            return not self.intersection(other)._is_exhausted()  # noqa: SLF001 (its own class)
         concrete, rest = (other, self) if self.complement else (self, other)
         return any(rest.allows(value) and concrete.allows(value) for value in concrete.values)
 
@@ -166,7 +166,8 @@ def _bound(operator: str, values: frozenset[str]) -> int:
 
 def _integer(text: str) -> int | None:
     digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+    number = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+    return number if number is not None and -_INT64_MAX <= number <= _INT64_MAX else None
 
 
 def _tightest(a: int | None, b: int | None, choose: Callable[[int, int], int]) -> int | None:

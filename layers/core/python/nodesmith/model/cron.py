@@ -1,0 +1,82 @@
+"""Cron as disruption budgets write it: five fields or a macro, always in UTC."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_MONTHS = {
+    name: number for number, name in enumerate("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split(), 1)
+}
+_WEEKDAYS = {name: number for number, name in enumerate("SUN MON TUE WED THU FRI SAT".split())}
+_FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
+    ("minute", 0, 59, {}),
+    ("hour", 0, 23, {}),
+    ("day of the month", 1, 31, {}),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 6, _WEEKDAYS),
+)
+MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+class CronError(ValueError):
+    """A text that is no schedule. The message says which field is wrong and what it may hold."""
+
+
+class Cron(NamedTuple):
+    """The moments of a schedule. Where both kinds of day are restricted, either one is enough."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    any_day: bool
+    """The day of the month was written `*` or `?`; `any_weekday` likewise."""
+    any_weekday: bool
+
+
+def parse_cron(text: str) -> Cron:
+    """Read a schedule; Sunday is 0. Raises CronError."""
+    parts = MACROS.get(text, text).split()
+    if len(parts) != len(_FIELDS):
+        raise CronError(f"must have five fields (or be one of {', '.join(MACROS)}), this has {len(parts)}")
+    minutes, hours, days, months, weekdays = (
+        _parse_field(part, *field) for part, field in zip(parts, _FIELDS, strict=True)
+    )
+    return Cron(minutes, hours, days, months, weekdays, parts[2][0] in "*?", parts[4][0] in "*?")
+
+
+def _parse_field(text: str, name: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:
+    found: set[int] = set()
+    for item in text.split(","):
+        span, slash, step_text = item.partition("/")
+        step = _number(step_text, name, 1, high, {}) if slash else 1
+        if span in ("*", "?"):
+            first, last = low, high
+        else:
+            start, dash, end = span.partition("-")
+            first = _number(start, name, low, high, names)
+            last = _number(end, name, low, high, names) if dash else (high if slash else first)
+        if first > last:
+            raise CronError(f"the {name} range {span} runs backwards")
+        found.update(range(first, last + 1, step))
+    return frozenset(found)
+
+
+def _number(text: str, name: str, low: int, high: int, names: dict[str, int]) -> int:
+    known = names.get(text.upper())
+    if known is not None:
+        return known
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else -1
+    if not low <= number <= high:
+        words = f" or {next(iter(names))} to {list(names)[-1]}" if names else ""
+        raise CronError(f"the {name} {text[:20]!r} must be a number from {low} to {high}{words}")
+    return number

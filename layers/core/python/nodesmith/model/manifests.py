@@ -1,0 +1,75 @@
+"""The outside of every manifest: which kind it is, its name and metadata, and its spec read by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nodesmith.model.schema.fields import Integer, Kind, Map, Object, Text
+from nodesmith.model.schema.reading import Report, read, shown
+
+_METADATA = Object(
+    {
+        "name": Text(min_length=1, max_length=253),
+        "uid": Text(default=""),
+        "generation": Integer(minimum=0, default=0),
+        "deletionTimestamp": Text(),
+        "labels": Map(Text()),
+        "annotations": Map(Text()),
+    },
+    required=("name",),
+)
+_TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+
+
+class Manifest(NamedTuple):
+    """Metadata and spec of an object, checked; worth using only where its report has nothing fatal."""
+
+    metadata: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    report: Report
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Name, uid, generation and whether it is being deleted, as every kind here has them."""
+        return {
+            "name": self.metadata["name"],
+            "uid": self.metadata["uid"],
+            "generation": self.metadata["generation"],
+            "deleting": "deletionTimestamp" in self.metadata,
+        }
+
+
+def read_manifest(kind: Kind, manifest: object) -> Manifest:
+    """Check an object of this kind from top to bottom. Never raises, whatever JSON or YAML it is given."""
+    body = manifest if isinstance(manifest, Mapping) else {}
+    given = body.get("metadata")
+    metadata = (
+        {k: v for k, v in given.items() if k in _METADATA.fields} if isinstance(given, Mapping) else given
+    )
+    report = Report(f"{kind.name}/{_name(metadata)}")
+    if body is not manifest:
+        report.add("the manifest", shown(manifest), "must be a map with apiVersion, kind, metadata and spec")
+        return Manifest({}, {}, report)
+    _check_top(kind, body, report)
+    return Manifest(
+        read(_METADATA, {} if metadata is None else metadata, "metadata", report),
+        read(kind.spec, {} if body.get("spec") is None else body["spec"], "spec", report),
+        report,
+    )
+
+
+def _check_top(kind: Kind, body: Mapping[object, object], report: Report) -> None:
+    # Items of a list from the API server carry neither apiVersion nor kind.
+    for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.name)):
+        found = body.get(field)
+        if found is not None and found != wanted:
+            report.add(field, shown(found), f"must be {wanted}")
+    for name in body:
+        if name not in _TOP:
+            report.add(shown(name), "an unknown field", f"known are {', '.join(_TOP)}", fatal=False)
+
+
+def _name(metadata: object) -> str:
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name[:253] if isinstance(name, str) and name else "(unnamed)"

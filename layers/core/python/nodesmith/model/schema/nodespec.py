@@ -1,0 +1,190 @@
+"""What NodePool templates and NodeClaims say alike: labels, taints, requirements, the NodeClass, life spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.model.labels import (
+    CAPACITY_TYPE,
+    CAPACITY_TYPES,
+    NODEPOOL,
+    WELL_KNOWN,
+    normalised,
+    restriction,
+)
+from nodesmith.model.requirements import Operator
+from nodesmith.model.schema.fields import Array, Integer, Map, Object, Rule, Text
+from nodesmith.model.taints import Effect
+
+LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+_DOMAIN_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+QUALIFIED_NAME = rf"^({_DOMAIN_PART}(\.{_DOMAIN_PART})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+DURATION = "^([0-9]+(s|m|h))+$"
+DURATION_OR_NEVER = "^(([0-9]+(s|m|h))+|Never)$"
+
+_OPERATORS = tuple(operator.value for operator in Operator)
+_BOUNDS = ("Gt", "Lt", "Gte", "Lte")
+
+
+def _reserved(allowed: frozenset[str]) -> Rule:
+    listed = ", ".join(f"'{key}'" for key in sorted(allowed))
+    domains = r"'^([^/]+\\.)?karpenter\\.(sh|k8s\\.aws)/'"
+    return Rule(
+        f"self in [{listed}] || (self != 'kubernetes.io/hostname' && !self.matches({domains}))",
+        "this key is reserved: use a well-known one, or a domain of your own",
+        lambda key: _reservation(key, allowed) is None,
+        lambda key: _reservation(key, allowed),
+    )
+
+
+def _reservation(key: str, allowed: frozenset[str]) -> str | None:
+    if normalised(key) == NODEPOOL and NODEPOOL not in allowed:
+        return "a node gets this label from the NodePool that it belongs to, leave it out"
+    return restriction(key)
+
+
+LABEL_KEYS = Text(
+    pattern=QUALIFIED_NAME,
+    example="example.com/team",
+    max_length=316,
+    rules=(_reserved(WELL_KNOWN - {NODEPOOL}),),
+)
+LABELS = Map(
+    Text(pattern=LABEL_VALUE, example="blue", max_length=63),
+    "Labels of every node.",
+    keys=LABEL_KEYS,
+    max_entries=100,
+)
+ANNOTATIONS = Map(Text(), "Annotations of every node.")
+
+_TAINT = Object(
+    {
+        "key": Text("Name of the taint.", QUALIFIED_NAME, "example.com/gpu", min_length=1, max_length=316),
+        "value": Text("Value of the taint, often empty.", LABEL_VALUE, "true", max_length=63),
+        "effect": Text(
+            "What happens to pods that do not tolerate it.", enum=tuple(effect.value for effect in Effect)
+        ),
+    },
+    required=("key", "effect"),
+)
+TAINTS = Array(_TAINT, "Taints of every node; only pods that tolerate them are placed.", atomic=True)
+STARTUP_TAINTS = Array(
+    _TAINT,
+    "Taints that something else takes away while the node starts (a CNI, a driver); pods need not tolerate them.",
+    atomic=True,
+)
+
+NODE_CLASS_REF = Object(
+    {
+        "group": Text("API group of the NodeClass.", "^[^/]+$", "karpenter.k8s.aws", min_length=1),
+        "kind": Text("Kind of the NodeClass.", min_length=1),
+        "name": Text("Name of the NodeClass.", min_length=1),
+    },
+    "Which NodeClass says how nodes are built.",
+    required=("group", "kind", "name"),
+)
+
+EXPIRE_AFTER = Text(
+    "Greatest age of a node before it is replaced; Never for no limit.",
+    DURATION_OR_NEVER,
+    "720h",
+    default="720h",
+)
+TERMINATION_GRACE_PERIOD = Text(
+    "How long a drain may take before the remaining pods are forced off; unset waits for them.",
+    DURATION,
+    "1h30m",
+)
+
+
+def _has_a_bound(item: Mapping[str, Any]) -> bool:
+    values = item.get("values", [])
+    return len(values) == 1 and values[0].isdigit() and int(values[0]) < 2**63
+
+
+_KNOWN_CAPACITY_TYPES = f"known are {', '.join(CAPACITY_TYPES)}"
+
+
+def _unknown_capacity_types(item: Mapping[str, Any]) -> set[str]:
+    concrete = normalised(item["key"]) == CAPACITY_TYPE and item["operator"] == "In"
+    return set(item["values"]).difference(CAPACITY_TYPES) if concrete else set()
+
+
+def _enough_capacity_types(item: Mapping[str, Any]) -> bool:
+    """Tell whether at least minValues of the values mean something; one that does not is only ignored."""
+    unknown = _unknown_capacity_types(item)
+    return not unknown or len(set(item["values"]) - unknown) >= item.get("minValues", 1)
+
+
+def requirements(key_rules: tuple[Rule, ...]) -> Array:
+    """Describe a list of requirements whose keys obey these rules."""
+    return Array(
+        Object(
+            {
+                "key": Text(
+                    "Label that the requirement is about.",
+                    QUALIFIED_NAME,
+                    "topology.kubernetes.io/zone",
+                    min_length=1,
+                    max_length=316,
+                    rules=key_rules,
+                ),
+                "operator": Text(
+                    "How the label relates to the values.",
+                    enum=_OPERATORS,
+                ),
+                "values": Array(
+                    Text(pattern=LABEL_VALUE, example="us-east-1a", max_length=63),
+                    "Values to choose from or to avoid, or the one integer that bounds.",
+                    atomic=True,
+                ),
+                "minValues": Integer("How many different values must stay possible.", 1, 50),
+            },
+            required=("key", "operator"),
+            rules=_REQUIREMENT_RULES,
+        ),
+        "What the nodes' labels must be. All of them hold at once.",
+        max_items=100,
+        atomic=True,
+    )
+
+
+_REQUIREMENT_RULES = (
+    Rule(
+        "self.operator != 'In' || (has(self.values) && self.values.size() > 0)",
+        "In needs at least one value",
+        lambda item: item["operator"] != "In" or bool(item.get("values")),
+        field="values",
+    ),
+    Rule(
+        "!(self.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || "
+        "(has(self.values) && self.values.size() == 1 && self.values[0].matches('^[0-9]+$') && "
+        "int(self.values[0]) >= 0)",
+        "Gt, Lt, Gte and Lte need exactly one value, an integer that is not negative",
+        lambda item: item["operator"] not in _BOUNDS or _has_a_bound(item),
+        field="values",
+    ),
+    Rule(
+        "self.operator != 'In' || !has(self.minValues) || "
+        "(has(self.values) && self.values.size() >= self.minValues)",
+        "In needs at least minValues values",
+        lambda item: item["operator"] != "In" or len(item.get("values", ())) >= item.get("minValues", 0),
+        field="values",
+    ),
+    Rule("", _KNOWN_CAPACITY_TYPES, lambda item: _enough_capacity_types(item), field="values"),
+    Rule(
+        "", _KNOWN_CAPACITY_TYPES, lambda item: not _unknown_capacity_types(item), fatal=False, field="values"
+    ),
+)
+TEMPLATE_REQUIREMENTS = requirements((_reserved(WELL_KNOWN - {NODEPOOL}),))
+CLAIM_REQUIREMENTS = requirements((_reserved(WELL_KNOWN),))
+
+
+def taints_differ(spec: Mapping[str, Any]) -> bool:
+    """Tell whether each key and effect occurs once over taints and startup taints."""
+    pairs = [(t["key"], t["effect"]) for kind in ("taints", "startupTaints") for t in spec.get(kind, ())]
+    return len(pairs) == len(set(pairs))
+
+
+TAINTS_DIFFER = Rule("", "a key and effect may occur once only over taints and startupTaints", taints_differ)

@@ -1,0 +1,230 @@
+"""Checks a manifest against its kind, fills in defaults, and says everything that is wrong at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from nodesmith.model.labels import did_you_mean
+from nodesmith.model.problems import Problem
+from nodesmith.model.quantities import QuantityError, whole_units
+from nodesmith.model.schema.fields import Array, Boolean, Field, Integer, Map, Object, Quantity, Rule, Text
+
+_MOST_PROBLEMS = 50
+_FEW = 8
+_DEEPEST_OPEN_LEVEL = 16
+
+
+class Report:
+    """Collects the problems of one object; `fatal` counts those that make it unusable, heard or not."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._problems: list[Problem] = []
+        self.fatal = 0
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All of them, in the order of the fields."""
+        return tuple(self._problems)
+
+    @property
+    def is_full(self) -> bool:
+        """True where more problems would not be heard."""
+        return len(self._problems) >= _MOST_PROBLEMS
+
+    def add(self, field: str, found: str, remedy: str, *, fatal: bool = True) -> None:
+        """Note a problem."""
+        if not self.is_full or (fatal and not self.fatal):
+            self._problems.append(Problem(self._name, field, found, remedy, fatal))
+        self.fatal += fatal
+
+
+def read(field: Field, value: object, path: str, report: Report) -> Any:
+    """Give `value` as the field wants it: defaults filled in, nulls and unknown fields left out.
+
+    What does not fit is reported as fatal, and what is returned then is only good for further checking.
+    """
+    before = report.fatal
+    clean = _read(field, value, path, report)
+    if report.fatal == before and not isinstance(field, (Integer, Boolean, Quantity)):
+        for rule in field.rules:
+            _apply(rule, clean, path, report)
+    return clean
+
+
+def _read(field: Field, value: object, path: str, report: Report) -> Any:
+    match field:
+        case Text():
+            return _text(field, value, path, report)
+        case Object():
+            return _object(field, value, path, report)
+        case Array():
+            return _array(field, value, path, report)
+        case Map():
+            return _map(field, value, path, report)
+        case Quantity():
+            return _quantity(value, path, report)
+        case Integer():
+            return _integer(field, value, path, report)
+        case Boolean():
+            if not isinstance(value, bool):
+                report.add(path, shown(value), "must be true or false, without quotes")
+            return value
+        case _:
+            assert_never(field)
+
+
+def _apply(rule: Rule, value: object, path: str, report: Report) -> None:
+    if rule.check is None or rule.check(value):
+        return
+    better = rule.advise(value) if rule.advise else None
+    if rule.field and isinstance(value, Mapping):
+        path, value = f"{path}.{rule.field}", value.get(rule.field)
+    found = "missing" if value is None else shown(value)
+    report.add(path, found, better or rule.message, fatal=rule.fatal)
+
+
+def _text(field: Text, value: object, path: str, report: Report) -> object:
+    if not isinstance(value, str):
+        quotes = ", so put it in quotes" if isinstance(value, (bool, int, float)) else ""
+        report.add(path, shown(value), f"must be text{quotes}")
+    elif field.enum and value not in field.enum:
+        report.add(path, shown(value), f"use one of {', '.join(field.enum)}{did_you_mean(value, field.enum)}")
+    elif field.max_length is not None and len(value) > field.max_length:
+        report.add(
+            path, shown(value), f"must have at most {field.max_length} characters, this has {len(value)}"
+        )
+    elif len(value) < field.min_length:
+        report.add(path, shown(value), "must not be empty")
+    elif field.pattern and not re.fullmatch(field.pattern, value):
+        example = f", for example {field.example}" if field.example else ""
+        report.add(path, shown(value), f"must match {field.pattern}{example}")
+    return value
+
+
+def _integer(field: Integer, value: object, path: str, report: Report) -> object:
+    low, high = field.minimum, field.maximum
+    if isinstance(value, bool) or not isinstance(value, int):
+        report.add(path, shown(value), "must be a whole number, without quotes")
+    elif value > high or value < (-high if low is None else low):
+        least = "" if low is None else f"at least {low} and "
+        report.add(path, shown(value), f"must be {least}at most {high}")
+    return value
+
+
+def _quantity(value: object, path: str, report: Report) -> object:
+    try:
+        if whole_units(value, per_unit=1000) < 0:
+            report.add(path, shown(value), "must not be negative")
+    except QuantityError as error:
+        report.add(path, shown(value), f"must be a quantity, {error.remedy}")
+    return value
+
+
+def _array(field: Array, value: object, path: str, report: Report) -> object:
+    if not isinstance(value, list):
+        report.add(path, shown(value), "must be a list")
+        return []
+    if field.max_items is not None and len(value) > field.max_items:
+        report.add(path, shown(value), f"must have at most {field.max_items} items")
+        return []
+    if len(value) < field.min_items:
+        report.add(path, shown(value), f"must have at least {field.min_items} item")
+    return [read(field.of, item, f"{path}[{number}]", report) for number, item in enumerate(value)]
+
+
+def _map(field: Map, value: object, path: str, report: Report) -> object:
+    if not isinstance(value, Mapping):
+        report.add(path, shown(value), "must be a map")
+        return {}
+    if field.max_entries is not None and len(value) > field.max_entries:
+        report.add(path, shown(value), f"must have at most {field.max_entries} entries")
+        return {}
+    clean = {}
+    for key, item in value.items():
+        inner = at(path, key)
+        if field.keys is not None or not isinstance(key, str):
+            read(field.keys or Text(), key, f"{inner} (the key)", report)
+        if item is not None:
+            clean[key] = read(field.of, item, inner, report)
+    return clean
+
+
+def _object(field: Object, value: object, path: str, report: Report) -> object:
+    if not isinstance(value, Mapping):
+        report.add(path, shown(value), "must be a map")
+        return {}
+    clean = {}
+    for name, inner in field.fields.items():
+        given = value.get(name)
+        if given is None:
+            given = inner.default
+        if given is not None:
+            clean[name] = read(inner, given, f"{path}.{name}", report)
+        elif name in field.required:
+            report.add(f"{path}.{name}", "missing", "it is required")
+    for name, given in value.items():
+        if name not in field.fields:
+            _unknown(field, clean, name, given, path, report)
+    return clean
+
+
+def _unknown(
+    field: Object, clean: dict[str, object], name: object, given: object, path: str, report: Report
+) -> None:
+    if not field.open:
+        if not report.is_full:
+            report.add(at(path, name), "an unknown field", _nearest(name, tuple(field.fields)), fatal=False)
+    elif not isinstance(name, str) or not _is_json(given):
+        report.add(at(path, name), shown(given), "must be plain data, not nested deeply")
+    elif given is not None:
+        clean[name] = given
+
+
+def _nearest(name: object, known: tuple[str, ...]) -> str:
+    hint = did_you_mean(name, known).removeprefix(", ") if isinstance(name, str) else ""
+    return hint or (f"known are {', '.join(known)}" if len(known) <= _FEW else "leave it out")
+
+
+def _is_json(value: object, depth: int = 0) -> bool:
+    if depth > _DEEPEST_OPEN_LEVEL:
+        return False
+    match value:
+        case None | str() | bool() | int() | float():
+            return True
+        case list():
+            return all(_is_json(item, depth + 1) for item in value)
+        case dict():
+            return all(isinstance(key, str) and _is_json(item, depth + 1) for key, item in value.items())
+        case _:
+            return False
+
+
+def at(path: str, key: object) -> str:
+    """Give the path of a map's entry: `limits.cpu`, `labels[example.com/team]`."""
+    if isinstance(key, str) and len(key) <= 63 and key.isascii() and key.replace("-", "").isalnum():
+        return f"{path}.{key}"
+    return f"{path}[{key[:63] if isinstance(key, str) else shown(key)}]"
+
+
+def shown(value: object) -> str:
+    """Show what was found, short whatever its size."""
+    match value:
+        case str():
+            return repr(value) if len(value) <= 60 else f"{value[:57]!r}…"
+        case bool() | None:
+            return {True: "true", False: "false", None: "null"}[value]
+        case int() if abs(value) > 2**64:
+            return "a number beyond 64 bits"
+        case int() | float():
+            return repr(value)
+        case [] | [_] | [_, _] if all(isinstance(item, str) and len(item) <= 30 for item in value):
+            return repr(list(value))
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case Mapping():
+            return f"a map of {len(value)}"
+        case _:
+            return f"a {type(value).__name__}"

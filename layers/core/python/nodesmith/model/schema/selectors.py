@@ -1,0 +1,151 @@
+"""How an EC2NodeClass names things that exist in AWS: subnets, security groups, images, reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.model.schema.fields import Array, Map, Object, Rule, Text
+
+ALIAS_FAMILIES = {
+    "al2": "AL2",
+    "al2023": "AL2023",
+    "bottlerocket": "Bottlerocket",
+    "windows2019": "Windows2019",
+    "windows2022": "Windows2022",
+    "windows2025": "Windows2025",
+}
+"""First half of an AMI alias → the family whose user data it takes."""
+
+_TAGS = Map(
+    Text(min_length=1),
+    "Tags that it must carry; the value * matches any.",
+    keys=Text(min_length=1),
+    max_entries=20,
+)
+
+
+def _selects(*fields: str) -> Rule:
+    return Rule(
+        f"self.all(x, {' || '.join(f'has(x.{field})' for field in fields)})",
+        f"each term needs one of {', '.join(fields)}",
+        lambda terms: all(any(field in term for field in fields) for term in terms),
+    )
+
+
+def _alone(field: str, *others: str) -> tuple[Rule, Rule]:
+    """Refuse lists in which every term mixes `field` with `others`; where only some do, AWS hears `field` alone."""
+
+    def mixes(term: Mapping[str, Any]) -> bool:
+        return field in term and any(other in term for other in others)
+
+    mixed = " || ".join(f"has(x.{other})" for other in others)
+    message = f"{field} stands alone in a term, drop {', '.join(others)}"
+    return (
+        Rule(
+            f"self.size() == 0 || !self.all(x, has(x.{field}) && ({mixed}))",
+            message,
+            lambda terms: not terms or not all(mixes(term) for term in terms),
+        ),
+        Rule("", message, lambda terms: not any(mixes(term) for term in terms), fatal=False),
+    )
+
+
+def _strictly_alone(field: str, *others: str) -> Rule:
+    mixed = " || ".join(f"has(x.{other})" for other in others)
+    return Rule(
+        f"!self.exists(x, has(x.{field}) && ({mixed}))",
+        f"{field} stands alone in a term, drop {', '.join(others)}",
+        lambda terms: not any(field in term and any(other in term for other in others) for term in terms),
+    )
+
+
+SUBNETS = Array(
+    Object({"tags": _TAGS, "id": Text("Subnet id.", "^subnet-[0-9a-z]+$", "subnet-0a1b2c")}),
+    "Subnets to launch into; a subnet that any term selects is used.",
+    min_items=1,
+    max_items=30,
+    rules=(_selects("tags", "id"), *_alone("id", "tags")),
+)
+SECURITY_GROUPS = Array(
+    Object(
+        {
+            "tags": _TAGS,
+            "id": Text("Security group id.", "^sg-[0-9a-z]+$", "sg-0a1b2c"),
+            "name": Text("Name of the group itself, not its Name tag.", min_length=1),
+        }
+    ),
+    "Security groups of every network interface.",
+    min_items=1,
+    max_items=30,
+    rules=(_selects("tags", "id", "name"), *_alone("id", "tags", "name"), *_alone("name", "tags", "id")),
+)
+CAPACITY_RESERVATIONS = Array(
+    Object(
+        {
+            "tags": _TAGS,
+            "id": Text("Capacity reservation id.", "^cr-[0-9a-z]+$", "cr-0a1b2c"),
+            "ownerID": Text("Account that owns it.", "^[0-9]{12}$", "123456789012"),
+            "instanceMatchCriteria": Text("Who may run in it.", enum=("open", "targeted")),
+        }
+    ),
+    "Capacity reservations to use before anything else.",
+    max_items=30,
+    rules=(
+        _selects("tags", "id", "instanceMatchCriteria"),
+        *_alone("id", "tags", "ownerID", "instanceMatchCriteria"),
+    ),
+)
+PLACEMENT_GROUP = Object(
+    {
+        "name": Text("Name of the group.", min_length=1),
+        "id": Text("Id of the group.", "^pg-[0-9a-z]+$", "pg-0a1b2c"),
+    },
+    "Placement group to launch into.",
+    rules=(
+        Rule(
+            "has(self.name) != has(self.id)",
+            "exactly one of name and id is needed",
+            lambda group: ("name" in group) != ("id" in group),
+        ),
+    ),
+)
+
+_ALIAS_PATTERN = "^((al2|al2023|bottlerocket)@.+|windows(2019|2022|2025)@latest)$"
+AMIS = Array(
+    Object(
+        {
+            "alias": Text(
+                "EKS image family and version, for example al2023@v20260115; Windows knows latest only.",
+                _ALIAS_PATTERN,
+                "al2023@latest",
+                max_length=30,
+            ),
+            "tags": _TAGS,
+            "id": Text("Image id.", "^ami-[0-9a-z]+$", "ami-0a1b2c"),
+            "name": Text("Image name, wildcards allowed.", min_length=1),
+            "owner": Text("Account id, self or amazon, that owns the image."),
+            "ssmParameter": Text("Name or ARN of the SSM parameter that holds the image id.", min_length=1),
+        }
+    ),
+    "Machine images; an instance type takes the newest that fits it.",
+    min_items=1,
+    max_items=30,
+    rules=(
+        _selects("tags", "id", "name", "alias", "ssmParameter"),
+        _strictly_alone("id", "alias", "tags", "name", "owner"),
+        _strictly_alone("alias", "id", "tags", "name", "owner"),
+        Rule(
+            "!self.exists(x, has(x.alias)) || self.size() == 1",
+            "a term with alias must be the only one",
+            lambda terms: len(terms) == 1 or not any("alias" in term for term in terms),
+        ),
+    ),
+)
+
+
+def family_matches_alias(spec: Mapping[str, Any]) -> bool:
+    """Tell whether amiFamily is Custom, absent, or the family of the alias."""
+    family = spec.get("amiFamily", "Custom")
+    aliases = [term["alias"] for term in spec["amiSelectorTerms"] if "alias" in term]
+    return family == "Custom" or all(ALIAS_FAMILIES[alias.partition("@")[0]] == family for alias in aliases)
