@@ -1,0 +1,67 @@
+"""Where a local run takes place, read off the manifests: the region of the zones they name, the cluster of their tags."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith.model.labels import REGION, ZONE, normalised
+
+DEFAULT_REGION = "us-east-1"
+DEFAULT_CLUSTER = "nodesmith-local"
+DISCOVERY_TAG = "karpenter.sh/discovery"
+_REGION_OF_ZONE = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-.+)")
+_CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+
+
+def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Give the region whose zones the manifests name, us-east-1 where they name none.
+
+    Raises Rejected when they name zones of several regions: a cluster lives in one.
+    """
+    found: dict[str, str] = {}
+    for key, value in (pair for manifest in manifests for pair in _labels(manifest)):
+        match = _REGION_OF_ZONE.fullmatch(value) if normalised(key) == ZONE else None
+        if match or normalised(key) == REGION:
+            found.setdefault(match.group(1) if match else value, value)
+    if len(found) > 1:
+        named = ", ".join(found[region] for region in sorted(found))
+        raise Rejected(f"zones of {len(found)} regions are named ({named}): choose one with --region")
+    return next(iter(found), DEFAULT_REGION)
+
+
+def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Give the cluster name that EC2NodeClasses select subnets and groups by (`karpenter.sh/discovery`).
+
+    The local network carries that tag, so that manifests of a real cluster find it; where they name none, or the local
+    default is among them, it is the default.
+    """
+    nodeclasses = [m for m in manifests if m.get("kind") in {"EC2NodeClass", "AWSNodeTemplate"}]
+    named = Counter(
+        value
+        for nodeclass in nodeclasses
+        for key, value in _labels(nodeclass.get("spec"))
+        if key == DISCOVERY_TAG and _CLUSTER_NAME.fullmatch(value)
+    )
+    if not named or DEFAULT_CLUSTER in named:
+        return DEFAULT_CLUSTER
+    return named.most_common(1)[0][0]
+
+
+def _labels(value: Any) -> Iterator[tuple[str, str]]:
+    """Give every pair of key and text in a manifest: map entries, and key and values of label expressions."""
+    if isinstance(value, Mapping):
+        key, values = value.get("key"), value.get("values")
+        if isinstance(key, str) and isinstance(values, list):
+            yield from ((key, text) for text in values if isinstance(text, str))
+        for name, inner in value.items():
+            if isinstance(inner, str):
+                yield str(name), inner
+            else:
+                yield from _labels(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _labels(inner)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.local.places import DEFAULT_CLUSTER, cluster_of, region_of
+
+
+def pool(*zones: str, key: str = "topology.kubernetes.io/zone") -> dict[str, Any]:
+    expression = {"key": key, "operator": "In", "values": list(zones)}
+    return {"kind": "NodePool", "spec": {"template": {"spec": {"requirements": [expression]}}}}
+
+
+def nodeclass(*clusters: str) -> dict[str, Any]:
+    terms = [{"tags": {"karpenter.sh/discovery": cluster}} for cluster in clusters]
+    return {"kind": "EC2NodeClass", "spec": {"subnetSelectorTerms": terms}}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "region"),
+    [
+        (pool("eu-central-1a", "eu-central-1b"), "eu-central-1"),
+        (pool("us-west-2-lax-1a"), "us-west-2"),
+        (pool("us-gov-west-1a", key="failure-domain.beta.kubernetes.io/zone"), "us-gov-west-1"),
+        (pool("ap-southeast-4", key="topology.kubernetes.io/region"), "ap-southeast-4"),
+        (
+            {"kind": "Pod", "spec": {"nodeSelector": {"topology.kubernetes.io/zone": "eu-west-1c"}}},
+            "eu-west-1",
+        ),
+        ({"kind": "Pod", "spec": {"containers": [{"image": "us-west-2a"}]}}, "us-east-1"),
+        (pool("test-zone-1"), "us-east-1"),
+    ],
+)
+def test_the_region_is_that_of_the_zones_named(manifest: dict[str, Any], region: str) -> None:
+    assert region_of([manifest]) == region
+
+
+def test_zones_of_two_regions_are_refused_with_what_to_do() -> None:
+    with pytest.raises(Rejected, match=r"eu-west-1a, us-east-1b\): choose one with --region"):
+        region_of([pool("us-east-1b"), pool("eu-west-1a")])
+
+
+def test_the_cluster_is_the_one_whose_network_the_nodeclasses_select() -> None:
+    assert cluster_of([nodeclass("shop", "shop"), nodeclass("typo")]) == "shop"
+
+
+@pytest.mark.parametrize("named", [(), ("${CLUSTER_NAME}",), ("other", DEFAULT_CLUSTER, "other")])
+def test_the_cluster_is_the_local_default_where_nothing_better_is_named(named: tuple[str, ...]) -> None:
+    assert cluster_of([nodeclass(*named)]) == DEFAULT_CLUSTER
