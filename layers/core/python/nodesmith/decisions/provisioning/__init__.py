@@ -1,0 +1,10 @@
+"""Provisioning: which nodes to buy so that every placeable pod is placed at the lowest price.
+
+`decide` is the whole judgement: which pods, which nodes that are there already, which NodePools, which types; `record`
+writes it down so that it can be explained and replayed.
+"""
+
+from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
+
+__all__ = ["Inputs", "Plan", "PlannedNode", "Unplaced", "decide"]

@@ -1,0 +1,130 @@
+"""From a packed node to an intent: the NodeClaim, with everything that a retry needs written down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.provisioning.flexibility import Option
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.scheduling.compatibility import compatible_terms
+from nodesmith.decisions.scheduling.templates import Template, template_labels
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.pods import Pod
+from nodesmith.model.requirements import Requirement, Requirements
+from nodesmith.model.resources import Resources, total
+from nodesmith.model.shapes import Shape
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
+_SUFFIX_LENGTH = 8
+_LONGEST_POOL_IN_NAME = 54  # a claim's name is a label value and a tag: 63 at most
+
+
+def claim_name(nodepool: str, decision: str, index: int) -> str:
+    """Name the `index`th node of a decision. The same decision gives the same names, no two decisions share one."""
+    number = int.from_bytes(hashlib.sha256(f"{decision}/{nodepool}/{index}".encode()).digest()[:8], "big")
+    letters = []
+    for _ in range(_SUFFIX_LENGTH):
+        number, digit = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[digit])
+    return f"{nodepool[:_LONGEST_POOL_IN_NAME]}-{''.join(letters)}"
+
+
+def planned_node(
+    template: Template,
+    options: tuple[Option, ...],
+    pods: tuple[Pod, ...],
+    name: str,
+    decision: str,
+    cluster: ClusterInfo,
+    now: datetime,
+) -> PlannedNode:
+    """Write down one node. `options` are its offerings, cheapest first; the first is what it is priced by."""
+    choice, cheapest = options[0]
+    pool = template.pool
+    custom = _narrowed(template, {pod.shape for pod in pods})
+    requirements = template.requirements.union(custom).adding(
+        Requirement(INSTANCE_TYPE, frozenset(c.type.name for c, _ in options)),
+        Requirement(ZONE, frozenset(o.zone for _, o in options)),
+        Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
+    )
+    claim = NodeClaim(
+        name=name,
+        nodepool=pool.name,
+        nodeclass=pool.nodeclass,
+        created_at=now,
+        phase=Phase.PENDING,
+        phase_since=now,
+        nodepool_uid=pool.uid,
+        nodepool_hash=pool.hash,
+        nodeclass_hash=template.nodeclass.hash,
+        requirements=_without_min_values(requirements),
+        labels={**template_labels(pool), **_resolved(requirements)},
+        annotations=pool.annotations,
+        taints=pool.taints,
+        startup_taints=pool.startup_taints,
+        requests=total([pod.shape.requests for pod in pods]) + choice.daemons,
+        expire_after=pool.expire_after,
+        termination_grace_period=pool.termination_grace_period,
+        capacity_type=cheapest.capacity_type,
+        price_hourly_usd=cheapest.price_hourly_usd,
+        capacity=choice.type.capacity,
+        allocatable=_least(c.type.allocatable for c, _ in options),
+        nominated=tuple(pod.key for pod in pods),
+        decision=decision,
+    )
+    offered = [(c.type, o) for c, o in options]
+    request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster)
+    return PlannedNode(claim, request, templates, cheapest.price_hourly_usd, cheapest.estimated)
+
+
+def _narrowed(template: Template, shapes: Iterable[Shape]) -> Requirements:
+    """Give what the pods ask of labels that only the NodePool defines."""
+    narrowed = Requirements({})
+    for shape in shapes:
+        terms, _ = compatible_terms(template.requirements, shape)
+        own = [r for key, r in terms[0].items() if key not in WELL_KNOWN and key in template.requirements]
+        narrowed = narrowed.adding(*own)
+    return narrowed
+
+
+def _resolved(requirements: Requirements) -> dict[str, str]:
+    """Give a value for every label that the NodePool leaves open: a node has exactly one."""
+    found: Mapping[str, str | None] = {
+        key: any_value(requirements[key]) for key in sorted(requirements) if key not in WELL_KNOWN
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def any_value(requirement: Requirement) -> str | None:
+    """Give the first value that a requirement allows, None where the label must be absent.
+
+    Where any value goes (Exists, NotIn, bounds) it is the smallest number allowed, so that a replay agrees.
+    """
+    if requirement.is_empty:
+        return None
+    if not requirement.complement:
+        return min(requirement.values)
+    start = requirement.gte if requirement.gte is not None else min(0, requirement.lte or 0)
+    candidates = (str(start + step) for step in range(len(requirement.values) + 1))
+    return next((value for value in candidates if requirement.allows(value)), None)
+
+
+def _without_min_values(requirements: Requirements) -> Requirements:
+    if all(r.min_values is None for r in requirements.values()):
+        return requirements
+    return Requirements(
+        {k: Requirement(r.key, r.values, r.complement, r.gte, r.lte) for k, r in requirements.items()}
+    )
+
+
+def _least(parts: Iterable[Resources]) -> Resources:
+    """Give the element-wise minimum: what a node offers whichever of its types it becomes."""
+    least: dict[str, int] | None = None
+    for part in parts:
+        least = dict(part) if least is None else {n: min(a, part.of(n)) for n, a in least.items()}
+    return Resources(least or {})

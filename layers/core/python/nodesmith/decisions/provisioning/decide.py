@@ -1,0 +1,131 @@
+"""The decision itself, start to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
+from nodesmith.decisions.provisioning.company import companies
+from nodesmith.decisions.provisioning.market import Admission
+from nodesmith.decisions.provisioning.plan import Plan, Unplaced
+from nodesmith.decisions.provisioning.pools import Pools, pools
+from nodesmith.decisions.provisioning.refusals import refusal
+from nodesmith.decisions.scheduling.demands import Assignment, Demand, assign, by_shape
+from nodesmith.decisions.scheduling.pending import provisionable, unserved
+from nodesmith.decisions.scheduling.rooms import Room, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+from nodesmith.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything a decision may depend on. `decision` is its id, from which the claims' names are made."""
+
+    snapshot: Snapshot
+    ledger: Ledger
+    catalog: Catalog
+    settings: NodeSettings
+    now: datetime
+    decision: str
+
+
+def decide(inputs: Inputs) -> Plan:
+    """Decide which nodes to buy. Never raises on what a cluster may contain."""
+    snapshot = inputs.snapshot
+    wanted, ignored = provisionable(snapshot.pods)
+    if not wanted:
+        return Plan(ignored=_unplaced(ignored), problems=snapshot.problems)
+    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
+    nominated = nominations(claims, inputs.now)
+    fresh, waiting = unserved(wanted, nominated)
+    free = rooms(snapshot, claims)
+    _reserve(waiting, nominated, claims, free, snapshot)
+    assignment = assign(fresh, free, _zones(offers.templates), companies(by_shape(fresh), offers.templates))
+    purchase = _buy(offers, assignment, inputs)
+    return Plan(
+        nodes=tuple(purchase.nodes),
+        placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
+        waiting={pod.key: nominated[pod.key] for pod in waiting},
+        unplaced=_unplaced(_stuck(assignment) + _refused(purchase, offers)),
+        ignored=_unplaced(ignored),
+        obstacles=offers.obstacles,
+        problems=offers.problems,
+        bound_hourly_usd=purchase.bound_hourly_usd,
+        steps=purchase.steps,
+    )
+
+
+def _reserve(
+    waiting: Iterable[Pod],
+    nominated: Mapping[str, str],
+    claims: Sequence[NodeClaim],
+    free: Sequence[Room],
+    snapshot: Snapshot,
+) -> None:
+    """Keep the room that claims were bought with for the pods they were bought for."""
+    by_name = {claim.name: claim for claim in claims}
+    found: dict[str, Room | None] = {}
+    for pod in waiting:
+        claim = by_name[nominated[pod.key]]
+        if claim.name not in found:
+            found[claim.name] = room_of(claim, free, snapshot.nodes)
+        room = found[claim.name]
+        if room is not None:
+            room.take(pod.shape, 1)
+
+
+def _zones(templates: Sequence[Template]) -> Callable[[Shape], Sequence[str]]:
+    """Give the function that says in which zones a node for a shape can be launched."""
+
+    def zones(shape: Shape) -> Sequence[str]:
+        found: set[str] = set()
+        for template in templates:
+            admission = Admission(template, (Demand(shape, ()),))
+            everywhere = {o.zone for c in template.choices for o in c.offerings}
+            for choice in template.choices:
+                if everywhere <= found:
+                    break
+                if shape.requests.fits_in(choice.room):
+                    found |= {o.zone for o in choice.offerings if admission.mask(choice, o)}
+        return sorted(found)
+
+    return zones
+
+
+def _buy(offers: Pools, assignment: Assignment, inputs: Inputs) -> Purchase:
+    cluster = inputs.ledger.cluster
+    if cluster is None or not assignment.demands:
+        return Purchase(left=assignment.demands)
+    return buy(offers.tiers, assignment.demands, Order(inputs.decision, cluster, inputs.now))
+
+
+def _stuck(assignment: Assignment) -> list[tuple[Pod, str]]:
+    return [(pod, reason) for pods, reason in assignment.stuck for pod in pods]
+
+
+def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, str]]:
+    tried = {(d.shape, d.zone): why for d, why in purchase.refusals.items()}
+    found: list[tuple[Pod, str]] = []
+    for demand in purchase.left:
+        why = refusal(demand, offers.templates, offers.obstacles, tried.get((demand.shape, demand.zone), ""))
+        found += [(pod, why) for pod in demand.pods]
+    return found
+
+
+def _unplaced(pods: Iterable[tuple[Pod, str]]) -> tuple[Unplaced, ...]:
+    """Group pods by reason, in order of reason."""
+    ordered = sorted(pods, key=lambda p: (p[1], p[0].key))
+    return tuple(
+        Unplaced(tuple(pod.key for pod, _ in group), reason)
+        for reason, group in groupby(ordered, key=lambda p: p[1])
+    )

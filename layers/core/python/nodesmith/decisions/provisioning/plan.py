@@ -1,0 +1,59 @@
+"""What a provisioning decision says: nodes to buy, pods that need none, and why the others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodesmith.model.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.nodeclaims import NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """One node to buy: the intent, what EC2 will be asked, the launch templates that asks for."""
+
+    claim: NodeClaim
+    request: LaunchRequest
+    templates: tuple[LaunchTemplate, ...]
+    price_hourly_usd: float
+    estimated: bool
+    """the price is a stand-in, not one that AWS has told"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Pods (namespace/name) for which nothing is bought, and the one thing that stood in the way."""
+
+    pods: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One decision. Prices are USD an hour.
+
+    `placed` is pods by the node (or claim in flight) that has room for them, `waiting` pods whose claim is on its way.
+    `bound_hourly_usd` is a price that no set of nodes for the same pods can undercut. `problems` are objects that
+    could not be used, each in a sentence; `obstacles` say per NodePool why it buys nothing.
+    """
+
+    nodes: tuple[PlannedNode, ...] = ()
+    placed: Mapping[str, tuple[str, ...]] | None = None
+    waiting: Mapping[str, str] | None = None
+    unplaced: tuple[Unplaced, ...] = ()
+    ignored: tuple[Unplaced, ...] = ()
+    obstacles: Mapping[str, str] | None = None
+    problems: tuple[str, ...] = ()
+    bound_hourly_usd: float = 0.0
+    steps: int = 0
+
+    @property
+    def price_hourly_usd(self) -> float:
+        """What the nodes to buy cost together, each at its cheapest offering."""
+        return sum(node.price_hourly_usd for node in self.nodes)
+
+    @property
+    def is_idle(self) -> bool:
+        """True where there was no pod to decide about."""
+        return not (self.nodes or self.placed or self.waiting or self.unplaced)

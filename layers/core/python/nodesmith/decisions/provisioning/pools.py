@@ -1,0 +1,130 @@
+"""The NodePools that may buy, as templates in tiers of weight, and why the others may not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from nodesmith.decisions.scheduling.templates import Template, template
+from nodesmith.model.capacity import NodeConfiguration, NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodepools import NodePool, parse_nodepool
+from nodesmith.model.problems import Problem
+from nodesmith.model.resources import Resources, total
+from nodesmith.model.snapshot import Snapshot
+
+NODES = "nodes"
+_ONE_NODE = Resources({NODES: 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object."""
+
+    tiers: tuple[tuple[Template, ...], ...]
+    obstacles: Mapping[str, str]
+    problems: tuple[str, ...]
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """All templates, in tier order."""
+        return tuple(t for tier in self.tiers for t in tier)
+
+
+def pools(
+    snapshot: Snapshot, ledger: Ledger, catalog: Catalog, settings: NodeSettings, now: datetime
+) -> Pools:
+    """Read the snapshot's NodePools and EC2NodeClasses. A bad object is a problem of its own, never of the others."""
+    nodeclasses, problems = _nodeclasses(snapshot)
+    obstacles: dict[str, str] = {}
+    found: list[Template] = []
+    for manifest in snapshot.nodepools:
+        parsed = parse_nodepool(manifest)
+        problems += parsed.problems
+        pool = parsed.value
+        if pool is None:
+            name = str((manifest.get("metadata") or {}).get("name"))
+            obstacles[name] = str(next(p for p in parsed.problems if p.fatal))
+            continue
+        obstacle = _obstacle(pool, nodeclasses, ledger, now)
+        if not obstacle:
+            made = _template(pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now)
+            obstacle = made.obstacle
+            found.append(made)
+        if obstacle:
+            obstacles[pool.name] = obstacle
+    usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
+    tiers = tuple(tuple(tier) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
+    return Pools(tiers, dict(sorted(obstacles.items())), tuple(str(p) for p in problems) + snapshot.problems)
+
+
+def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Problem]]:
+    found: dict[str, EC2NodeClass] = {}
+    problems: list[Problem] = []
+    for manifest in snapshot.nodeclasses:
+        parsed = parse_nodeclass(manifest)
+        problems += parsed.problems
+        if parsed.value is not None:
+            found[parsed.value.name] = parsed.value
+    return found, problems
+
+
+def _obstacle(pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime) -> str:
+    """Say why this NodePool may not buy now, whatever is asked of it."""
+    nodeclass = nodeclasses.get(pool.nodeclass.name)
+    status = ledger.nodeclasses.get(pool.nodeclass.name)
+    backoff = ledger.nodepool_backoffs.get(pool.name)
+    if pool.deleting:
+        return "it is being deleted"
+    if pool.is_static:
+        return "it has spec.replicas, so it does not follow pods"
+    if nodeclass is None or nodeclass.deleting:
+        return f"its EC2NodeClass {pool.nodeclass.name!r} is missing, being deleted or not valid"
+    if status is None or status.generation != nodeclass.generation or ledger.cluster is None:
+        return f"its EC2NodeClass {pool.nodeclass.name!r} has not been resolved yet"
+    if not status.is_ready:
+        condition = status.first_obstacle
+        why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
+        return f"its EC2NodeClass {pool.nodeclass.name!r} is not ready ({why})"
+    if backoff is not None and backoff.holds(now):
+        return (
+            f"its last launch was refused ({backoff.reason}); tried again after {backoff.until:%H:%M:%S} UTC"
+        )
+    return ""
+
+
+def _template(
+    pool: NodePool,
+    nodeclass: EC2NodeClass,
+    snapshot: Snapshot,
+    ledger: Ledger,
+    catalog: Catalog,
+    settings: NodeSettings,
+    now: datetime,
+) -> Template:
+    types = instance_types(catalog, NodeConfiguration.of(nodeclass), settings)
+    closed = [key for key, backoff in ledger.unavailable.items() if backoff.holds(now)]
+    status = ledger.nodeclasses[nodeclass.name]
+    return template(
+        pool, nodeclass, status, types, snapshot.daemonsets, closed, _used(pool, snapshot, ledger.claims)
+    )
+
+
+def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
+    """Sum what a NodePool's nodes offer in all, nodes on their way included; `nodes` counts them."""
+    nodes = [n for n in snapshot.nodes if n.labels.get(NODEPOOL) == pool.name]
+    joined = {n.provider_id for n in nodes}
+    coming = [
+        c
+        for c in claims
+        if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP and c.provider_id not in joined
+    ]
+    parts = [n.capacity for n in nodes] + [c.capacity for c in coming]
+    return total(parts) + _ONE_NODE.times(len(parts))

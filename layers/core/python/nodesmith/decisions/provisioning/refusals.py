@@ -1,0 +1,71 @@
+"""Why a demand found nothing to buy: for every NodePool the one thing that stood in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nodesmith.decisions.provisioning.market import Admission, limit_cost
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.templates import Choice, Template
+from nodesmith.model.resources import Resources, format_amount
+
+_TYPO_CPU_MILLI = 1_000_000_000  # a million cores: somebody meant milli-cores or bytes
+
+
+def refusal(demand: Demand, templates: Sequence[Template], obstacles: Mapping[str, str], tried: str) -> str:
+    """Give the reason for pods that stay: NodePool by NodePool, in order of weight."""
+    if not templates and not obstacles:
+        return "there is no NodePool"
+    parts = [f"NodePool {t.name}: {tried or _template_refusal(demand, t)}" for t in templates]
+    parts += [f"NodePool {name}: {why}" for name, why in obstacles.items()]
+    return "; ".join(parts) + _typo(demand.shape.requests)
+
+
+def _template_refusal(demand: Demand, template: Template) -> str:
+    admission = Admission(template, (demand,))
+    if admission.refusals:
+        return admission.refusals[0]
+    admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
+    if not admitted:
+        where = f" in {demand.zone}" if demand.zone else ""
+        return f"no instance type with an offering left{where} has what the pods select"
+    fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
+    if not fitting:
+        return _too_large(demand.shape.requests, admitted)
+    return _over_limits(fitting, template)
+
+
+def _too_large(requests: Resources, admitted: Sequence[Choice]) -> str:
+    def offered(name: str) -> int:
+        return max(c.room.of(name) for c in admitted)
+
+    lacking = [name for name in sorted(requests) if requests[name] > offered(name)]
+    if not lacking:
+        return f"no instance type offers all that one pod asks for ({_shown(requests)}) at once"
+    name = lacking[0]
+    largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
+    return (
+        f"one pod asks for {format_amount(name, requests[name])} {name}, the most that a node offers to pods is"
+        f" {format_amount(name, max(0, largest.room.of(name)))} ({largest.type.name})"
+    )
+
+
+def _over_limits(fitting: Sequence[Choice], template: Template) -> str:
+    left = template.remaining
+    for name in sorted(left):
+        if all(limit_cost(c, name) > left[name] for c in fitting):
+            return (
+                f"its limit of {format_amount(name, template.pool.limits.of(name))} {name} leaves"
+                f" {format_amount(name, max(0, left[name]))}, less than any node that would do"
+            )
+    return f"its limits leave no room for a node that would do ({_shown(left)} left)"
+
+
+def _shown(resources: Resources) -> str:
+    return ", ".join(f"{format_amount(n, resources[n])} {n}" for n in sorted(resources))
+
+
+def _typo(requests: Resources) -> str:
+    if requests.cpu_milli >= _TYPO_CPU_MILLI:
+        return f" (a cpu request of {format_amount('cpu', requests.cpu_milli)} looks like a unit mistake)"
+    return ""

@@ -1,0 +1,59 @@
+"""Whether pods of a shape may run on nodes of a NodePool or on an instance type, and if not, why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.labels import CAPACITY_TYPE, WELL_KNOWN, ZONE, ZONE_ID
+from nodesmith.model.requirements import Requirement, Requirements
+from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import Taint, first_untolerated
+
+OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE})
+"""Labels that belong to an offering: they are checked per offering, not per type."""
+
+
+def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Requirement | None:
+    """Give the first requirement (by key) that the type cannot meet. Keys that no type has are the NodePool's own."""
+    for key in sorted(requirements):
+        wanted = requirements[key]
+        value = instance_type.labels.get(key)
+        if value is not None:
+            if not wanted.allows(value):
+                return wanted
+            continue
+        offered = instance_type.requirements.get(key)
+        if offered is None or key in OFFERING_KEYS:
+            continue
+        if not offered.intersects(wanted) and not (offered.tolerates_absence and wanted.tolerates_absence):
+            return wanted
+    return None
+
+
+@lru_cache(maxsize=256)
+def matching_types(types: tuple[InstanceType, ...], requirements: Requirements) -> tuple[InstanceType, ...]:
+    """Give the types that meet all requirements, in order. Cached: NodePools and shapes repeat from run to run."""
+    return tuple(t for t in types if type_refusal(requirements, t) is None)
+
+
+def taint_refusal(taints: Iterable[Taint], shape: Shape) -> str | None:
+    """Say which taint keeps these pods away, None when they tolerate all."""
+    taint = first_untolerated(taints, shape.tolerations)
+    return f"pods do not tolerate the taint {taint}" if taint else None
+
+
+def compatible_terms(
+    offered: Requirements, shape: Shape, *, undefined: frozenset[str] = WELL_KNOWN
+) -> tuple[tuple[Requirements, ...], str]:
+    """Give the alternatives of the shape's node affinity that go with `offered`; when none does, why not."""
+    refusals = [offered.conflict(term, undefined=undefined) for term in shape.terms]
+    fitting = tuple(t for t, refusal in zip(shape.terms, refusals, strict=True) if refusal is None)
+    return fitting, "" if fitting else str(refusals[0])
+
+
+def label_refusal(labels: dict[str, str], shape: Shape) -> str | None:
+    """Say which requirement a node with these labels does not meet, None when one alternative is met."""
+    refusals = [term.first_refusal(labels) for term in shape.terms]
+    return None if any(r is None for r in refusals) else f"pods need {refusals[0]}"

@@ -1,0 +1,62 @@
+"""Which pods nodes are bought for, and for every other pod without a node the one reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+
+
+def provisionable(pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, str]]]:
+    """Split the pods without a node: those to provision for, and the others with their reason.
+
+    DaemonSet pods and pods being deleted are nobody's concern here and appear in neither.
+    """
+    wanted: list[Pod] = []
+    ignored: list[tuple[Pod, str]] = []
+    refusals: dict[Shape, str] = {}
+    for pod in pods:
+        if pod.node or pod.deleting or pod.shape.is_daemon or pod.shape.is_static:
+            continue
+        reason = _state_refusal(pod)
+        if not reason:
+            if pod.shape not in refusals:
+                refusals[pod.shape] = shape_refusal(pod.shape)
+            reason = refusals[pod.shape]
+        if reason:
+            ignored.append((pod, reason))
+        else:
+            wanted.append(pod)
+    return wanted, ignored
+
+
+def _state_refusal(pod: Pod) -> str:
+    if pod.preempting:
+        return "the scheduler is preempting other pods for it"
+    if not pod.unschedulable:
+        return "the scheduler has not called it unschedulable (yet, or it waits for a scheduling gate)"
+    return ""
+
+
+def shape_refusal(shape: Shape) -> str:
+    """Say why no node can be bought for such pods whatever the NodePools offer, empty when one can."""
+    if shape.refusal:
+        return shape.refusal
+    if shape.claims:
+        return f"its volumes ({', '.join(shape.claims)}) may tie it to a zone, which is not looked at yet"
+    for term in shape.affinities:
+        if not term.anti or term.topology_key != HOSTNAME:
+            kind = "anti-affinity" if term.anti else "affinity"
+            return f"required pod {kind} over {term.topology_key} is not looked at yet"
+    for spread in shape.spreads:
+        if spread.hard and spread.topology_key not in {ZONE, HOSTNAME}:
+            return f"a hard topology spread over {spread.topology_key} is not looked at yet"
+    return ""
+
+
+def unserved(pods: Iterable[Pod], nominated: Mapping[str, str]) -> tuple[list[Pod], list[Pod]]:
+    """Split pods into those that no claim has been bought for yet, and those that wait for theirs."""
+    pods = list(pods)
+    return [p for p in pods if p.key not in nominated], [p for p in pods if p.key in nominated]

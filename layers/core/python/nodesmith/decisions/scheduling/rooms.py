@@ -1,0 +1,152 @@
+"""Nodes that are there or on their way, and the room they still have: pods go here before anything is bought."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.scheduling.compatibility import label_refusal
+from nodesmith.model.labels import HOSTNAME, INITIALIZED
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Pod
+from nodesmith.model.resources import NOTHING, Resources, total
+from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
+
+NOMINATION = timedelta(seconds=20)
+"""How long pods are expected to bind after their node is initialised: twice the longest batch (Karpenter's figure)."""
+
+
+@dataclass(slots=True)
+class Room:
+    """What one node can still take. The only mutable thing in this package: it shrinks as pods are assigned.
+
+    `name` is the Node's, or the claim's before there is a Node. `hosted` counts pods by shape, for spreads and caps.
+    """
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+    free: Resources
+    hosted: Counter[Shape]
+    in_flight: bool
+
+    def fits(self, shape: Shape, wanted: int) -> int:
+        """Give how many of `wanted` pods of this shape still fit, as far as resources go."""
+        if wanted <= 0 or any(amount > self.free.of(name) for name, amount in shape.requests.items()):
+            return 0
+        return min(
+            [wanted, *(self.free.of(name) // amount for name, amount in shape.requests.items() if amount > 0)]
+        )
+
+    def take(self, shape: Shape, count: int) -> None:
+        """Assign pods: their requests are no longer free."""
+        self.free = self.free - shape.requests.times(count)
+        self.hosted[shape] += count
+
+    def admits(self, shape: Shape) -> bool:
+        """Tell whether taints and labels let pods of this shape in."""
+        return first_untolerated(self.taints, shape.tolerations) is None and not label_refusal(
+            self.labels, shape
+        )
+
+    def counts_for(self, spread: Spread, shape: Shape) -> bool:
+        """Tell whether the node is one of those a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
+        if spread.honor_affinity and label_refusal(self.labels, shape):
+            return False
+        return not spread.honor_taints or first_untolerated(self.taints, shape.tolerations) is None
+
+
+def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
+    """Give every usable node and every claim in flight: initialised nodes first, then by name."""
+    by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
+    hosted: dict[str, Counter[Shape]] = {}
+    for pod in snapshot.pods:
+        if pod.node:
+            hosted.setdefault(pod.node, Counter())[pod.shape] += 1
+    found = [
+        _node_room(
+            node, by_provider.get(node.provider_id), hosted.get(node.name, Counter()), snapshot.daemonsets
+        )
+        for node in snapshot.nodes
+        if not node.deleting and DISRUPTED not in node.taints
+    ]
+    joined = {node.provider_id for node in snapshot.nodes}
+    found += [
+        _claim_room(claim, snapshot.daemonsets)
+        for claim in claims
+        if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and claim.provider_id not in joined
+    ]
+    return sorted(found, key=lambda room: (room.in_flight, room.name))
+
+
+def _node_room(
+    node: Node, claim: NodeClaim | None, hosted: Counter[Shape], daemonsets: Iterable[Shape]
+) -> Room:
+    initialized = claim is None or node.labels.get(INITIALIZED) == "true"
+    if initialized or claim is None:
+        labels, taints, offered = dict(node.labels), node.taints, node.allocatable
+    else:
+        labels = {**claim.labels, **node.labels}
+        taints = _lasting(claim, node.taints)
+        offered = claim.allocatable.at_least(node.allocatable)
+    labels.setdefault(HOSTNAME, node.name)
+    used = total([shape.requests.times(count) for shape, count in hosted.items()])
+    missing = _missing_daemons(labels, taints, hosted, daemonsets)
+    return Room(node.name, labels, taints, offered - used - missing, hosted, in_flight=not initialized)
+
+
+def _claim_room(claim: NodeClaim, daemonsets: Iterable[Shape]) -> Room:
+    labels = dict(claim.labels)
+    expected = _missing_daemons(labels, claim.taints, Counter(), daemonsets)
+    return Room(claim.name, labels, claim.taints, claim.allocatable - expected, Counter(), in_flight=True)
+
+
+def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """Leave out what a starting node sheds by itself: startup taints and the known ephemeral ones."""
+    startup = {t.identity for t in claim.startup_taints}
+    return tuple(t for t in taints if t.identity not in startup and not is_ephemeral(t))
+
+
+def _missing_daemons(
+    labels: dict[str, str], taints: Iterable[Taint], hosted: Mapping[Shape, int], daemonsets: Iterable[Shape]
+) -> Resources:
+    """Sum what DaemonSets will still ask of this node: those that belong on it and have no pod on it yet."""
+    taints = tuple(taints)
+    present = {shape.owner for shape in hosted if shape.is_daemon}
+    missing = [
+        daemon.requests
+        for daemon in daemonsets
+        if daemon.owner not in present
+        and not daemon.refusal
+        and first_untolerated(taints, daemon.tolerations) is None
+        and not label_refusal(labels, daemon)
+    ]
+    return total(missing) if missing else NOTHING
+
+
+def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
+    """Give, for each pod (namespace/name) that a live claim was bought for, that claim's name."""
+    return {
+        pod: claim.name
+        for claim in claims
+        if claim.phase in {Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED}
+        or (claim.phase is Phase.INITIALIZED and now - claim.phase_since < NOMINATION)
+        for pod in claim.nominated
+    }
+
+
+def room_of(claim: NodeClaim, all_rooms: Iterable[Room], nodes: Iterable[Node]) -> Room | None:
+    """Find the room that belongs to a claim, before or after its Node joined."""
+    names = {claim.name, claim.node_name}
+    names |= {node.name for node in nodes if claim.provider_id and node.provider_id == claim.provider_id}
+    return next((room for room in all_rooms if room.name in names), None)
+
+
+def by_age(pods: Iterable[Pod]) -> list[Pod]:
+    """Order pods oldest first, ties by name."""
+    return sorted(pods, key=lambda pod: (pod.created_at, pod.key))
