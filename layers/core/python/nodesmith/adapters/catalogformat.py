@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, fields, replace
-from datetime import datetime
+from dataclasses import astuple, fields
 from typing import Any
 
 from nodesmith.errors import Rejected
@@ -45,19 +43,6 @@ def decode(data: bytes) -> Catalog:
         )
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Rejected(f"catalogue: not what nodesmith writes ({error!r}); refresh it") from error
-
-
-def build(
-    region: str,
-    made_at: datetime,
-    facts: Mapping[str, InstanceFacts],
-    offerings: Mapping[str, tuple[Offering, ...]],
-    currency: str,
-) -> Catalog:
-    """Make a catalogue with the `ref` of its content."""
-    unnamed = Catalog(region, "", made_at, facts, offerings, currency)
-    content = json.dumps(_content(unnamed), separators=(",", ":"), sort_keys=True)
-    return replace(unnamed, ref=f"{region}-{hashlib.sha256(content.encode()).hexdigest()[:16]}")
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
@@ -101,7 +86,7 @@ def _read_row(row: list[Any]) -> InstanceFacts:
 def _content(catalog: Catalog) -> dict[str, Any]:
     facts = [one for one in catalog.facts.values() if isinstance(one, InstanceFacts)]
     if len(facts) != len(catalog.facts):
-        raise Rejected(f"catalogue {catalog.ref}: types of a KWOK file cannot be stored, only EC2's")
+        raise Rejected(f"catalogue {catalog.ref}: types stated by a file cannot be stored, only EC2's")
     zones = sorted({(o.zone, o.zone_id) for offered in catalog.offerings.values() for o in offered})
     return {
         "region": catalog.region,

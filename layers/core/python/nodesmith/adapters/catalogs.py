@@ -9,12 +9,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nodesmith.adapters.catalogformat import read_facts, unpack
+from nodesmith.adapters.catalogformat import decode, encode, read_facts, unpack
 from nodesmith.adapters.instancefacts import PublishedLimits
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, estimated_spot_price
 from nodesmith.model.labels import ON_DEMAND, SPOT, did_you_mean
+from nodesmith.model.market import ListPrices
 from nodesmith.model.times import parse_time
+from nodesmith.ports import Blobs
+from nodesmith.settings import catalog_key
 
 REFERENCE_REGION = "us-east-1"
 """Its prices stand in, as estimates, for those of a region that has none of its own."""
@@ -63,12 +66,20 @@ def published_limits() -> PublishedLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ListPrices:
-    """On-demand prices by instance type, per hour."""
+class StoredCatalogs:
+    """The catalogue of a region as the catalog function stores it."""
 
-    hourly: Mapping[str, float]
-    currency: str
-    estimated: bool = False
+    region: str
+    blobs: Blobs
+
+    def latest(self) -> Catalog:
+        """Read it; the embedded one where none is stored. Raises Rejected when it is damaged, or there is neither."""
+        data = self.blobs.get(catalog_key(self.region))
+        return embedded_catalog(self.region) if data is None else decode(data)
+
+    def write(self, catalog: Catalog) -> None:
+        """Store it, replacing the one before."""
+        self.blobs.put(catalog_key(self.region), encode(catalog))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,14 +93,16 @@ class InstanceFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KwokFacts:
-    """An instance type as a file in the format of Karpenter's KWOK provider states it: capacity is given."""
+class StatedFacts:
+    """An instance type whose capacity and labels a file states: nothing is left to compute."""
 
     name: str
     arch: str
     operating_systems: tuple[str, ...]
     capacity: Resources
-    labels: Mapping[str, str]
+    overhead: Resources
+    labels: Mapping[str, str | None]
+    """further labels; None for one that its nodes do not have"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,10 +113,25 @@ class Catalog:
     ref: str
     """content hash: the same facts and offerings have the same ref"""
     made_at: datetime
-    facts: Mapping[str, InstanceFacts | KwokFacts]
+    facts: Mapping[str, InstanceFacts | StatedFacts]
     offerings: Mapping[str, tuple[Offering, ...]]
     """by instance type; a type without a known price has none"""
     currency: str = "USD"
+
+    @classmethod
+    def of(
+        cls,
+        region: str,
+        made_at: datetime,
+        facts: Mapping[str, InstanceFacts | StatedFacts],
+        offerings: Mapping[str, tuple[Offering, ...]],
+        currency: str = "USD",
+    ) -> Catalog:
+        """Make a catalogue with the `ref` of its content; the order of types and offerings does not count."""
+        content = hashlib.sha256(repr((region, currency, sorted(facts.items()))).encode())
+        for name in sorted(offerings):
+            content.update(repr((name, sorted(map(repr, offerings[name])))).encode())
+        return cls(region, f"{region}-{content.hexdigest()[:16]}", made_at, facts, offerings, currency)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Catalog) and self.ref == other.ref

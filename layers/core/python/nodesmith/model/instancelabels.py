@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from nodesmith.model.capacity import NodeConfiguration
-from nodesmith.model.catalog import Accelerator, InstanceFacts, KwokFacts, Offering
+from nodesmith.model.catalog import Accelerator, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.labels import (
     ARCH,
     CAPACITY_TYPE,
@@ -72,15 +72,16 @@ def ec2_requirements(labels: Mapping[str, str | None], offered: Iterable[Offerin
     return Requirements({**_fixed(labels), _TENANCY.key: _TENANCY, **_offered(offered)})
 
 
-def kwok_labels(facts: KwokFacts, region: str) -> dict[str, str | None]:
-    """Give the labels of every node of a type from a KWOK file; one with several systems has no OS label."""
+def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:
+    """Give the labels of every node of a stated type; one for several operating systems has no OS label."""
     systems = facts.operating_systems
-    named = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, REGION: region, **facts.labels}
-    return {**named, OS: systems[0]} if len(systems) == 1 else {**named}
+    system = systems[0] if len(systems) == 1 else None
+    named = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, OS: system}
+    return {**facts.labels, **named, **({REGION: region} if region else {})}
 
 
-def kwok_requirements(
-    facts: KwokFacts, labels: Mapping[str, str | None], offered: Iterable[Offering]
+def stated_requirements(
+    facts: StatedFacts, labels: Mapping[str, str | None], offered: Iterable[Offering]
 ) -> Requirements:
     """Give labels as requirements, and what the operating systems and the offerings add."""
     systems = Requirement(OS, frozenset(facts.operating_systems))

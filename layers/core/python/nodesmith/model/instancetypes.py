@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
-from nodesmith.model.capacity import MIB, NodeConfiguration, NodeSettings, allocatable, capacity, overhead
-from nodesmith.model.catalog import Catalog, InstanceFacts, KwokFacts, Offering
-from nodesmith.model.instancelabels import ec2_labels, ec2_requirements, kwok_labels, kwok_requirements
+from nodesmith.model.capacity import NodeConfiguration, NodeSettings, allocatable, capacity, overhead
+from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
+from nodesmith.model.instancelabels import ec2_labels, ec2_requirements, stated_labels, stated_requirements
 from nodesmith.model.nodeclasses import AL2023
 from nodesmith.model.requirements import Requirements
-from nodesmith.model.resources import CPU, MEMORY, Resources
+from nodesmith.model.resources import Resources
 
 __all__ = ["InstanceType", "NodeConfiguration", "NodeSettings", "instance_types"]
 
-_KWOK_OVERHEAD = Resources({CPU: 100, MEMORY: 10 * MIB})
 _DEFAULT_SETTINGS = NodeSettings()
 
 
@@ -50,7 +49,7 @@ def instance_types(
 
 
 def _resolve(
-    facts: InstanceFacts | KwokFacts,
+    facts: InstanceFacts | StatedFacts,
     catalog: Catalog,
     configuration: NodeConfiguration,
     settings: NodeSettings,
@@ -64,10 +63,10 @@ def _resolve(
             kept = overhead(facts, configuration, room)
             labels = ec2_labels(facts, catalog.region, configuration)
             needs = ec2_requirements(labels, offered)
-        case KwokFacts():
-            room, kept = facts.capacity, _KWOK_OVERHEAD
-            labels = kwok_labels(facts, catalog.region)
-            needs = kwok_requirements(facts, labels, offered)
+        case StatedFacts():
+            room, kept = facts.capacity, facts.overhead
+            labels = stated_labels(facts, catalog.region)
+            needs = stated_requirements(facts, labels, offered)
         case _:
             assert_never(facts)
     present = {key: value for key, value in labels.items() if value is not None}

@@ -1,0 +1,136 @@
+"""What EC2 and its price list say today: instance types, where they are offered, and for how much.
+
+Each method asks AWS anew and gives the whole answer, all pages of it, or raises (Transient where asking again may
+help, Rejected where it will not). Facts behind the queries: EC2's and the Price List's own API references.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesmith.adapters.instancefacts import PublishedLimits, instance_facts
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.catalog import InstanceFacts
+
+_THROTTLED = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"}
+_PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_SHARED = {"tenancy": "Shared", "productFamily": "Compute Instance"}
+_METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"}
+
+
+def price_list_region(region: str) -> str | None:
+    """Name the region whose Price List endpoint serves `region`; None where there is none (GovCloud)."""
+    if region.startswith("us-gov-"):
+        return None
+    nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
+    return nearest.get(region.partition("-")[0], "us-east-1")
+
+
+@dataclass(frozen=True, slots=True)
+class AwsMarket:
+    """One region's market. `price_list` is None where no Price List endpoint can be reached: no prices, then."""
+
+    region: str
+    ec2: Any
+    price_list: Any | None
+    limits: PublishedLimits
+
+    def facts(self) -> Mapping[str, InstanceFacts]:
+        """Describe all instance types that Kubernetes nodes can use."""
+        filters = [
+            {"Name": "supported-virtualization-type", "Values": ["hvm"]},
+            {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
+        ]
+        rows = _pages(self.ec2, "describe_instance_types", "InstanceTypes", Filters=filters)
+        found = (instance_facts(described, self.limits) for described in rows)
+        return {facts.name: facts for facts in found if facts}
+
+    def zones(self) -> Mapping[str, str]:
+        """Give the ids of the region's zones by name."""
+        with _translated("DescribeAvailabilityZones"):
+            answer = self.ec2.describe_availability_zones()
+        return {zone["ZoneName"]: zone["ZoneId"] for zone in answer["AvailabilityZones"]}
+
+    def offered(self) -> Mapping[str, frozenset[str]]:
+        """Give the zones in which each type is offered."""
+        zones: dict[str, set[str]] = {}
+        call, rows = "describe_instance_type_offerings", "InstanceTypeOfferings"
+        for row in _pages(self.ec2, call, rows, LocationType="availability-zone"):
+            zones.setdefault(row["InstanceType"], set()).add(row["Location"])
+        return {name: frozenset(found) for name, found in zones.items()}
+
+    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
+        """Give the Linux spot price of each type and zone as of `now`, per hour."""
+        latest: dict[tuple[str, str], tuple[datetime, float]] = {}
+        asked = {"ProductDescriptions": list(_PRODUCTS), "StartTime": now}
+        for row in _pages(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
+            place, price = (row["InstanceType"], row["AvailabilityZone"]), float(row["SpotPrice"])
+            if price > 0:
+                told = row["Timestamp"], price
+                latest[place] = max(told, latest.get(place, told))
+        return {place: price for place, (_, price) in latest.items()}
+
+    def on_demand_prices(self) -> Mapping[str, float]:
+        """Give the Linux on-demand price of each type, per hour, in the region's currency."""
+        if self.price_list is None:
+            return {}
+        currency = "CNY" if self.region.startswith("cn-") else "USD"
+        prices: dict[str, float] = {}
+        for kind in (_SHARED, _METAL):
+            for product in self._products(kind):
+                price = _hourly(product, currency)
+                if price:
+                    prices[product["product"]["attributes"]["instanceType"]] = price
+        if not prices:
+            raise Transient(f"GetProducts: the price list has no on-demand prices for {self.region}", "Empty")
+        return prices
+
+    def _products(self, kind: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        wanted = {
+            "regionCode": self.region,
+            "serviceCode": "AmazonEC2",
+            "preInstalledSw": "NA",
+            "operatingSystem": "Linux",
+            "capacitystatus": "Used",
+            "marketoption": "OnDemand",
+            **kind,
+        }
+        filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+        asked = {"ServiceCode": "AmazonEC2", "Filters": filters}
+        return map(json.loads, _pages(self.price_list, "get_products", "PriceList", **asked))
+
+
+def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
+    """The first price per unit that is not zero: a zero belongs to a bundle, not to an instance."""
+    terms = product.get("terms", {}).get("OnDemand", {}).values()
+    dimensions = (d for term in terms for d in term.get("priceDimensions", {}).values())
+    prices = (float(d.get("pricePerUnit", {}).get(currency, 0)) for d in dimensions)
+    return next((price for price in prices if price > 0), None)
+
+
+def _pages(client: Any, call: str, rows: str, **asked: Any) -> Iterator[Any]:
+    """Give the rows of all pages of a call."""
+    with _translated(call):
+        for page in client.get_paginator(call).paginate(**asked):
+            yield from page[rows]
+
+
+@contextmanager
+def _translated(call: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in _THROTTLED or status >= 500:
+            raise Transient(f"{call}: {error}", code) from error
+        raise Rejected(f"{call}: {error}") from error
+    except BotoCoreError as error:
+        raise Transient(f"{call}: {error}", type(error).__name__) from error
