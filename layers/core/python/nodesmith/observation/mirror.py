@@ -1,0 +1,112 @@
+"""The reduced objects of one kind, kept up to date from lists and watch events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodesmith.model.pods import Manifest
+from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction import reduce_custom, reduce_node
+from nodesmith.observation.wire import UNREADABLE, Observed
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedKind:
+    """A kind that decisions read. `name` is its place in `Observed`, `path` where the API server lists it.
+
+    `custom` kinds exist once their CRD is installed.
+    """
+
+    name: str
+    kind: str
+    path: str
+    reduce: Callable[[Manifest], Any]
+    custom: bool = False
+
+
+PODS = WatchedKind("pods", "Pod", "/api/v1/pods", reduce_pod)
+NODES = WatchedKind("nodes", "Node", "/api/v1/nodes", reduce_node)
+DAEMONSETS = WatchedKind("daemonsets", "DaemonSet", "/apis/apps/v1/daemonsets", reduce_daemonset)
+NODEPOOLS = WatchedKind(
+    "nodepools", "NodePool", "/apis/karpenter.sh/v1/nodepools", reduce_custom, custom=True
+)
+NODECLASSES = WatchedKind(
+    "nodeclasses", "EC2NodeClass", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses", reduce_custom, custom=True
+)
+NODECLAIMS = WatchedKind(
+    "nodeclaims", "NodeClaim", "/apis/karpenter.sh/v1/nodeclaims", reduce_custom, custom=True
+)
+WATCHED = (PODS, NODES, DAEMONSETS, NODEPOOLS, NODECLASSES, NODECLAIMS)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one reduced object; None where it was, or is, not there. Equal objects are no change."""
+
+    kind: WatchedKind
+    key: str
+    before: Any
+    after: Any
+
+
+@dataclass(slots=True)
+class Mirror:
+    """One kind's objects by `namespace/name`. An object that cannot be reduced is a problem, and only that."""
+
+    kind: WatchedKind
+    objects: dict[str, Any] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def put(self, manifest: Manifest) -> Change | None:
+        """Take in the newest state of an object; None when that changes nothing."""
+        key = key_of(manifest)
+        try:
+            after = self.kind.reduce(manifest)
+        except UNREADABLE as error:
+            after = None
+            self.problems[key] = f"{self.kind.kind}/{key}: cannot be read and is left out: {error!r}"
+        else:
+            self.problems.pop(key, None)
+        return self._settle(key, after)
+
+    def drop(self, manifest: Manifest) -> Change | None:
+        """Forget an object that is gone."""
+        return self._forget(key_of(manifest))
+
+    def replace(self, manifests: Iterable[Manifest]) -> list[Change]:
+        """Take in a whole list: what is not in it is gone."""
+        missing = set(self.objects) | set(self.problems)
+        changes = []
+        for manifest in manifests:
+            missing.discard(key_of(manifest))
+            changes.append(self.put(manifest))
+        changes.extend(self._forget(key) for key in sorted(missing))
+        return [change for change in changes if change]
+
+    def _forget(self, key: str) -> Change | None:
+        self.problems.pop(key, None)
+        return self._settle(key, None)
+
+    def _settle(self, key: str, after: Any) -> Change | None:
+        before = self.objects.get(key)
+        if after is None:
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = after
+        return Change(self.kind, key, before, after) if before != after else None
+
+
+def key_of(manifest: Manifest) -> str:
+    """Give `namespace/name`, or the name of what has no namespace."""
+    metadata = manifest["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def observed(mirrors: Iterable[Mirror]) -> Observed:
+    """Gather mirrors for the wire."""
+    held = list(mirrors)
+    problems = [text for mirror in held for text in mirror.problems.values()]
+    return Observed(**{mirror.kind.name: list(mirror.objects.values()) for mirror in held}, problems=problems)

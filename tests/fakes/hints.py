@@ -1,0 +1,51 @@
+"""Queues in memory, with delays and no order to rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from nodesmith.errors import Transient
+from nodesmith.model.events import Concern, Hint
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A hint in its queue, not to be seen before `due_at`."""
+
+    concern: Concern
+    hint: Hint
+    due_at: datetime
+
+
+@dataclass(slots=True)
+class FakeHints:
+    """Hints by the time they are due. While `down` sending fails; `sent` is everything ever sent."""
+
+    clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
+    down: bool = False
+    sent: list[Message] = field(default_factory=list)
+    waiting: list[Message] = field(default_factory=list)
+
+    def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
+        if self.down:
+            raise Transient("the queue is down", "ServiceUnavailable")
+        if not 0 <= delay_seconds <= 900:
+            raise ValueError(f"delay_seconds {delay_seconds}: SQS holds a message for 0 to 900 seconds")
+        message = Message(concern, hint, self.clock() + timedelta(seconds=delay_seconds))
+        self.sent.append(message)
+        self.waiting.append(message)
+
+    def receive(self, concern: Concern) -> list[Message]:
+        """Take the messages of a queue that are due, oldest first."""
+        now = self.clock()
+        due = sorted(
+            (m for m in self.waiting if m.concern == concern and m.due_at <= now), key=lambda m: m.due_at
+        )
+        self.waiting = [m for m in self.waiting if m not in due]
+        return due
+
+    def concerns(self) -> list[Concern]:
+        """Say which concerns were woken, in order."""
+        return [message.concern for message in self.sent]
