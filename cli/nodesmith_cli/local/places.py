@@ -1,4 +1,4 @@
-"""Where a local run takes place, read off the manifests: the region of the zones they name, the cluster of their tags."""
+"""Where a local run takes place, read off the manifests: the region of their zones, the cluster of their tags."""
 
 from __future__ import annotations
 

@@ -1,0 +1,91 @@
+"""How a run shows that it is alive: live bars on a terminal, a line per stage everywhere else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+from nodesmith_cli.local.timeline import (
+    BOUND,
+    CLAIMED,
+    JOINED,
+    LAUNCHED,
+    NOT_READY,
+    PENDING,
+    READY,
+    REGISTERED,
+    Entry,
+)
+
+_STEPS = {
+    ("NodeClaim", LAUNCHED): "nodes launched",
+    ("Node", JOINED): "nodes joined",
+    ("NodeClaim", REGISTERED): "nodes registered",
+    ("Node", READY): "nodes ready",
+    ("Pod", BOUND): "pods bound",
+}
+_WHOLE = {"nodes": ("NodeClaim", CLAIMED), "pods": ("Pod", PENDING)}
+
+
+class RunProgress:
+    """Follows a run: `stage` for what is being started, `entry` for what happens in the cluster. Thread-safe."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = console.is_terminal
+        self._lock = threading.Lock()
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._bars: dict[tuple[str, str], TaskID] = {}
+        self._progress = Progress(
+            SpinnerColumn(finished_text="✓"),
+            TextColumn("{task.description:<24}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", style="dim"),
+            console=console,
+            disable=not self._live,
+        )
+
+    def __enter__(self) -> RunProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def stage(self, what: str) -> Iterator[None]:
+        """Show one stage of the start, and how long it took."""
+        began = time.monotonic()
+        bar = self._progress.add_task(what, total=1, note="")
+        yield
+        took = f"{time.monotonic() - began:.1f} s"
+        self._progress.update(bar, completed=1, note=took)
+        if not self._live:
+            self._console.print(f"{what}: {took}")
+
+    def entry(self, entry: Entry) -> None:
+        """Count a milestone."""
+        kind = entry.object.partition("/")[0]
+        with self._lock:
+            self._seen[kind, entry.what] += 1
+            if entry.what == NOT_READY:
+                self._progress.console.print(f"{entry.object}: {entry.what}: {entry.detail}", style="yellow")
+            self._show(kind, entry.what)
+
+    def _show(self, kind: str, what: str) -> None:
+        for step, title in _STEPS.items():
+            done, whole = self._seen[step], self._seen[_WHOLE[title.partition(" ")[0]]]
+            if not self._live:
+                if (kind, what) == step and done == whole:
+                    self._console.print(f"{title}: {done}")
+            elif whole:
+                if step not in self._bars:
+                    self._bars[step] = self._progress.add_task(title, total=whole, note="")
+                self._progress.update(self._bars[step], completed=min(done, whole), total=whole)

@@ -1,0 +1,132 @@
+"""What a person sees of a report: a header in the manner of eks-node-viewer, nodes with bars, waits, pending pods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nodesmith.model.labels import SPOT
+from nodesmith.model.resources import CPU, MEMORY, total
+from nodesmith_cli.local.latency import Latency
+from nodesmith_cli.local.report import HOURS_A_MONTH, NodeReport, PendingPod, Price, Report
+
+GIB = 2**30
+_WIDTH = 120
+_SHOWN_PENDING = 10
+_FULL, _EMPTY = "█", "░"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Open a console that is wide enough for the tables where there is no terminal to ask."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, width=None if terminal else _WIDTH, highlight=False, soft_wrap=not terminal)
+
+
+def screen(report: Report) -> RenderableType:
+    """Header, nodes and pending pods: everything about the present."""
+    parts: list[RenderableType] = [header(report)]
+    if report.nodes:
+        parts += ["", node_table(report.nodes)]
+    if report.pending:
+        parts += ["", pending_table(report.pending)]
+    return Group(*parts)
+
+
+def header(report: Report) -> RenderableType:
+    """Nodes, pods, use of cpu and memory, price."""
+    requested = total([node.requested for node in report.nodes])
+    allocatable = total([node.allocatable for node in report.nodes])
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        Text(f"{_count(len(report.nodes), 'node')}", style="bold"),
+        Text(f"{requested.cpu_milli / 1000:g}/{allocatable.cpu_milli / 1000:g} cores"),
+        Text(f"{_fraction(requested.of(CPU), allocatable.of(CPU)):6.1%} cpu"),
+        _bar(requested.of(CPU), allocatable.of(CPU), 40),
+    )
+    grid.add_row(
+        price_text(report.price, per_month=True),
+        Text(f"{requested.memory_bytes / GIB:.1f}/{allocatable.memory_bytes / GIB:.1f} GiB"),
+        Text(f"{_fraction(requested.of(MEMORY), allocatable.of(MEMORY)):6.1%} memory"),
+        _bar(requested.of(MEMORY), allocatable.of(MEMORY), 40),
+    )
+    waiting = len(report.pending)
+    pods = Text(_count(report.bound + waiting, "pod"), style="bold")
+    pods.append(f" ({waiting} pending ", style="bold red" if waiting else "not bold")
+    pods.append(f"{report.running} running {report.bound} bound)", style="not bold")
+    return Group(grid, pods)
+
+
+def node_table(nodes: Iterable[NodeReport]) -> Table:
+    """One row a node, by zone."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("node", "zone", "type", "sold as", "$/hour", "cpu", "memory", "pods", ""):
+        table.add_column(title, no_wrap=True, justify="right" if title in {"$/hour", "pods"} else "left")
+    for node in nodes:
+        table.add_row(
+            node.name.partition(".")[0],
+            node.zone,
+            node.instance_type,
+            Text(node.capacity_type, style="green" if node.capacity_type == SPOT else "yellow"),
+            price_text(node.price),
+            _gauge(node, CPU),
+            _gauge(node, MEMORY),
+            f"{len(node.pods)}/{node.allocatable.pods}",
+            Text("Ready", style="green") if node.ready else Text("NotReady", style="red"),
+        )
+    return table
+
+
+def pending_table(pending: Sequence[PendingPod]) -> Table:
+    """Pending pods with their reasons; pods with the same reason share a row beyond the first few."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("pending pod", no_wrap=True, overflow="fold")
+    table.add_column("why", overflow="fold")
+    for pod in pending[:_SHOWN_PENDING]:
+        table.add_row(Text(pod.name, style="red"), pod.reason)
+    if len(pending) > _SHOWN_PENDING:
+        table.add_row(f"… and {len(pending) - _SHOWN_PENDING} more", "")
+    return table
+
+
+def latency_table(latencies: Iterable[Latency]) -> Table:
+    """How long the pods waited for each step."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("from pending to", no_wrap=True)
+    for title in ("p50", "max", "pods"):
+        table.add_column(title, justify="right")
+    for step in latencies:
+        table.add_row(step.step, f"{step.p50_seconds:.1f} s", f"{step.max_seconds:.1f} s", str(step.pods))
+    return table
+
+
+def price_text(price: Price | None, *, per_month: bool = False) -> Text:
+    """Write a price; `~` marks an estimate, `?` one that is not known."""
+    if price is None:
+        return Text("?")
+    mark = "~" if price.estimated else ""
+    hourly = f"{mark}${price.hourly_usd:.4f}"
+    if not per_month:
+        return Text(hourly)
+    return Text(f"{hourly}/hour | {mark}${price.hourly_usd * HOURS_A_MONTH:,.0f}/month", style="bold green")
+
+
+def _gauge(node: NodeReport, resource: str) -> Text:
+    used, room = node.requested.of(resource), node.allocatable.of(resource)
+    return Text.assemble(_bar(used, room, 8), f" {_fraction(used, room):4.0%}")
+
+
+def _bar(used: int, room: int, width: int) -> Text:
+    filled = round(width * min(1.0, _fraction(used, room)))
+    return Text.assemble((_FULL * filled, "cyan"), (_EMPTY * (width - filled), "dim"))
+
+
+def _fraction(used: int, room: int) -> float:
+    return used / room if room else 0.0
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

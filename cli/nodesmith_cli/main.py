@@ -1,0 +1,137 @@
+"""The `nodesmith` command: which commands there are, and what each is given. Their code is imported when they run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from nodesmith import __version__
+from nodesmith.errors import NodesmithError
+
+OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
+
+app = typer.Typer(
+    name="nodesmith",
+    help="A node autoscaler for Kubernetes on Amazon EKS that nobody has to host.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing what draws boxes around the help takes longer than all the rest
+)
+local_app = typer.Typer(help="The whole system on this machine: no cloud, no cluster.", no_args_is_help=True)
+explain_app = typer.Typer(help="What was decided, and why.", no_args_is_help=True)
+app.add_typer(local_app, name="local")
+app.add_typer(explain_app, name="explain")
+
+Output = Literal["table", "json"]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the outcome.")]
+SpeedOption = Annotated[float, typer.Option(help="How many times as fast as life the clock runs.")]
+RegionOption = Annotated[
+    str, typer.Option(help="The region; else that of the zones in the manifests, else us-east-1.")
+]
+NoCapacityOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Pools that EC2 has run out of, with * and ?: m5.large:us-east-1a, spot:c7*.",
+    ),
+]
+KeepOption = Annotated[Path | None, typer.Option(help="Folder for the records of decisions.")]
+
+
+@app.command()
+def demo(
+    speed: SpeedOption = 10,
+    keep: KeepOption = None,
+) -> None:
+    """Watch 20 pending pods get the cheapest nodes that hold them, on this machine."""
+    from nodesmith_cli.local.commands import demo
+
+    raise typer.Exit(demo(speed=speed, keep=keep))
+
+
+@local_app.command("run")
+def local_run(
+    files: Annotated[
+        list[str], typer.Option("--filename", "-f", help="Manifests: file, folder, or - for standard input.")
+    ],
+    more: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="More of them.")] = None,
+    region: RegionOption = "",
+    longest: Annotated[
+        str, typer.Option("--for", help="Give up after this much of the cluster's time.")
+    ] = "5m",
+    speed: SpeedOption = 10,
+    no_capacity: NoCapacityOption = None,
+    output: OutputOption = "table",
+    keep: KeepOption = None,
+    bare: Annotated[bool, typer.Option("--bare", help="Apply the files only, no default NodePool.")] = False,
+) -> None:
+    """Apply manifests, run until quiet, report. Exit status 1 where pods stay pending, 2 where input was bad."""
+    from nodesmith_cli.local.commands import run
+
+    raise typer.Exit(
+        run(
+            [*files, *(more or [])],
+            region=region,
+            longest=longest,
+            speed=speed,
+            no_capacity=no_capacity or [],
+            output=output,
+            keep=keep,
+            bare=bare,
+        )
+    )
+
+
+@local_app.command("up")
+def local_up(
+    files: Annotated[
+        list[str] | None, typer.Option("--filename", "-f", help="Manifests to begin with.")
+    ] = None,
+    region: RegionOption = "",
+    speed: SpeedOption = 1,
+    no_capacity: NoCapacityOption = None,
+    port: Annotated[int, typer.Option(help="Port of the API server; 0 takes a free one.")] = 0,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Where to write the kubeconfig [default: ~/.kube/nodesmith-local]")
+    ] = None,
+    keep: KeepOption = None,
+    bare: Annotated[bool, typer.Option("--bare", help="Apply no default NodePool and EC2NodeClass.")] = False,
+) -> None:
+    """Run a cluster until Ctrl-C: use kubectl on it and watch nodes come."""
+    from nodesmith_cli.local.commands import up
+
+    raise typer.Exit(
+        up(
+            files or [],
+            region=region,
+            speed=speed,
+            no_capacity=no_capacity or [],
+            port=port,
+            kubeconfig=kubeconfig,
+            keep=keep,
+            bare=bare,
+        )
+    )
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def main() -> None:
+    """Run the command; an error on purpose is one line on standard error and exit status 2."""
+    try:
+        app()
+    except NodesmithError as error:
+        print(f"nodesmith: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+if __name__ == "__main__":
+    main()
