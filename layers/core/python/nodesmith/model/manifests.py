@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from nodesmith.model.schema.fields import Integer, Kind, Map, Object, Text
+from nodesmith.model.schema.fields import Integer, Kind, Map, Object, Rule, Text
 from nodesmith.model.schema.reading import Report, read, shown
 
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+_TIME = Text(rules=(Rule("", "must be a time such as 2026-01-31T12:00:00Z", _is_time),))
 _METADATA = Object(
     {
         "name": Text(min_length=1, max_length=253),
         "uid": Text(default=""),
         "generation": Integer(minimum=0, default=0),
-        "deletionTimestamp": Text(),
+        "creationTimestamp": _TIME,
+        "deletionTimestamp": _TIME,
         "labels": Map(Text()),
         "annotations": Map(Text()),
     },

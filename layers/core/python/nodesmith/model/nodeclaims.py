@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from nodesmith.model.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.nodepools import NodeClassRef
+from nodesmith.model.frozen import NO_ITEMS, FrozenMap, thaw
+from nodesmith.model.nodespec import (
+    NodeClassRef,
+    read_requirements,
+    read_taints,
+    write_requirements,
+    write_taints,
+)
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.taints import Taint
@@ -69,3 +76,46 @@ class NodeClaim:
     """Id of the decision that asked for it."""
     revision: int = 0
     """Counts writes to the ledger: the optimistic lock."""
+
+
+def to_item(claim: NodeClaim) -> dict[str, Any]:
+    """Write a claim as JSON-able data, the same for equal claims; what is empty or unset is left out."""
+    values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
+    return {name: _write(name, value) for name, value in values if value not in (None, "", ())}
+
+
+def from_item(item: Mapping[str, Any]) -> NodeClaim:
+    """Read what `to_item` wrote; names that this version does not know are left out."""
+    known = {field.name for field in fields(NodeClaim)} & item.keys()
+    return NodeClaim(
+        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
+    )
+
+
+def _write(name: str, value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Requirements():
+            return write_requirements(value)
+        case NodeClassRef():
+            return {"group": value.group, "kind": value.kind, "name": value.name}
+        case tuple() if name in ("taints", "startup_taints"):
+            return write_taints(value)
+        case _:
+            return thaw(value)
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "nodeclass": lambda value: NodeClassRef(**value),
+    "phase": Phase,
+    "requirements": read_requirements,
+    "nominated": tuple,
+    **dict.fromkeys(("taints", "startup_taints"), read_taints),
+    **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
+    **dict.fromkeys(("labels", "annotations", "launch"), FrozenMap),
+    **dict.fromkeys(
+        ("created_at", "phase_since", "launched_at", "registered_at", "initialized_at"),
+        datetime.fromisoformat,
+    ),
+}

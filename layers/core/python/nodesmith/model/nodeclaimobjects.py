@@ -1,0 +1,176 @@
+"""NodeClaim as an object of the API server, karpenter.sh/v1: written for ours, read for those that users make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.model import labels
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.manifests import read_manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodespec import (
+    NodeClassRef,
+    read_requirements,
+    read_taints,
+    write_requirements,
+    write_taints,
+)
+from nodesmith.model.problems import Parsed
+from nodesmith.model.resources import format_resources, parse_resources
+from nodesmith.model.schema.hashing import HASH_VERSION
+from nodesmith.model.schema.nodeclaims import NODE_CLAIM
+
+NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
+NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
+_STAGES = ("Launched", "Registered", "Initialized")
+_AWAITING = "AwaitingReconciliation"
+_REFUTING = frozenset({"MultipleNodesFound"})
+"""Reasons that say no; all others say not yet."""
+
+
+def labels_of(claim: NodeClaim) -> dict[str, str]:
+    """Give the labels of the NodeClaim object, which its Node gets as well.
+
+    The template's, whatever the requirements leave one value for, and what is known of the instance.
+    """
+    single = {
+        key: next(iter(needed.values))
+        for key, needed in claim.requirements.items()
+        if not needed.complement and len(needed.values) == 1 and labels.restriction(key) is None
+    }
+    ours = {
+        labels.NODEPOOL: claim.nodepool,
+        claim.nodeclass.label: claim.nodeclass.name,
+        labels.INSTANCE_TYPE: claim.instance_type,
+        labels.ZONE: claim.zone,
+        labels.CAPACITY_TYPE: claim.capacity_type,
+    }
+    return {**single, **claim.labels, **{key: value for key, value in ours.items() if value}}
+
+
+def annotations_of(claim: NodeClaim) -> dict[str, str]:
+    """Give the annotations of the NodeClaim object: the template's, and the hashes that drift is told by."""
+    hashes = {NODEPOOL_HASH: claim.nodepool_hash, NODECLASS_HASH: claim.nodeclass_hash}
+    known = {key: value for key, value in hashes.items() if value}
+    return {**claim.annotations, **known, **{f"{key}-version": HASH_VERSION for key in known}}
+
+
+def manifest(claim: NodeClaim) -> dict[str, Any]:
+    """Write the object, status included, as the API server is to show it."""
+    return {
+        "apiVersion": NODE_CLAIM.api_version,
+        "kind": NODE_CLAIM.name,
+        "metadata": _metadata(claim),
+        "spec": _spec(claim),
+        "status": _status(claim),
+    }
+
+
+def _metadata(claim: NodeClaim) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": claim.name,
+        "labels": dict(sorted(labels_of(claim).items())),
+        "annotations": dict(sorted(annotations_of(claim).items())),
+    }
+    if claim.nodepool_uid:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": NODE_CLAIM.api_version,
+                "kind": "NodePool",
+                "name": claim.nodepool,
+                "uid": claim.nodepool_uid,
+                "blockOwnerDeletion": True,
+            }
+        ]
+    return metadata
+
+
+def _spec(claim: NodeClaim) -> dict[str, Any]:
+    ref = claim.nodeclass
+    spec: dict[str, Any] = {
+        "requirements": write_requirements(claim.requirements),
+        "nodeClassRef": {"group": ref.group, "kind": ref.kind, "name": ref.name},
+        "taints": write_taints(claim.taints),
+        "startupTaints": write_taints(claim.startup_taints),
+        "resources": {"requests": format_resources(claim.requests)},
+        "expireAfter": claim.expire_after,
+        "terminationGracePeriod": claim.termination_grace_period,
+    }
+    return {field: value for field, value in spec.items() if value or field == "requirements"}
+
+
+def _status(claim: NodeClaim) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "nodeName": claim.node_name,
+        "providerID": claim.provider_id,
+        "imageID": claim.image_id,
+        "capacity": format_resources(claim.capacity),
+        "allocatable": format_resources(claim.allocatable),
+        "conditions": list(_conditions(claim)),
+    }
+    return {field: value for field, value in status.items() if value}
+
+
+def _conditions(claim: NodeClaim) -> Iterator[dict[str, Any]]:
+    """Say of each stage whether it is reached; the first that is not carries the claim's reason."""
+    reached = (claim.launched_at, claim.registered_at, claim.initialized_at)
+    pending = [stage for stage, at in zip(_STAGES, reached, strict=True) if at is None]
+    given_up = claim.phase is Phase.GIVEN_UP
+    for stage, at in zip(_STAGES, reached, strict=True):
+        if at is not None:
+            yield _condition(stage, "True", at, stage, "")
+        elif stage == pending[0]:
+            refuted = given_up or claim.reason in _REFUTING
+            since = claim.phase_since if refuted else claim.created_at
+            reason = claim.reason or _AWAITING
+            yield _condition(stage, "False" if refuted else "Unknown", since, reason, claim.message)
+        else:
+            yield _condition(stage, "Unknown", claim.created_at, _AWAITING, "")
+    if not pending:
+        yield _condition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
+    else:
+        status, since = ("False", claim.phase_since) if given_up else ("Unknown", claim.created_at)
+        yield _condition("Ready", status, since, "UnhealthyDependents", f"waits for {', '.join(pending)}")
+
+
+def _condition(kind: str, status: str, since: datetime, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": status,
+        "lastTransitionTime": since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "reason": reason,
+        "message": message,
+        "observedGeneration": 1,  # a NodeClaim's spec never changes
+    }
+
+
+def parse_nodeclaim(manifest: Mapping[str, object], now: datetime) -> Parsed[NodeClaim]:
+    """Read a NodeClaim that a user has made, as a claim that is still to be launched. Never raises.
+
+    `now` stands in where the API server has not stamped the object yet.
+    """
+    read = read_manifest(NODE_CLAIM, manifest)
+    if read.report.fatal:
+        return Parsed(None, read.report.problems)
+    metadata, spec = read.metadata, read.spec
+    stamp = metadata.get("creationTimestamp")
+    created_at = datetime.fromisoformat(stamp) if stamp else now
+    claim = NodeClaim(
+        name=metadata["name"],
+        nodepool=metadata.get("labels", {}).get(labels.NODEPOOL, ""),
+        nodeclass=NodeClassRef(**spec["nodeClassRef"]),
+        created_at=created_at,
+        phase=Phase.PENDING,
+        phase_since=created_at,
+        requirements=read_requirements(spec["requirements"]),
+        labels=FrozenMap(metadata.get("labels")),
+        annotations=FrozenMap(metadata.get("annotations")),
+        taints=read_taints(spec.get("taints", ())),
+        startup_taints=read_taints(spec.get("startupTaints", ())),
+        requests=parse_resources(spec.get("resources", {}).get("requests")),
+        expire_after=spec["expireAfter"],
+        termination_grace_period=spec.get("terminationGracePeriod"),
+    )
+    return Parsed(claim, read.report.problems)
