@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodesmith.adapters.statedtypes import Statement
-from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
+from nodesmith.model.catalog import Catalog, Offering, StatedFacts
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import ARCH, AWS_KEYS, INSTANCE_TYPE, OS
+from nodesmith.model.labels import ARCH, AWS_DOMAIN, AWS_KEYS, INSTANCE_TYPE, OS
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 
 _FIELDS = {CPU: "cpuMilli", MEMORY: "memoryBytes", PODS: "pods", EPHEMERAL_STORAGE: "ephemeralStorageBytes"}
@@ -73,13 +73,12 @@ def _amounts(statement: Statement, field: str) -> Resources | None:
 def _listed(catalog: Catalog, one: InstanceType) -> dict[str, Any]:
     bought = {(o.zone, o.capacity_type) for o in one.offerings}
     listed = sorted(catalog.offerings.get(one.name, ()), key=lambda o: (o.zone, o.capacity_type))
-    facts = catalog.facts[one.name]
-    memory_mib = facts.memory_mib if isinstance(facts, InstanceFacts) else one.capacity.memory_bytes // 2**20
+    sold_as_mib = one.labels.get(f"{AWS_DOMAIN}/instance-memory", "")
     return {
         "name": one.name,
-        "arch": facts.arch,
+        "arch": one.labels[ARCH],
         "vcpus": one.capacity.cpu_milli // 1000,
-        "memoryMiB": memory_mib,
+        "memoryMiB": int(sold_as_mib) if sold_as_mib.isdecimal() else one.capacity.memory_bytes // 2**20,
         "maxPods": one.capacity.pods,
         "capacity": {_FIELDS.get(name, name): amount for name, amount in sorted(one.capacity.items())},
         "allocatable": {_FIELDS[name]: one.allocatable.of(name) for name in (CPU, MEMORY, PODS)},

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesmith.adapters.catalogs import published_limits
 from nodesmith.adapters.instancefacts import PublishedLimits, instance_facts
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import InstanceFacts
@@ -31,6 +33,13 @@ def price_list_region(region: str) -> str | None:
         return None
     nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
     return nearest.get(region.partition("-")[0], "us-east-1")
+
+
+def aws_market(region: str, *, isolated_vpc: bool = False) -> AwsMarket:
+    """Connect to a region with the credentials of the environment. An isolated VPC has no way to the price list."""
+    nearest = None if isolated_vpc else price_list_region(region)
+    price_list = boto3.client("pricing", region_name=nearest) if nearest else None
+    return AwsMarket(region, boto3.client("ec2", region_name=region), price_list, published_limits())
 
 
 @dataclass(frozen=True, slots=True)

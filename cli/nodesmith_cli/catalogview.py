@@ -1,0 +1,178 @@
+"""Reading a catalogue from where the user says, choosing from it, and printing it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from nodesmith.adapters.catalogfiles import read_catalog_file
+from nodesmith.adapters.catalogs import embedded_catalog, embedded_prices
+from nodesmith.adapters.listedtypes import list_types
+from nodesmith.adapters.statedtypes import ARCHITECTURES
+from nodesmith.controllers.catalog import refresh_catalog
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.instancetypes import NodeConfiguration, instance_types
+from nodesmith.model.labels import CAPACITY_TYPES, ON_DEMAND, SPOT, did_you_mean
+
+_PIPED_WIDTH = 132
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to list. Empty texts restrict nothing. Raises Rejected for an architecture or capacity type nobody has."""
+
+    patterns: tuple[str, ...] = ()
+    arch: str = ""
+    zone: str = ""
+    capacity_type: str = ""
+    sort: str = "name"
+
+    def __post_init__(self) -> None:
+        for option, value, known in (
+            ("--arch", self.arch, ARCHITECTURES),
+            ("--capacity-type", self.capacity_type, CAPACITY_TYPES),
+        ):
+            if value and value not in known:
+                hint = did_you_mean(value, known) or f", use one of {', '.join(known)}"
+                raise Rejected(f"{option}: nothing is {value!r}{hint}")
+
+
+def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
+    """Read the catalogue, and what there is to warn of. Raises Rejected or Transient when there is none."""
+    if source == "embedded":
+        return embedded_catalog(region), []
+    if source == "aws":
+        return _ask_aws(region)
+    file = Path(source)
+    try:
+        data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError as error:
+        raise Rejected(f"--source {source}: {error.strerror}; say embedded, aws, or name a file") from error
+    catalog, problems = read_catalog_file(data, made_at)
+    return catalog, [str(problem) for problem in problems]
+
+
+def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
+    """Give the types wanted as JSON data, their offerings restricted to those wanted."""
+    listed = []
+    for one in list_types(catalog, instance_types(catalog, NodeConfiguration())):
+        if wanted.patterns and not any(fnmatchcase(one["name"], pattern) for pattern in wanted.patterns):
+            continue
+        offerings = [offer for offer in one["offerings"] if _offers(offer, wanted)]
+        restricted = wanted.zone or wanted.capacity_type
+        if wanted.arch in ("", one["arch"]) and (offerings or not restricted):
+            listed.append({**one, "offerings": offerings})
+    if not listed:
+        raise Rejected(f"no instance type in {catalog.region or 'the file'} is what you ask for")
+    return sorted(listed, key=_by_price) if wanted.sort == "price" else listed
+
+
+def print_json(listed: Sequence[Mapping[str, Any]]) -> None:
+    """Write a JSON list, a type a line."""
+    lines = ",\n ".join(json.dumps(one) for one in listed)
+    sys.stdout.write(f"[{lines}]\n")
+
+
+def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table, and below it what it leaves open."""
+    sign = "$" if catalog.currency == "USD" else catalog.currency
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("TYPE", no_wrap=True)
+    table.add_column("ARCH")
+    for name in ("VCPU", "MEMORY", "PODS", "GPU"):
+        table.add_column(name, justify="right")
+    table.add_column("ZONES")
+    table.add_column(f"ON-DEMAND {sign}/H", justify="right")
+    table.add_column(f"SPOT {sign}/H", justify="right")
+    for one in listed:
+        table.add_row(*_row(one))
+    console = Console(markup=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+    console.print(table)
+    made = f"{catalog.region or 'file'}, prices of {catalog.made_at:%Y-%m-%d}"
+    console.print(
+        f"instance types: {len(listed)} · {made} · - cannot be bought", style="dim", highlight=False
+    )
+    if any(offer["estimated"] for one in listed for offer in one["offerings"]):
+        reason = "another region's on-demand price, or 0.35 of the on-demand price for spot, stands in"
+        console.print(f"~ estimated: {reason}", style="dim", highlight=False)
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    gpus = sum(n for name, n in one["capacity"].items() if name.endswith(("/gpu", "/gaudi")))
+    zones = sorted({offer["zone"] for offer in one["offerings"] if offer["available"]})
+    return (
+        one["name"],
+        one["arch"],
+        str(one["vcpus"]),
+        f"{one['memoryMiB'] / 1024:g} GiB",
+        str(one["maxPods"]),
+        str(gpus) if gpus else "",
+        _short(zones),
+        _price(one, ON_DEMAND),
+        _price(one, SPOT),
+    )
+
+
+def _price(one: Mapping[str, Any], capacity_type: str) -> str:
+    """The lowest price of an available offering, `~` before an estimate."""
+    offers = [o for o in one["offerings"] if o["available"] and o["capacityType"] == capacity_type]
+    if not offers:
+        return "-"
+    lowest = min(offers, key=lambda offer: (offer["priceHourly"], offer["estimated"]))
+    return f"{'~' if lowest['estimated'] else ''}{lowest['priceHourly']:.4f}"
+
+
+def _short(zones: list[str]) -> str:
+    """us-east-1a us-east-1b → us-east-1[ab]; other names as they are."""
+    stems = {zone[:-1] for zone in zones}
+    if len(zones) > 1 and len(stems) == 1:
+        return f"{stems.pop()}[{''.join(zone[-1] for zone in zones)}]"
+    return " ".join(zones)
+
+
+def _offers(offer: Mapping[str, Any], wanted: Wanted) -> bool:
+    return wanted.zone in ("", offer["zone"]) and wanted.capacity_type in ("", offer["capacityType"])
+
+
+def _by_price(one: Mapping[str, Any]) -> tuple[float, str]:
+    return min((o["priceHourly"] for o in one["offerings"] if o["available"]), default=float("inf")), one[
+        "name"
+    ]
+
+
+class _InMemory:
+    """Starts from the embedded catalogue and keeps what is written."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+        self.written: Catalog | None = None
+
+    def latest(self) -> Catalog:
+        return embedded_catalog(self.region)
+
+    def write(self, catalog: Catalog) -> None:
+        self.written = catalog
+
+
+def _ask_aws(region: str) -> tuple[Catalog, list[str]]:
+    """A call that fails leaves the embedded answer in its place, and a warning."""
+    from nodesmith.adapters.pricing import aws_market
+
+    catalogs, now = _InMemory(region), datetime.now(UTC)
+    try:
+        refresh_catalog(aws_market(region), catalogs, embedded_prices(region), now)
+    except (Transient, Rejected) as error:
+        if catalogs.written is None:
+            raise
+        return catalogs.written, [str(error)]
+    return catalogs.written or catalogs.latest(), []
