@@ -1,0 +1,47 @@
+"""`python -m nodesmith_cli.crds [DIRECTORY]`: writes the CRDs, by default to forwarder/crds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nodesmith.model.schema.crds import custom_resource_definitions
+
+_HEADER = "# Made from nodesmith.model.schema by `python -m nodesmith_cli.crds`: change that, not this.\n"
+
+
+def files() -> Mapping[str, str]:
+    """Give the text of each file by its name."""
+    return {_file_name(crd): _HEADER + _text(crd) for crd in custom_resource_definitions()}
+
+
+def _file_name(crd: Mapping[str, Any]) -> str:
+    return f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats what is equal: anchors are legal, but nobody wants to read them."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def _text(crd: Mapping[str, Any]) -> str:
+    return yaml.dump(crd, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Write the files."""
+    directory = Path(arguments[0] if arguments else "forwarder/crds")
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in files().items():
+        (directory / name).write_text(text, encoding="utf-8")
+        print(directory / name)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,181 @@
+"""CustomResourceDefinitions, made from the descriptions of the kinds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, assert_never
+
+from nodesmith.model.schema.fields import (
+    INT32,
+    INT64,
+    Array,
+    Boolean,
+    Field,
+    Integer,
+    Map,
+    Object,
+    Quantity,
+    Rule,
+    Text,
+)
+from nodesmith.model.schema.statuses import DEFINITIONS, Column, Definition
+
+_QUANTITY = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
+_SELF = re.compile(r"\bself\b")
+_VALIDATIONS = "x-kubernetes-validations"
+
+
+def custom_resource_definitions() -> list[dict[str, Any]]:
+    """Give all CRDs, ready to be applied."""
+    return [custom_resource_definition(definition) for definition in DEFINITIONS]
+
+
+def custom_resource_definition(definition: Definition) -> dict[str, Any]:
+    """Give one CRD. Its version v1 is the only one, served and stored."""
+    kind = definition.kind
+    names: dict[str, Any] = {
+        "categories": ["karpenter"],
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
+    }
+    if definition.short_names:
+        names["shortNames"] = list(definition.short_names)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {"group": kind.group, "names": names, "scope": "Cluster", "versions": [_version(definition)]},
+    }
+
+
+def _version(definition: Definition) -> dict[str, Any]:
+    subresources: dict[str, Any] = {"status": {}}
+    if definition.scale:
+        wanted, actual = definition.scale
+        subresources["scale"] = {"specReplicasPath": wanted, "statusReplicasPath": actual}
+    return {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [_column(column) for column in definition.columns],
+        "subresources": subresources,
+        "schema": {"openAPIV3Schema": _root(definition)},
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    written: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return {**written, "priority": 1} if column.wide else written
+
+
+def _root(definition: Definition) -> dict[str, Any]:
+    kind = definition.kind
+    return {
+        "description": kind.doc,
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": schema(kind.spec),
+            "status": schema(definition.status),
+        },
+        "required": ["spec"],
+    }
+
+
+def schema(field: Field) -> dict[str, Any]:
+    """Give the structural schema of a field."""
+    written: dict[str, Any] = {"description": field.doc} if field.doc else {}
+    written |= _type(field)
+    if field.default is not None:
+        written["default"] = field.default
+    if not isinstance(field, (Integer, Boolean, Quantity)):
+        rules = [_validation(rule) for rule in field.rules if rule.cel]
+        if isinstance(field, Map) and field.keys:
+            rules += _key_validations(field.keys)
+        if rules:
+            written[_VALIDATIONS] = rules
+    return written
+
+
+def _type(field: Field) -> dict[str, Any]:
+    match field:
+        case Text():
+            return _given(
+                type="string",
+                format=field.format,
+                pattern=field.pattern,
+                enum=list(field.enum),
+                minLength=field.min_length,
+                maxLength=field.max_length,
+            )
+        case Integer():
+            return _integer(field)
+        case Boolean():
+            return {"type": "boolean"}
+        case Quantity():
+            either = [{"type": "integer"}, {"type": "string"}]
+            return {"anyOf": either, "pattern": _QUANTITY, "minimum": 0, "x-kubernetes-int-or-string": True}
+        case Array():
+            return _array(field)
+        case Map():
+            values = schema(field.of)
+            return _given(type="object", additionalProperties=values, maxProperties=field.max_entries)
+        case Object():
+            return _object(field)
+        case _:
+            assert_never(field)
+
+
+def _integer(field: Integer) -> dict[str, Any]:
+    written: dict[str, Any] = {"type": "integer", "format": "int32" if field.maximum <= INT32 else "int64"}
+    if field.minimum is not None:
+        written["minimum"] = field.minimum
+    return written if field.maximum in (INT32, INT64) else {**written, "maximum": field.maximum}
+
+
+def _array(field: Array) -> dict[str, Any]:
+    written = _given(type="array", minItems=field.min_items, maxItems=field.max_items, items=schema(field.of))
+    if field.unique_by:
+        written |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field.unique_by]}
+    elif field.atomic:
+        written["x-kubernetes-list-type"] = "atomic"
+    return written
+
+
+def _object(field: Object) -> dict[str, Any]:
+    properties = {name: schema(inner) for name, inner in field.fields.items()}
+    written = _given(type="object", properties=properties, required=list(field.required))
+    return {**written, "x-kubernetes-preserve-unknown-fields": True} if field.open else written
+
+
+def _validation(rule: Rule) -> dict[str, Any]:
+    return _given(rule=rule.cel, message=rule.message, fieldPath=f".{rule.field}" if rule.field else "")
+
+
+def _key_validations(keys: Text) -> list[dict[str, Any]]:
+    """Give the rules of a map's keys; OpenAPI has no words for them."""
+    rules = [rule for rule in keys.rules if rule.cel]
+    if keys.enum:
+        known = ", ".join(f"'{word}'" for word in keys.enum)
+        rules.append(Rule(f"self in [{known}]", f"known keys are {', '.join(keys.enum)}", None))
+    if keys.min_length:
+        rules.append(Rule("self != ''", "keys must not be empty", None))
+    if keys.pattern:
+        pattern = keys.pattern.replace("\\", "\\\\")
+        rules.append(Rule(f"self.matches('{pattern}')", f"keys must match {keys.pattern}", None))
+    return [
+        {"rule": f"self.all(key, {_SELF.sub('key', rule.cel)})", "message": rule.message} for rule in rules
+    ]
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """Leave out what is not set."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if value not in (None, "", 0, [], {}) or name == "default"
+    }
