@@ -1,0 +1,68 @@
+"""What AWS's errors mean to us: come back later, or not.
+
+Codes: botocore's retry tables, EC2's list of error codes, and those that Karpenter's AWS provider tells apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    IncompleteReadError,
+    ResponseStreamingError,
+)
+from botocore.exceptions import ConnectionError as BotoConnectionError
+
+from nodesmith.errors import Transient
+
+THROTTLED = frozenset(
+    "Throttling ThrottlingException ThrottledException RequestLimitExceeded RequestThrottled RequestThrottledException "
+    "TooManyRequestsException EC2ThrottledException ProvisionedThroughputExceededException PriorRequestNotComplete "
+    "BandwidthLimitExceeded SlowDown TransactionInProgressException".split()
+)
+UNWELL = frozenset(
+    "InternalError InternalFailure InternalServerError InternalServerException ServerInternal ServiceUnavailable "
+    "ServiceUnavailableException Unavailable RequestTimeout RequestTimeoutException ServerException".split()
+)
+DENIED = frozenset(
+    "UnauthorizedOperation AccessDenied AccessDeniedException Client.UnauthorizedOperation AuthorizationError".split()
+)
+_NETWORK = (HTTPClientError, BotoConnectionError, IncompleteReadError, ResponseStreamingError)
+
+
+def error_code(error: ClientError | BotoCoreError) -> str:
+    """Give AWS's own word for the error; for a failure on the way there, the name of botocore's exception."""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code", ""))
+    return type(error).__name__
+
+
+def error_message(error: ClientError | BotoCoreError) -> str:
+    """Give AWS's sentence about the error."""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Message") or error)
+    return str(error)
+
+
+def is_passing(error: ClientError | BotoCoreError) -> bool:
+    """Tell whether the same call may succeed later: throttled, a 5xx, or lost on the network."""
+    if not isinstance(error, ClientError):
+        return isinstance(error, _NETWORK)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return error_code(error) in THROTTLED | UNWELL or status >= 500 or status == 429
+
+
+@contextmanager
+def transient_errors(call: str) -> Iterator[None]:
+    """Raise Transient, naming `call`, for what may succeed later; everything else comes through as it is."""
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        if not is_passing(error):
+            raise
+        code = error_code(error)
+        raise Transient(f"{call}: {code}: {error_message(error)}", code) from error

@@ -1,0 +1,198 @@
+"""EC2 and what stands around it, as the Cloud port.
+
+Importing this module costs only what a launch needs: resolving NodeClasses (SSM, IAM, EKS) is imported when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesmith.adapters.awserrors import error_code, error_message, is_passing, transient_errors
+from nodesmith.adapters.fleets import (
+    FleetError,
+    failure,
+    fleet_errors,
+    fleet_instance,
+    fleet_request,
+    refusal_reason,
+    shortfalls,
+)
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, NODECLAIM_TAG, tag_list
+from nodesmith.errors import Transient
+from nodesmith.model.labels import ON_DEMAND, SPOT
+from nodesmith.model.launches import (
+    Deferred,
+    Instance,
+    Launched,
+    LaunchOutcome,
+    LaunchRequest,
+    LaunchTemplate,
+    Refused,
+    TemplateMissing,
+)
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.settings import Settings
+
+PARALLEL_CALLS = 16
+_FILTER_VALUES = 200
+EC2_CONFIG = Config(
+    # The queue retries, with the same client token and after a look: a retry in here would only hold up the others.
+    retries={"mode": "standard", "total_max_attempts": 1},
+    connect_timeout=3,
+    read_timeout=30,
+    max_pool_connections=PARALLEL_CALLS,
+)
+"""For the client `ec2` that AwsCloud is given."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class AwsCloud:
+    """The Cloud of one cluster. `client` gives the boto3 client of a service (ec2, ssm, iam, eks) when first needed."""
+
+    def __init__(self, client: Callable[[str], Any], settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._images: dict[str, str] = {}
+        self._refused: dict[str, tuple[str, str]] = {}
+
+    def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
+        """Make the launch templates that this process has not made yet.
+
+        One that EC2 will not have is remembered, and refuses the launches that name it. Raises Transient after all
+        others have been tried.
+        """
+        unknown = [template for template in templates if template.name not in self._images]
+        delays = [delay for delay in _in_parallel(self._create_template, unknown) if delay]
+        if delays:
+            raise delays[0]
+
+    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+        """Ask for one instance per request. Never raises for what EC2 answers."""
+        return list(_in_parallel(self._launch, requests))
+
+    def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        """Give the instances that carry these claims' tags in this cluster, by claim. Raises Transient."""
+        found: dict[str, tuple[Instance, ...]] = {}
+        names = sorted(set(claims))
+        with transient_errors("ec2:DescribeInstances"):
+            for start in range(0, len(names), _FILTER_VALUES):
+                for instance in self._tagged(names[start : start + _FILTER_VALUES]):
+                    found[instance.claim] = (*found.get(instance.claim, ()), instance)
+        return found
+
+    def cluster_info(self) -> ClusterInfo:
+        """Describe the cluster, settings first, EKS for the rest. Raises Transient, or Rejected naming the setting."""
+        from nodesmith.adapters.clusters import cluster_info
+
+        return cluster_info(self._client, self._settings)
+
+    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+        """Resolve a NodeClass; what is missing is a condition of the answer. Raises Transient."""
+        from nodesmith.adapters.nodeclasses import resolve
+
+        return resolve(self._client, self._settings, nodeclass, cluster, now)
+
+    def _create_template(self, template: LaunchTemplate) -> Transient | None:
+        tags = [{"ResourceType": "launch-template", "Tags": tag_list(template.tags)}]
+        try:
+            self._client("ec2").create_launch_template(
+                LaunchTemplateName=template.name, LaunchTemplateData=template.data, TagSpecifications=tags
+            )
+        except (ClientError, BotoCoreError) as error:
+            code, message = error_code(error), error_message(error)
+            if is_passing(error):
+                return Transient(f"ec2:CreateLaunchTemplate {template.name}: {code}: {message}", code)
+            if not isinstance(error, ClientError):
+                raise
+            if code != "InvalidLaunchTemplateName.AlreadyExistsException":
+                self._refused[template.name] = refusal_reason(code, message), f"{code}: {message}"
+                return None
+        self._refused.pop(template.name, None)
+        self._images[template.name] = str(template.data.get("ImageId", ""))
+        return None
+
+    def _launch(self, request: LaunchRequest) -> LaunchOutcome:
+        refused = next(
+            (self._refused[o.template] for o in request.overrides if o.template in self._refused), None
+        )
+        if refused:
+            return Refused(request.claim, *refused)
+        try:
+            answer = self._client("ec2").create_fleet(**fleet_request(request, self._settings.cluster_name))
+        except (ClientError, BotoCoreError) as error:
+            code, message = error_code(error), error_message(error)
+            if is_passing(error):
+                return Deferred(request.claim, code, message)
+            if not isinstance(error, ClientError):
+                raise
+            return self._failed(request, [FleetError(code, message)])
+        return self._outcome(request, answer)
+
+    def _outcome(self, request: LaunchRequest, answer: Mapping[str, Any]) -> LaunchOutcome:
+        errors = fleet_errors(request, answer)
+        instance = fleet_instance(request, answer, self._images, datetime.now(UTC))
+        if instance is None and errors:
+            return self._failed(request, errors)
+        if instance is None or not instance.image_id:
+            # An answer repeated for a known client token may name nothing, and a template made by an earlier process
+            # hides its image: the instance itself knows.
+            instance = self._seen(request) or instance
+        if instance is None:
+            return failure(request, [])
+        return Launched(request.claim, instance, shortfalls(errors))
+
+    def _seen(self, request: LaunchRequest) -> Instance | None:
+        try:
+            found = self.instances_of([request.claim]).get(request.claim, ())
+        except Transient:
+            return None
+        return next((instance for instance in found if instance.is_alive), None)
+
+    def _failed(self, request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
+        outcome = failure(request, errors)
+        if isinstance(outcome, TemplateMissing):
+            for override in request.overrides:
+                self._images.pop(override.template, None)
+        return outcome
+
+    def _tagged(self, names: list[str]) -> Iterator[Instance]:
+        filters = [
+            {"Name": f"tag:{CLUSTER_TAG}", "Values": [self._settings.cluster_name]},
+            {"Name": f"tag:{NODECLAIM_TAG}", "Values": names},
+        ]
+        pages = self._client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
+        for page in pages:
+            for reservation in page["Reservations"]:
+                yield from map(_instance, reservation["Instances"])
+
+
+def _instance(described: Mapping[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in described.get("Tags", ())}
+    return Instance(
+        id=described["InstanceId"],
+        claim=tags[NODECLAIM_TAG],
+        instance_type=described["InstanceType"],
+        zone=described["Placement"]["AvailabilityZone"],
+        capacity_type=SPOT if described.get("InstanceLifecycle") == SPOT else ON_DEMAND,
+        image_id=described["ImageId"],
+        state=described["State"]["Name"],
+        launched_at=described["LaunchTime"],
+        subnet_id=described.get("SubnetId", ""),
+    )
+
+
+def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+    """Work on all items, in order of the answers asked for; a single one needs no thread."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(PARALLEL_CALLS, len(items))) as pool:
+        return list(pool.map(work, items))

@@ -1,0 +1,91 @@
+"""What an EC2NodeClass resolves to in this account, and its conditions, by Karpenter's names and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
+from nodesmith.adapters.images import images
+from nodesmith.adapters.instanceprofiles import ensure_profile
+from nodesmith.adapters.networks import security_groups, subnets
+from nodesmith.adapters.unresolved import Unresolved
+from nodesmith.decisions.launch import launch_obstacle
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus, StatusCondition
+from nodesmith.settings import Settings
+
+T = TypeVar("T")
+VALIDATION = "ValidationSucceeded"
+
+
+def resolve(
+    client: Callable[[str], Any],
+    settings: Settings,
+    nodeclass: EC2NodeClass,
+    cluster: ClusterInfo,
+    now: datetime,
+) -> NodeClassStatus:
+    """Resolve a NodeClass. Whatever its author wrote, the answer is a status; raises Transient for AWS's troubles."""
+    conditions: list[StatusCondition] = []
+
+    def step(kind: str, find: Callable[[], T]) -> T | None:
+        found, condition = _attempt(kind, find, now)
+        conditions.append(condition)
+        return found
+
+    terms = nodeclass.subnet_selector_terms, nodeclass.security_group_selector_terms
+    found = step("AMIsReady", lambda: images(client, nodeclass.ami_selector_terms, cluster.version, now))
+    nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0]))
+    groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1]))
+    profile = step("InstanceProfileReady", lambda: _profile(client, settings, nodeclass))
+    step(VALIDATION, lambda: _validate(nodeclass, cluster, conditions))
+    return NodeClassStatus(
+        nodeclass.name,
+        nodeclass.generation,
+        nodeclass.hash,
+        now,
+        nets or (),
+        groups or (),
+        found or (),
+        profile or "",
+        tuple(conditions),
+    )
+
+
+def _attempt(kind: str, find: Callable[[], T], now: datetime) -> tuple[T | None, StatusCondition]:
+    try:
+        with transient_errors(kind):
+            return find(), StatusCondition(kind, "True", kind, since=now)
+    except Unresolved as obstacle:
+        return None, StatusCondition(kind, "False", obstacle.reason, obstacle.message, now)
+    except ClientError as error:
+        # AWS rejects what the NodeClass says (a malformed owner), or what our role may do: both are news to people.
+        code = error_code(error)
+        return None, StatusCondition(
+            kind, "False", code or "AWSError", f"{code}: {error_message(error)}", now
+        )
+
+
+def _profile(client: Callable[[str], Any], settings: Settings, nodeclass: EC2NodeClass) -> str:
+    if nodeclass.instance_profile:
+        return nodeclass.instance_profile
+    if settings.isolated_vpc:
+        raise Unresolved(
+            "RoleNotAllowed",
+            f"spec.role {nodeclass.role!r}: IAM cannot be reached from an isolated VPC: set spec.instanceProfile",
+        )
+    return ensure_profile(client("iam"), nodeclass, settings.cluster_name, settings.region)
+
+
+def _validate(nodeclass: EC2NodeClass, cluster: ClusterInfo, others: list[StatusCondition]) -> bool:
+    obstacle = launch_obstacle(nodeclass, cluster)
+    if obstacle:
+        raise Unresolved(obstacle.reason, obstacle.message)
+    waiting = [condition.type for condition in others if condition.status != "True"]
+    if waiting:
+        raise Unresolved("DependenciesNotReady", f"waiting for {', '.join(waiting)}")
+    return True
