@@ -1,0 +1,193 @@
+"""Server-side apply: who owns which field, conflicts, and fields that nobody wants any more.
+
+Ownership is recorded from an object's first server-side apply on (before it, managedFields stay empty); what was there
+by then belongs to `before-first-apply`, or to kubectl as far as its last-applied annotation says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nodesmith_cli.local.apiserver.errors import ApiError, bad_request
+from nodesmith_cli.local.apiserver.fieldsets import (
+    Path,
+    Place,
+    decoded,
+    encoded,
+    merged,
+    paths_of,
+    shown,
+    value_at,
+    without,
+)
+from nodesmith_cli.local.apiserver.kinds import Resource
+from nodesmith_cli.local.apiserver.objects import Clock, Object, View, dig, timestamp
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_NOT_OWNED = frozenset({"name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One entry of managedFields."""
+
+    manager: str
+    operation: str
+    subresource: str
+    api_version: str
+    time: str
+    paths: frozenset[Path]
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What makes an entry the same manager's."""
+        return self.manager, self.operation, self.subresource
+
+
+def applied(
+    resource: Resource, old: View | None, config: Object, manager: str, force: bool, now: Clock
+) -> Object:
+    """Give the object after `manager` applied `config`. Raises ApiError 400 without a manager, 409 for conflicts."""
+    if not manager:
+        raise bad_request("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")  # fmt: skip
+    if "managedFields" in (config.get("metadata") or {}):
+        raise bad_request("metadata.managedFields must be nil")
+    place = _place(resource)
+    wanted = frozenset(paths_of(_owned_part(config), place))
+    mine = Owner(manager, "Apply", "", resource.api_version(), timestamp(now()), wanted)
+    if old is None:
+        return _with_owners(config, [mine])
+    owners = _owners(old) or list(_first_owners(resource, old, manager))
+    others = [owner for owner in owners if owner.identity != mine.identity]
+    before = next((owner.paths for owner in owners if owner.identity == mine.identity), frozenset())
+    conflicts = [(owner, path) for owner in others for path in sorted(owner.paths & wanted)
+                 if value_at(old, path, place) != value_at(config, path, place)]  # fmt: skip
+    if conflicts and not force:
+        raise _conflict(conflicts)
+    lost = {path for _, path in conflicts}
+    others = [replace(owner, paths=owner.paths - lost) for owner in others]
+    new: Object = dict(old)
+    for path in _unwanted(before, wanted, others):
+        new = without(new, path, place)
+    new = merged(new, config, place)
+    unchanged = next(
+        (owner for owner in owners if owner.identity == mine.identity and owner.paths == wanted), None
+    )
+    if unchanged and {**new, "metadata": {**new["metadata"], "managedFields": None}} == {
+        **old,
+        "metadata": {**old["metadata"], "managedFields": None},
+    }:
+        mine = unchanged
+    return _with_owners(new, [*others, mine])
+
+
+def noted(resource: Resource, old: View, new: Object, manager: str, subresource: str, now: Clock) -> Object:
+    """Give `new` with the ownership of what an ordinary update changed, where ownership is recorded at all."""
+    if not dig(old, "metadata", "managedFields"):
+        if not any(dig(new, "metadata", "managedFields") or ()):
+            new["metadata"].pop("managedFields", None)
+        return new
+    given = new["metadata"].get("managedFields")
+    if given is not None and given != old["metadata"]["managedFields"]:
+        return (
+            new
+            if any(given)
+            else {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "managedFields"}}
+        )
+    place, owners = _place(resource), _owners(old)
+    before, after = (frozenset(paths_of(_owned_part(each), place)) for each in (old, new))
+    changed = frozenset(path for path in after if value_at(old, path, place) != value_at(new, path, place))
+    gone = before - after
+    if not changed and not gone:
+        return _with_owners(new, owners)
+    identity = (manager or "unknown", "Update", subresource)
+    others = [replace(owner, paths=owner.paths - gone - (changed if owner.identity != identity else frozenset())) for owner in owners]  # fmt: skip
+    mine = next((owner for owner in others if owner.identity == identity), None)
+    paths = (mine.paths if mine else frozenset()) | changed
+    updated = Owner(*identity, resource.api_version(), timestamp(now()), paths)
+    return _with_owners(new, [*(owner for owner in others if owner is not mine), updated])
+
+
+def _place(resource: Resource) -> Place:
+    return Place("", resource.schemas.get(resource.versions[0]) if resource.custom else None)
+
+
+def _owned_part(obj: View) -> Object:
+    kept = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
+    metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key not in _NOT_OWNED}
+    return {**kept, "metadata": metadata} if metadata else kept
+
+
+def _unwanted(before: frozenset[Path], wanted: frozenset[Path], others: Iterable[Owner]) -> Iterator[Path]:
+    """Yield what this manager applied before, does not apply now, and nobody else owns; inner paths first."""
+    held = wanted.union(*(owner.paths for owner in others))
+    for path in sorted(before - held, key=len, reverse=True):
+        inside = any(other[: len(path)] == path for other in held)
+        under = any(path[: len(other)] == other and not other[-1].startswith("k:") for other in wanted)
+        if not inside and not under:
+            yield path
+
+
+def _owners(obj: View) -> list[Owner]:
+    entries = dig(obj, "metadata", "managedFields") or ()
+    return [
+        Owner(
+            manager=each.get("manager", ""),
+            operation=each.get("operation", "Update"),
+            subresource=each.get("subresource", ""),
+            api_version=each.get("apiVersion", ""),
+            time=each.get("time", ""),
+            paths=decoded(each.get("fieldsV1") or {}),
+        )
+        for each in entries
+        if each
+    ]
+
+
+def _first_owners(resource: Resource, old: View, manager: str) -> Iterator[Owner]:
+    place, since = _place(resource), old["metadata"]["creationTimestamp"]
+    everything = frozenset(paths_of(_owned_part(old), place))
+    annotation = f"f:{_LAST_APPLIED}"
+    text = dig(old, "metadata", "annotations", _LAST_APPLIED)
+    mine: frozenset[Path] = frozenset()
+    if text and manager == "kubectl":
+        last: Mapping[str, Any] = json.loads(text)
+        mine = frozenset(paths_of(_owned_part(last), place)) & everything
+        yield Owner("kubectl", "Apply", "", resource.api_version(), since, mine)
+    rest = frozenset(path for path in everything - mine if annotation not in path)
+    yield Owner("before-first-apply", "Update", "", resource.api_version(), since, rest)
+
+
+def _with_owners(obj: Object, owners: Iterable[Owner]) -> Object:
+    entries = []
+    for owner in sorted((each for each in owners if each.paths), key=lambda each: each.identity):
+        entry: Object = {
+            "manager": owner.manager,
+            "operation": owner.operation,
+            "apiVersion": owner.api_version,
+        }
+        entry |= {"time": owner.time, "fieldsType": "FieldsV1", "fieldsV1": encoded(owner.paths)}
+        entries.append({**entry, "subresource": owner.subresource} if owner.subresource else entry)
+    metadata = {**obj["metadata"], "managedFields": entries}
+    return {**obj, "metadata": metadata}
+
+
+def _conflict(conflicts: list[tuple[Owner, Path]]) -> ApiError:
+    told = [
+        f'conflict with "{owner.manager}" using {owner.api_version}: {shown(path)}'
+        for owner, path in conflicts
+    ]
+    count = f"{len(told)} conflict{'s' if len(told) > 1 else ''}"
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f'conflict with "{owner.manager}"',
+            "field": shown(path),
+        }
+        for owner, path in conflicts
+    ]
+    message = f"Apply failed with {count}: " + ", ".join(told)
+    return ApiError(409, "Conflict", message, {"causes": causes})

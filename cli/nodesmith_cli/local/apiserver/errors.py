@@ -1,0 +1,131 @@
+"""What the server refuses, as the Status bodies of a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith_cli.local.apiserver.objects import Object
+
+
+class ApiError(Exception):
+    """A refusal: HTTP status `code`, machine-readable `reason`, `message` for people, optional `details`."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = dict(details or {})
+
+    def status(self) -> Object:
+        """Give the metav1.Status body."""
+        body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body |= {"message": self.message, "reason": self.reason}
+        if self.details:
+            body["details"] = self.details
+        return body | {"code": self.code}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One thing wrong with one field. `cause` is a metav1 CauseType such as FieldValueInvalid."""
+
+    field: str
+    cause: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def required(field: str, detail: str = "") -> FieldProblem:
+    """Say that `field` must be given."""
+    return FieldProblem(field, "FieldValueRequired", f"Required value{': ' + detail if detail else ''}")
+
+
+def invalid_value(field: str, value: object, detail: str) -> FieldProblem:
+    """Say that `field` has a value that breaks a rule."""
+    return FieldProblem(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+
+
+def unsupported(field: str, value: object, choices: Sequence[object]) -> FieldProblem:
+    """Say that `field` must be one of `choices`."""
+    listed = ", ".join(_shown(choice) for choice in choices)
+    return FieldProblem(
+        field, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {listed}"
+    )
+
+
+def forbidden_field(field: str, detail: str) -> FieldProblem:
+    """Say that `field` may not be given, or not be changed."""
+    return FieldProblem(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: object) -> FieldProblem:
+    """Say that a list holds the same key twice."""
+    return FieldProblem(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
+
+
+def not_found(resource: str, name: str) -> ApiError:
+    """404 for an object; `resource` is the plural with its group (`nodepools.karpenter.sh`)."""
+    plural, _, group = resource.partition(".")
+    details = {"name": name, "group": group, "kind": plural} if group else {"name": name, "kind": plural}
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', details)
+
+
+def no_such_path() -> ApiError:
+    """404 for a path that the server does not serve at all."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def already_exists(resource: str, name: str) -> ApiError:
+    """409 for a create under a name that is taken."""
+    plural, _, group = resource.partition(".")
+    return ApiError(
+        409,
+        "AlreadyExists",
+        f'{resource} "{name}" already exists',
+        {"name": name, "group": group, "kind": plural},
+    )
+
+
+def conflict(resource: str, name: str, detail: str) -> ApiError:
+    """409 for a write that lost a race, or whose precondition does not hold."""
+    plural, _, group = resource.partition(".")
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {detail}'
+    return ApiError(409, "Conflict", message, {"name": name, "group": group, "kind": plural})
+
+
+def modified(resource: str, name: str) -> ApiError:
+    """409 for a resourceVersion that is no longer the newest."""
+    detail = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(resource, name, detail)
+
+
+def invalid(kind: str, name: str, problems: Sequence[FieldProblem]) -> ApiError:
+    """422 with one cause for each problem; `kind` carries its group (`Deployment.apps`)."""
+    texts = [str(problem) for problem in problems]
+    told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    causes = [{"reason": p.cause, "message": p.message, "field": p.field} for p in problems]
+    kind_name, _, group = kind.partition(".")
+    details = {"name": name, "group": group, "kind": kind_name, "causes": causes}
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {told}', details)
+
+
+def bad_request(message: str) -> ApiError:
+    """400 for a request that cannot be understood."""
+    return ApiError(400, "BadRequest", message)
+
+
+def expired(message: str) -> ApiError:
+    """410 for a resourceVersion, or a continue token, from before what the server remembers."""
+    return ApiError(410, "Expired", message)
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, separators=(",", ":")) if not isinstance(value, float) else f"{value:g}"

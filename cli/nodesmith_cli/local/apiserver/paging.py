@@ -1,0 +1,52 @@
+"""Lists in pages: the rest of a list waits, as it was, until its continue token comes."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+
+from nodesmith_cli.local.apiserver.errors import expired
+from nodesmith_cli.local.apiserver.history import Revision
+from nodesmith_cli.local.apiserver.objects import Object
+
+_KEPT = 256  # unfinished lists; the oldest expires first
+
+
+class Pages:
+    """The unfinished lists of all clients. Revisions never change, so to keep a page is to keep references."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, tuple[int, Sequence[Revision]]] = OrderedDict()
+        self._lock = Lock()
+
+    def page(
+        self, found: Sequence[Revision], revision: int, limit: int | None
+    ) -> tuple[Sequence[Revision], Object]:
+        """Give the first `limit` items, and the list's metadata with a token for the rest."""
+        metadata: Object = {"resourceVersion": str(revision)}
+        if not limit or len(found) <= limit:
+            return found, metadata
+        token = secrets.token_urlsafe(12)
+        with self._lock:
+            self._waiting[token] = (revision, found[limit:])
+            while len(self._waiting) > _KEPT:
+                self._waiting.popitem(last=False)
+        return found[:limit], {**metadata, "continue": token, "remainingItemCount": len(found) - limit}
+
+    def next(self, token: str) -> tuple[int, Sequence[Revision]]:
+        """Give the rest that a token stands for, and the revision of its list. Raises ApiError 410."""
+        with self._lock:
+            kept = self._waiting.get(token)
+        if kept is None:
+            raise expired(
+                "The provided continue parameter is too old to display a consistent list result. You must start a new "
+                "list without the continue parameter."
+            )
+        return kept
+
+    def forget(self) -> None:
+        """Let every token expire."""
+        with self._lock:
+            self._waiting.clear()

@@ -1,0 +1,93 @@
+"""How objects look on the wire: as themselves, as metadata only, or as kubectl's tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from nodesmith_cli.local.apiserver.columns import columns_of
+from nodesmith_cli.local.apiserver.history import Revision
+from nodesmith_cli.local.apiserver.kinds import Resource
+from nodesmith_cli.local.apiserver.objects import Clock, Object, View
+
+Form: TypeAlias = Literal["object", "metadata", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a client asked for: the form, the API version, and for tables what comes along with a row."""
+
+    form: Form
+    resource: Resource
+    version: str
+    include: str
+    now: Clock
+
+    def one(self, revision: Revision) -> bytes:
+        """Give one object as the body of a response or of a watch event."""
+        if self.form == "object" and self.version == self.resource.versions[0]:
+            return revision.body()
+        return _json(self.shaped(revision.object))
+
+    def shaped(self, obj: View, *, headed: bool = True) -> Object:
+        """Give one object in the form asked for. A table without `headed` leaves its columns out."""
+        if self.form == "table":
+            return self._table([obj], {"resourceVersion": obj["metadata"]["resourceVersion"]}, headed=headed)
+        return _partial(obj) if self.form == "metadata" else self._versioned(obj)
+
+    def many(self, revisions: Iterable[Revision], metadata: Object) -> bytes:
+        """Give a list; `metadata` is the list's own."""
+        if self.form == "table":
+            return _json(self._table([each.object for each in revisions], metadata))
+        kind, api_version = self.resource.listed_as, self.resource.api_version(self.version)
+        if self.form == "metadata":
+            kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        head = _json({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+        return head[:-1] + b',"items":[' + b",".join(self.one(each) for each in revisions) + b"]}"
+
+    def _versioned(self, obj: View) -> Object:
+        return {**obj, "apiVersion": self.resource.api_version(self.version)}
+
+    def _table(self, objects: Iterable[View], metadata: Object, *, headed: bool = True) -> Object:
+        columns, now = columns_of(self.resource, self.version), self.now()
+        heads = [
+            {
+                "name": c.name,
+                "type": c.type,
+                "format": c.format,
+                "description": c.name,
+                "priority": c.priority,
+            }
+            for c in columns
+        ]
+        rows: list[Object] = []
+        for obj in objects:
+            row: Object = {"cells": [column.cell(obj, now) for column in columns]}
+            if self.include != "None":
+                row["object"] = self._versioned(obj) if self.include == "Object" else _partial(obj)
+            rows.append(row)
+        table: Object = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+        return {**table, "columnDefinitions": heads if headed else [], "rows": rows}
+
+
+def form_asked(accept: str) -> Form:
+    """Read the Accept header; the first form that this server can give wins."""
+    for choice in accept.split(","):
+        words = {word.strip() for word in choice.split(";")}
+        if "as=Table" in words and "v=v1" in words:
+            return "table"
+        if words & {"as=PartialObjectMetadata", "as=PartialObjectMetadataList"}:
+            return "metadata"
+        if words & {"application/json", "*/*", "application/yaml"}:
+            return "object"
+    return "object"
+
+
+def _partial(obj: View) -> Object:
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,33 @@
+"""Who am I and what may I do: this server knows one user, who may do everything."""
+
+from __future__ import annotations
+
+from nodesmith_cli.local.apiserver.errors import no_such_path
+from nodesmith_cli.local.apiserver.messages import Reply, Request, reply
+from nodesmith_cli.local.apiserver.objects import Object, dig
+
+_USER = {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}
+_EVERYTHING = {
+    "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+    "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    "incomplete": False,
+}
+
+
+def reviewed(kind: str, request: Request) -> Reply:
+    """Answer a create of one of the review kinds (`selfsubjectaccessreviews` …). Raises ApiError 404 or 400."""
+    asked = request.decoded()
+    status: Object
+    match kind:
+        case "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews":
+            status = {"allowed": True, "reason": "everybody may do everything here"}
+        case "selfsubjectrulesreviews":
+            status = dict(_EVERYTHING)
+        case "selfsubjectreviews":
+            status = {"userInfo": _USER}
+        case "tokenreviews":
+            token = dig(asked, "spec", "token")
+            status = {"authenticated": True, "user": _USER} if token else {"authenticated": False}
+        case _:
+            raise no_such_path()
+    return reply({**asked, "metadata": asked.get("metadata") or {}, "status": status}, 201)

@@ -1,0 +1,210 @@
+"""Structural schemas of CRDs: prune what they do not know, fill in defaults, check the rest.
+
+Everything of apiextensions/v1 is done except CEL: `x-kubernetes-validations` need a CEL engine, which the standard
+library has not, so those rules are kept and served but not run here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from nodesmith_cli.local.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
+from nodesmith_cli.local.apiserver.objects import clone, parse_timestamp
+
+Schema: TypeAlias = Mapping[str, Any]
+_ROOT_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
+_KEEP = "x-kubernetes-preserve-unknown-fields"
+
+
+def prune(schema: Schema, value: Any, dropped: list[str], path: str = "", *, root: bool = True) -> Any:
+    """Give `value` without the fields that `schema` does not know; their paths go into `dropped`."""
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        items = schema["items"]
+        return [prune(items, item, dropped, f"{path}[{at}]", root=False) for at, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    properties: Mapping[str, Schema] = schema.get("properties") or {}
+    extra = schema.get("additionalProperties")
+    kept: dict[str, Any] = {}
+    for key, item in value.items():
+        inside = f"{path}.{key}" if path else key
+        if root and key in _ROOT_FIELDS:
+            kept[key] = item
+        elif key in properties:
+            embedded = bool(properties[key].get("x-kubernetes-embedded-resource"))
+            kept[key] = prune(properties[key], item, dropped, inside, root=embedded)
+        elif isinstance(extra, Mapping):
+            kept[key] = prune(extra, item, dropped, inside, root=False)
+        elif extra or schema.get(_KEEP):
+            kept[key] = item
+        else:
+            dropped.append(inside)
+    return kept
+
+
+def with_defaults(schema: Schema, value: Any) -> Any:
+    """Give `value` with the schema's defaults where a field is missing (or null and not nullable)."""
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        return [with_defaults(schema["items"], item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties: Mapping[str, Schema] = schema.get("properties") or {}
+    extra = schema.get("additionalProperties")
+    filled: dict[str, Any] = {}
+    for key, item in value.items():
+        inner = properties.get(key, extra if isinstance(extra, Mapping) else None)
+        if inner is not None and item is None and not inner.get("nullable") and "default" in inner:
+            continue
+        filled[key] = item if inner is None else with_defaults(inner, item)
+    for key, inner in properties.items():
+        if key not in filled and "default" in inner:
+            filled[key] = with_defaults(inner, clone(inner["default"]))
+    return filled
+
+
+def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldProblem]:
+    """Yield everything in `value` that breaks `schema`."""
+    if value is None and schema.get("nullable"):
+        return
+    wrong = _type_problem(schema, value, path)
+    if wrong:
+        yield wrong
+        return
+    yield from _value_problems(schema, value, path)
+    if isinstance(value, dict):
+        yield from _object_problems(schema, value, path)
+    elif isinstance(value, list):
+        yield from _list_problems(schema, value, path)
+    yield from _composed_problems(schema, value, path)
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "object": lambda v: isinstance(v, dict),
+    "array": lambda v: isinstance(v, list),
+    "string": lambda v: isinstance(v, str),
+    "boolean": lambda v: isinstance(v, bool),
+    "integer": lambda v: not isinstance(v, bool) and (isinstance(v, int) or (isinstance(v, float) and v.is_integer())),
+    "number": lambda v: isinstance(v, (int, float)) and not isinstance(v, bool),
+}  # fmt: skip
+
+
+def _type_problem(schema: Schema, value: Any, path: str) -> FieldProblem | None:
+    if schema.get("x-kubernetes-int-or-string"):
+        wanted = "integer,string"
+        fits = _TYPES["integer"](value) or isinstance(value, str)
+    else:
+        wanted = str(schema.get("type") or "")
+        fits = wanted not in _TYPES or _TYPES[wanted](value)
+    if fits:
+        return None
+    found = json.dumps(_type_name(value))
+    detail = f"{path} in body must be of type {wanted}: {found}"
+    return FieldProblem(path, "FieldValueTypeInvalid", f"Invalid value: {found}: {detail}")
+
+
+def _type_name(value: Any) -> str:
+    return next((name for name, fits in _TYPES.items() if fits(value)), "null")
+
+
+def _value_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
+    choices = schema.get("enum")
+    if choices is not None and value not in choices:
+        yield unsupported(path, value, choices)
+    if isinstance(value, str):
+        yield from _text_problems(schema, value, path)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield from _number_problems(schema, value, path)
+
+
+def _text_problems(schema: Schema, value: str, path: str) -> Iterator[FieldProblem]:
+    if len(value) > schema.get("maxLength", len(value)):
+        detail = f"may not be more than {schema['maxLength']} bytes"
+        yield FieldProblem(path, "FieldValueTooLong", f"Too long: {detail}")
+    if len(value) < schema.get("minLength", 0):
+        yield invalid_value(
+            path, value, f"{path} in body should be at least {schema['minLength']} chars long"
+        )
+    pattern = schema.get("pattern")
+    if pattern and not _compiled(pattern).search(value):
+        yield invalid_value(path, value, f"{path} in body should match '{pattern}'")
+    if schema.get("format") == "date-time" and parse_timestamp(value) is None:
+        yield invalid_value(path, value, f"{path} in body must be of type date-time: {json.dumps(value)}")
+
+
+def _number_problems(schema: Schema, value: float, path: str) -> Iterator[FieldProblem]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and (value < low or (schema.get("exclusiveMinimum") and value == low)):
+        than = "" if schema.get("exclusiveMinimum") else " or equal to"
+        yield invalid_value(path, value, f"{path} in body should be greater than{than} {low}")
+    if high is not None and (value > high or (schema.get("exclusiveMaximum") and value == high)):
+        than = "" if schema.get("exclusiveMaximum") else " or equal to"
+        yield invalid_value(path, value, f"{path} in body should be less than{than} {high}")
+    multiple = schema.get("multipleOf")
+    if multiple and value % multiple:
+        yield invalid_value(path, value, f"{path} in body should be a multiple of {multiple}")
+
+
+def _object_problems(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
+    for key in schema.get("required") or ():
+        if key not in value:
+            yield required(f"{path}.{key}" if path else key)
+    if len(value) > schema.get("maxProperties", len(value)):
+        yield _too_many(path, len(value), schema["maxProperties"])
+    if len(value) < schema.get("minProperties", 0):
+        yield invalid_value(
+            path, value, f"{path} in body should have at least {schema['minProperties']} properties"
+        )
+    properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
+    for key, item in value.items():
+        inner = properties.get(key, extra if isinstance(extra, Mapping) else None)
+        if inner is not None:
+            yield from problems_of(inner, item, f"{path}.{key}" if path else key)
+
+
+def _list_problems(schema: Schema, value: list[Any], path: str) -> Iterator[FieldProblem]:
+    if len(value) > schema.get("maxItems", len(value)):
+        yield _too_many(path, len(value), schema["maxItems"])
+    if len(value) < schema.get("minItems", 0):
+        yield invalid_value(
+            path, len(value), f"{path} in body should have at least {schema['minItems']} items"
+        )
+    items = schema.get("items")
+    if isinstance(items, Mapping):
+        for at, item in enumerate(value):
+            yield from problems_of(items, item, f"{path}[{at}]")
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if schema.get("x-kubernetes-list-type") in ("set", "map"):
+        seen: set[str] = set()
+        for at, item in enumerate(value):
+            mark = {key: item.get(key) for key in keys} if keys and isinstance(item, dict) else item
+            text = json.dumps(mark, sort_keys=True)
+            if text in seen:
+                yield duplicate(f"{path}[{at}]", mark)
+            seen.add(text)
+
+
+def _composed_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
+    for part in schema.get("allOf") or ():
+        yield from problems_of(part, value, path)
+    for word, need in (("anyOf", "at least one"), ("oneOf", "one and only one")):
+        parts = schema.get(word)
+        if parts:
+            hits = sum(not any(problems_of(part, value, path)) for part in parts)
+            if hits == 0 or (hits > 1 and word == "oneOf"):
+                yield invalid_value(path, value, f"{path} in body must validate {need} schema ({word})")
+    if isinstance(schema.get("not"), Mapping) and not any(problems_of(schema["not"], value, path)):
+        yield invalid_value(path, value, f"{path} in body must not validate the schema (not)")
+
+
+def _too_many(path: str, found: int, most: int) -> FieldProblem:
+    return FieldProblem(path, "FieldValueTooMany", f"Too many: {found}: must have at most {most} items")
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # Go's \z and Python's \Z are the same anchor; the rest of what CRDs use means the same in both.
+    return re.compile(pattern.replace(r"\z", r"\Z"))

@@ -1,0 +1,183 @@
+"""The doors beside an object's own: scale, binding, eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith_cli.local.apiserver.deletion import DeleteOptions, Propagation
+from nodesmith_cli.local.apiserver.errors import ApiError, bad_request, conflict, invalid, invalid_value
+from nodesmith_cli.local.apiserver.kinds import Resource
+from nodesmith_cli.local.apiserver.objects import (  # fmt: skip
+    Object,
+    View,
+    dig,
+    is_true,
+    labels_of,
+    name_of,
+    namespace_of,
+    replaced,
+    timestamp,
+)
+from nodesmith_cli.local.apiserver.selectors import selector_matcher, selector_text
+from nodesmith_cli.local.apiserver.store import Store, Write
+
+_PROPAGATIONS: Mapping[str, Propagation] = {
+    "Background": "Background",
+    "Foreground": "Foreground",
+    "Orphan": "Orphan",
+}
+
+
+def scale_of(resource: Resource, obj: View) -> Object:
+    """Give the autoscaling/v1 Scale of an object."""
+    paths = resource.scale
+    if paths is None:
+        raise ApiError(404, "NotFound", f"{resource.name} has no scale subresource")
+    selector = dig(obj, *paths.selector) if paths.selector else None
+    if not resource.custom:
+        found = dig(obj, "spec", "selector") or {}
+        selector = selector_text(found if resource.group else {"matchLabels": found})
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Object = {"replicas": dig(obj, *paths.status_replicas) or 0}
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: obj["metadata"][key] for key in kept if key in obj["metadata"]},
+        "spec": {"replicas": dig(obj, *paths.replicas) or 0},
+        "status": {**status, "selector": selector} if selector else status,
+    }
+
+
+def scaled(store: Store, resource: Resource, obj: View, scale: View, write: Write) -> View:
+    """Set the replicas that `scale` says. Raises ApiError 409 for another resourceVersion, 422 below zero."""
+    replicas = dig(scale, "spec", "replicas") or 0
+    if isinstance(replicas, bool) or not isinstance(replicas, int):
+        raise bad_request(f"Scale: spec.replicas must be a whole number, found {replicas!r}")
+    if replicas < 0:
+        problem = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid("Scale.autoscaling", name_of(obj), [problem])
+    paths = resource.scale
+    new = replaced(obj, paths.replicas if paths else (), replicas)
+    version = dig(scale, "metadata", "resourceVersion")
+    if version:
+        new = replaced(new, ("metadata", "resourceVersion"), version)
+    return store.update(resource, new, write=write)
+
+
+def bound(store: Store, pod_name: str, namespace: str, binding: View, write: Write) -> None:
+    """Bind a pod to the node that `binding` targets. Raises ApiError 404, 409 or 422."""
+    node = dig(binding, "target", "name")
+    if not node:
+        raise invalid("Binding", pod_name, [invalid_value("target.name", node or "", "a node must be named")])
+    with store.history.lock:
+        revision = store.revision(store.resource("pods"), pod_name, namespace)
+        pod = revision.object
+        taken = dig(pod, "spec", "nodeName")
+        if "deletionTimestamp" in pod["metadata"]:
+            raise conflict(
+                "pods/binding", pod_name, f"pod {pod_name} is being deleted, cannot be assigned to a host"
+            )
+        if taken:
+            raise conflict("pods/binding", pod_name, f'pod {pod_name} is already assigned to node "{taken}"')
+        if dig(pod, "spec", "schedulingGates"):
+            raise conflict("pods/binding", pod_name, f"pod {pod_name} has non-empty .spec.schedulingGates")
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+        scheduled["lastTransitionTime"] = timestamp(store.now())
+        new = replaced(
+            replaced(pod, ("spec", "nodeName"), node), ("status", "conditions"), _with(pod, scheduled)
+        )
+        store.replace(store.resource("pods"), revision, new, "binding", write)
+
+
+def evicted(store: Store, pod_name: str, namespace: str, eviction: View, write: Write) -> None:
+    """Evict a pod if its disruption budget allows. Raises ApiError 404, 429, or 500 under two budgets."""
+    options = delete_options(eviction.get("deleteOptions") or {}, dry_run=write.dry_run)
+    with store.history.lock:
+        pod = store.get("pods", pod_name, namespace)
+        if _counts(pod):
+            _spend_budget(store, pod, write)
+        if write.dry_run:
+            return
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        target |= {"message": "Eviction API: evicting", "lastTransitionTime": timestamp(store.now())}
+        patch = {"status": {"conditions": _with(pod, target)}}
+        store.patch("pods", pod_name, patch, namespace, subresource="status")
+        store.delete("pods", pod_name, namespace, options)
+
+
+def delete_options(given: Mapping[str, Any], *, dry_run: bool = False) -> DeleteOptions:
+    """Read a metav1.DeleteOptions. Raises ApiError 400."""
+    asked = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "Background")
+    propagation = _PROPAGATIONS.get(asked)
+    if propagation is None:
+        raise bad_request(
+            f"DeleteOptions: propagationPolicy {asked!r} must be Background, Foreground or Orphan"
+        )
+    grace = given.get("gracePeriodSeconds")
+    if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int) or grace < 0):
+        raise bad_request(f"DeleteOptions: gracePeriodSeconds {grace!r} must be a whole number, 0 or more")
+    preconditions = given.get("preconditions") or {}
+    return DeleteOptions(
+        grace_seconds=grace,
+        propagation=propagation,
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        dry_run=dry_run or bool(given.get("dryRun")),
+    )
+
+
+def _counts(pod: View) -> bool:
+    """Tell whether a budget has a say: pods that are not running yet, or no longer, may always go."""
+    ended = dig(pod, "status", "phase") in ("Pending", "Succeeded", "Failed")
+    return not ended and "deletionTimestamp" not in pod["metadata"]
+
+
+def _spend_budget(store: Store, pod: View, write: Write) -> None:
+    namespace, labels = namespace_of(pod), labels_of(pod)
+    budgets = [
+        each
+        for each in store.list("poddisruptionbudgets", namespace)
+        if selector_matcher(dig(each, "spec", "selector") or {})(labels)
+    ]
+    if len(budgets) > 1:
+        message = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+        raise ApiError(500, "InternalError", message)
+    if not budgets or (not is_true(pod, "Ready") and _frees_unhealthy(budgets[0])):
+        return
+    budget, status = budgets[0], budgets[0].get("status") or {}
+    allowed = status.get("disruptionsAllowed") or 0
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        raise _violates(
+            budget, f"The disruption budget {name_of(budget)} is still being processed by the server."
+        )
+    if allowed <= 0:
+        raise _violates(
+            budget,
+            f"The disruption budget {name_of(budget)} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+            f"{status.get('currentHealthy', 0)} currently",
+        )
+    if not write.dry_run:
+        disrupted = {**(status.get("disruptedPods") or {}), name_of(pod): timestamp(store.now())}
+        spent = {"status": {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
+        store.patch("poddisruptionbudgets", name_of(budget), spent, namespace, subresource="status")
+
+
+def _frees_unhealthy(budget: View) -> bool:
+    if dig(budget, "spec", "unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    current, wanted = (dig(budget, "status", word) or 0 for word in ("currentHealthy", "desiredHealthy"))
+    return bool(wanted > 0 and current >= wanted)
+
+
+def _violates(budget: View, why: str) -> ApiError:
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    cause = {"reason": "DisruptionBudget", "message": why}
+    return ApiError(429, "TooManyRequests", message, {"name": name_of(budget), "causes": [cause]})
+
+
+def _with(pod: View, condition: Object) -> list[Any]:
+    conditions = dig(pod, "status", "conditions") or ()
+    return [*(each for each in conditions if each.get("type") != condition["type"]), condition]

@@ -1,0 +1,141 @@
+"""Watches as streams: replay, selectors, bookmarks, time limits, and errors inside the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from queue import Empty
+from time import monotonic
+
+from nodesmith_cli.local.apiserver.errors import ApiError, expired
+from nodesmith_cli.local.apiserver.history import Change, History, Revision, Watcher
+from nodesmith_cli.local.apiserver.objects import Object
+from nodesmith_cli.local.apiserver.presentation import Look
+from nodesmith_cli.local.apiserver.selectors import Matcher
+
+IDLE_SECONDS = 5.0  # how often a quiet stream looks whether its reader is still there
+BOOKMARK_SECONDS = 60.0
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WatchWish:
+    """What a client wants to see. `since` None begins with the objects that exist; `initial_end` marks their end."""
+
+    look: Look
+    namespace: str
+    tests: Sequence[Matcher]
+    since: int | None
+    bookmarks: bool
+    initial_end: bool
+    seconds: float
+
+
+def stream(history: History, wish: WatchWish) -> Iterator[bytes]:
+    """Yield newline-ended watch events, joined where several are ready; empty frames while nothing happens."""
+    try:
+        watcher, first, revision = _begin(history, wish)
+    except ApiError as error:
+        yield _frame("ERROR", json.dumps(error.status()).encode())
+        return
+    frames = _follow(history, wish, watcher)
+    try:
+        if first or wish.initial_end:
+            yield _initial(wish, first, revision)
+        yield from frames
+    finally:
+        history.unwatch(watcher)
+
+
+def _begin(history: History, wish: WatchWish) -> tuple[Watcher, list[Revision], int]:
+    with history.lock:
+        if wish.since is not None and wish.since > history.revision:
+            raise expired(
+                f"too old resource version: {wish.since} (from before this server, now {history.revision})"
+            )
+        watcher = history.watch(wish.look.resource.name, wish.namespace, wish.since)
+        first = history.scan(wish.look.resource.name, wish.namespace) if wish.since is None else []
+        return watcher, [each for each in first if _matches(wish, each)], history.revision
+
+
+def _initial(wish: WatchWish, first: Sequence[Revision], revision: int) -> bytes:
+    frames = [_frame("ADDED", wish.look.one(each)) for each in first]
+    if wish.initial_end:
+        frames.append(_bookmark(wish.look, revision, {"k8s.io/initial-events-end": "true"}))
+    return b"".join(frames)
+
+
+def _follow(history: History, wish: WatchWish, watcher: Watcher) -> Iterator[bytes]:
+    end = monotonic() + wish.seconds
+    marked = monotonic()
+    headed = wish.look.form != "table"
+    while (left := end - monotonic()) > 0:
+        frames: list[bytes] = []
+        for change in _ready(watcher, min(left, IDLE_SECONDS)):
+            if change is None:
+                yield b"".join(frames)
+                return
+            event = _event(wish, change, headed=not headed)
+            if event:
+                frames.append(event)
+                headed = True
+        if wish.bookmarks and monotonic() - marked > min(BOOKMARK_SECONDS, wish.seconds / 3):
+            marked = monotonic()
+            frames.append(_safe_bookmark(history, wish, watcher))
+        yield b"".join(frames)
+
+
+def _ready(watcher: Watcher, patience: float) -> Iterator[Change | None]:
+    """Yield what is queued: wait for the first, take what else is there."""
+    try:
+        yield watcher.queue.get(timeout=patience)
+        for _ in range(_BATCH):
+            yield watcher.queue.get_nowait()
+    except Empty:
+        return
+
+
+def _event(wish: WatchWish, change: Change, *, headed: bool) -> bytes:
+    """Give the event as the selectors make it: an object that leaves the selection is DELETED, one that joins ADDED."""
+    is_in = change.verb != "DELETED" and _matches(wish, change.after)
+    was_in = change.before is not None and _matches(wish, change.before)
+    if not is_in and not was_in:
+        return b""
+    verb = ("MODIFIED" if was_in else "ADDED") if is_in else "DELETED"
+    if wish.look.form == "table":
+        return _frame(verb, json.dumps(wish.look.shaped(change.after.object, headed=headed)).encode())
+    return _frame(verb, wish.look.one(change.after))
+
+
+def _matches(wish: WatchWish, revision: Revision) -> bool:
+    return all(test(revision.object) for test in wish.tests)
+
+
+def _safe_bookmark(history: History, wish: WatchWish, watcher: Watcher) -> bytes:
+    """Give a bookmark of now, unless changes wait that the reader has not had."""
+    with history.lock:
+        return _bookmark(wish.look, history.revision) if watcher.queue.empty() else b""
+
+
+def _bookmark(look: Look, revision: int, annotations: Object | None = None) -> bytes:
+    metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if annotations:
+        metadata["annotations"] = annotations
+    kind, version = look.resource.kind, look.resource.api_version(look.version)
+    if look.form == "metadata":
+        kind, version = "PartialObjectMetadata", "meta.k8s.io/v1"
+    body: Object = {"kind": kind, "apiVersion": version, "metadata": metadata}
+    if look.form == "table":
+        body = {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": metadata,
+            "columnDefinitions": [],
+            "rows": [],
+        }
+    return _frame("BOOKMARK", json.dumps(body, separators=(",", ":")).encode())
+
+
+def _frame(verb: str, body: bytes) -> bytes:
+    return b'{"type":"' + verb.encode() + b'","object":' + body + b"}\n"
