@@ -1,0 +1,69 @@
+"""Who may speak with whose API server, and for whom the forwarder speaks."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws
+from aws_cdk import aws_eks as eks
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from infra import names
+from infra.grants import Grant, attach
+from infra.permissions import Scope, write_grant
+from nodesmith.settings import snapshot_key
+
+# As forwarder/ names them.
+FORWARDER_NAMESPACE = "nodesmith"
+FORWARDER_SERVICE_ACCOUNT = "nodesmith-forwarder"
+FORWARDER_WAKES = ("provisioning", "lifecycle", "readiness")
+
+
+def access_entry(scope: Construct, cluster: str, role: iam.IRole, group: str) -> None:
+    """Let a function's role into the API server, as a member of one group; RBAC says what that group may do."""
+    eks.CfnAccessEntry(
+        scope,
+        "AccessEntry",
+        cluster_name=cluster,
+        principal_arn=role.role_arn,
+        kubernetes_groups=[group],
+        type="STANDARD",
+    )
+
+
+def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
+    """Make the forwarder's role and give it to its service account. It writes one object and wakes its own queues."""
+    role = iam.Role(construct, "Forwarder", assumed_by=_forwarder(scope))
+    own = tuple(
+        names.arn("sqs", names.physical_name(scope.cluster, concern), region=scope.region)
+        for concern in FORWARDER_WAKES
+    )
+    attach(
+        role,
+        [
+            write_grant(scope.region, snapshot_key(scope.cluster)),
+            Grant("Wake", ("sqs:GetQueueUrl", "sqs:SendMessage"), own),
+        ],
+    )
+    eks.CfnPodIdentityAssociation(
+        construct,
+        "ForwarderIdentity",
+        cluster_name=scope.cluster,
+        namespace=FORWARDER_NAMESPACE,
+        service_account=FORWARDER_SERVICE_ACCOUNT,
+        role_arn=role.role_arn,
+    )
+    return role
+
+
+def _forwarder(scope: Scope) -> iam.IPrincipal:
+    """The forwarder's pod and no other, by the tags that EKS Pod Identity puts on the session."""
+    conditions = {
+        "StringEquals": {
+            "aws:SourceAccount": Aws.ACCOUNT_ID,
+            "aws:RequestTag/eks-cluster-name": scope.cluster,
+            "aws:RequestTag/kubernetes-namespace": FORWARDER_NAMESPACE,
+            "aws:RequestTag/kubernetes-service-account": FORWARDER_SERVICE_ACCOUNT,
+        },
+        "ArnEquals": {"aws:SourceArn": names.cluster_arn(scope.region, scope.cluster)},
+    }
+    return iam.ServicePrincipal("pods.eks.amazonaws.com", conditions=conditions).with_session_tags()

@@ -1,0 +1,32 @@
+"""The whole application: the stacks that the context asks for, under AWS's own rules of good practice (cdk-nag)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aws_cdk import App, Validations
+from cdk_nag import AwsSolutionsChecks
+
+from infra.account import AccountStack
+from infra.cluster import ClusterStack
+from infra.context import read_clusters
+from infra.functions import Code
+
+
+def application(context: Mapping[str, Any], code: Code) -> App:
+    """Build the app. `context` are cdk.json's defaults; what the cdk command gives (-c) goes before.
+
+    Raises ValueError saying what is wrong with the context. Synthesis raises when cdk-nag finds anything.
+    """
+    app = App(context=dict(context))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    clusters = read_clusters(app.node.try_get_context("clusters"))
+    accounts: dict[str, AccountStack] = {}
+    for cluster in clusters:
+        if cluster.region not in accounts:
+            topics = (each.alarm_topic_arn for each in clusters if each.region == cluster.region)
+            topic = next((each for each in topics if each), "")
+            accounts[cluster.region] = AccountStack(app, cluster.region, code, topic)
+        ClusterStack(app, cluster, code).add_stack_dependency(accounts[cluster.region])
+    return app

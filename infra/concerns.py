@@ -1,0 +1,38 @@
+"""The concerns as Lambda sees them: how often they look, for how long, with how much memory, and what they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from infra import permissions
+from infra.grants import Grant
+from infra.permissions import Scope
+
+WRITER, READER = "nodesmith:writer", "nodesmith:reader"  # Kubernetes groups; forwarder/ binds them to roles
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """One function of a cluster. `kubernetes_group` is set for those that talk to the API server."""
+
+    name: str
+    tick_minutes: int
+    timeout_seconds: int
+    memory_mib: int
+    grants: Callable[[Scope], list[Grant]]
+    kubernetes_group: str = ""
+
+
+# A mebibyte of memory buys a share of a processor: 1,769 are a whole one. Decisions are bound by it, waiting for EC2
+# is not, and the kubernetes client takes a second of a whole one to import.
+CLUSTER_CONCERNS = (
+    Concern("provisioning", 1, 60, 1769, permissions.provisioning_grants),
+    Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),
+    Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),
+    Concern("observation", 1, 60, 1769, permissions.observation_grants, READER),
+)
+
+CATALOG_TICK_MINUTES = 60
+CATALOG_TIMEOUT_SECONDS = 300
+CATALOG_MEMORY_MIB = 1769

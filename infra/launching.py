@@ -1,0 +1,115 @@
+"""The grants that can cost money: fleets, templates, instance profiles. What is made must carry the cluster's tags.
+
+The statements are those that Karpenter's users know (its controller policy), less what nodesmith does not call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from infra import names
+from infra.grants import Grant
+
+CREATED = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
+NO_IDS_YET = "ids are EC2's to give; the tags are a condition"
+NODE_CHOICE = "which images, subnets and groups is for the cluster's EC2NodeClasses to say"
+
+Conditions = Mapping[str, Mapping[str, object]]
+
+
+def launch_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[Grant]:
+    """Launch instances that carry the cluster's tags, from templates that carry them, with the named node roles."""
+    created = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in CREATED)
+    tags = _tagged("Request", cluster)
+    return [
+        Grant("LaunchOn", ("ec2:CreateFleet", "ec2:RunInstances"), _chosen(region), wildcard=NODE_CHOICE),
+        Grant(
+            "LaunchFromTemplate",
+            ("ec2:CreateFleet", "ec2:RunInstances"),
+            (names.arn("ec2", "launch-template/*", region=region),),
+            _tagged("Resource", cluster),
+            NO_IDS_YET,
+        ),
+        Grant(
+            "LaunchTagged",
+            ("ec2:CreateFleet", "ec2:CreateLaunchTemplate", "ec2:RunInstances"),
+            created,
+            tags,
+            NO_IDS_YET,
+        ),
+        Grant("TagAtLaunch", ("ec2:CreateTags",), created, _while_creating(tags), NO_IDS_YET),
+        pass_role_grant(node_roles),
+    ]
+
+
+def instance_profile_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[Grant]:
+    """Make and mend the instance profiles of the cluster's EC2NodeClasses, told by tag; look at any."""
+    profiles = (names.arn("iam", "instance-profile/*"),)
+    why = "one profile per EC2NodeClass, made at run time; the tags are a condition"
+    requested, owned = _profile_tags("Request", cluster, region), _profile_tags("Resource", cluster, region)
+    changes = (
+        "iam:AddRoleToInstanceProfile",
+        "iam:DeleteInstanceProfile",
+        "iam:RemoveRoleFromInstanceProfile",
+    )
+    return [
+        Grant("CreateProfile", ("iam:CreateInstanceProfile",), profiles, requested, why),
+        Grant("TagProfile", ("iam:TagInstanceProfile",), profiles, _both(requested, owned), why),
+        Grant("ChangeProfile", changes, profiles, owned, why),
+        Grant(
+            "ReadProfile",
+            ("iam:GetInstanceProfile",),
+            profiles,
+            wildcard="an EC2NodeClass may name any profile of the account; this only reads",
+        ),
+        pass_role_grant(node_roles),
+    ]
+
+
+def pass_role_grant(node_roles: Sequence[str]) -> Grant:
+    """Give the named roles, and no others, to instances, and to nothing but instances."""
+    return Grant(
+        "PassNodeRole",
+        ("iam:PassRole",),
+        tuple(names.role_arn(role) for role in node_roles),
+        {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}},
+    )
+
+
+def _chosen(region: str) -> tuple[str, ...]:
+    """What an EC2NodeClass chooses from. ARNs of images and snapshots name no account."""
+    foreign = tuple(
+        names.arn("ec2", f"{kind}/*", region=region, account="") for kind in ("image", "snapshot")
+    )
+    return (
+        *foreign,
+        *(names.arn("ec2", f"{kind}/*", region=region) for kind in ("security-group", "subnet")),
+    )
+
+
+def _tagged(whose: str, cluster: str) -> Conditions:
+    """Require the cluster's tags, of the request or of the resource."""
+    owner = {
+        f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
+        f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
+    }
+    return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.sh/nodepool": "*"}}
+
+
+def _profile_tags(whose: str, cluster: str, region: str) -> Conditions:
+    owner = {
+        f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
+        f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
+        f"aws:{whose}Tag/topology.kubernetes.io/region": region,
+    }
+    return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "*"}}
+
+
+def _while_creating(tags: Conditions) -> Conditions:
+    """Narrow to tags given in the call that creates: what exists already can not be tagged into the cluster."""
+    creating = {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]}
+    return {**tags, "StringEquals": {**tags["StringEquals"], **creating}}
+
+
+def _both(one: Conditions, other: Conditions) -> Conditions:
+    return {operator: {**one[operator], **other[operator]} for operator in one}

@@ -1,0 +1,135 @@
+"""What each function may do, and to whose things: one cluster's, never another's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra import names
+from infra.grants import Grant
+from infra.launching import instance_profile_grants, launch_grants
+from nodesmith.settings import catalog_key, decision_key, partition_key, snapshot_key
+
+LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One cluster, as IAM sees it. `node_roles` are the names of the roles that its nodes may have."""
+
+    cluster: str
+    region: str
+    node_roles: tuple[str, ...]
+
+
+def ledger_grants(scope: Scope) -> list[Grant]:
+    """Read and write the cluster's partition of the table, by key: no scan, no other cluster's items."""
+    actions = ("ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem")
+    return [
+        Grant(
+            "Ledger",
+            tuple(f"dynamodb:{action}" for action in (*actions, "BatchGetItem", "BatchWriteItem")),
+            (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
+            {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(scope.cluster)]}},
+        )
+    ]
+
+
+def read_grants(region: str, *keys: str) -> list[Grant]:
+    """Read these objects; list, so that S3 answers "there is none" (404) and not "denied" (403)."""
+    return [
+        Grant("ReadObjects", ("s3:GetObject",), tuple(names.object_arn(region, key) for key in keys)),
+        Grant("TellMissing", ("s3:ListBucket",), (names.bucket_arn(region),)),
+    ]
+
+
+def write_grant(region: str, key: str, wildcard: str = "") -> Grant:
+    """Write this object, or objects of this pattern."""
+    return Grant("WriteObjects", ("s3:PutObject",), (names.object_arn(region, key),), wildcard=wildcard)
+
+
+def send_grant(scope: Scope, *concerns: str) -> Grant:
+    """Wake these concerns of the same cluster."""
+    queues = (names.physical_name(scope.cluster, concern) for concern in concerns)
+    arns = tuple(names.arn("sqs", queue, region=scope.region) for queue in queues)
+    return Grant("Wake", ("sqs:SendMessage",), arns)
+
+
+def describe_cluster_grant(scope: Scope) -> Grant:
+    """Find the API server: endpoint, CA, service CIDR, version."""
+    cluster = names.cluster_arn(scope.region, scope.cluster)
+    return Grant("FindApiServer", ("eks:DescribeCluster",), (cluster,))
+
+
+def describe_grant(region: str, *kinds: str) -> Grant:
+    """Describe these kinds of EC2, in this region only."""
+    actions = tuple(f"ec2:Describe{kind}" for kind in kinds)
+    return Grant(
+        "Describe", actions, ("*",), {"StringEquals": {"aws:RequestedRegion": region}}, wildcard=LIST_REASON
+    )
+
+
+def provisioning_grants(scope: Scope) -> list[Grant]:
+    """Buy nodes: read what is known, commit the intent, ask CreateFleet, record the decision."""
+    return [
+        *ledger_grants(scope),
+        *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region)),
+        write_grant(
+            scope.region, decision_key(scope.cluster, "*"), "one object per decision, named by its id"
+        ),
+        describe_grant(scope.region, "Instances", "LaunchTemplates"),
+        *launch_grants(scope.cluster, scope.region, scope.node_roles),
+        send_grant(scope, "lifecycle", "provisioning"),
+    ]
+
+
+def lifecycle_grants(scope: Scope) -> list[Grant]:
+    """Follow instances and claims. What it writes to the API server is for RBAC (nodesmith:writer)."""
+    return [
+        *ledger_grants(scope),
+        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        describe_grant(scope.region, "Instances"),
+        describe_cluster_grant(scope),
+        send_grant(scope, "lifecycle", "provisioning"),
+    ]
+
+
+def readiness_grants(scope: Scope) -> list[Grant]:
+    """Resolve EC2NodeClasses: subnets, security groups, images, instance profiles."""
+    parameters = names.arn("ssm", "parameter/aws/service/*", region=scope.region, account="")
+    return [
+        *ledger_grants(scope),
+        *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region)),
+        describe_grant(scope.region, "Images", "SecurityGroups", "Subnets"),
+        Grant(
+            "ResolveImages",
+            ("ssm:GetParameter", "ssm:GetParameters"),
+            (parameters,),
+            wildcard="AWS's public parameters: one per Kubernetes version, family, architecture and image version",
+        ),
+        *instance_profile_grants(scope.cluster, scope.region, scope.node_roles),
+        describe_cluster_grant(scope),
+        send_grant(scope, "provisioning"),
+    ]
+
+
+def observation_grants(scope: Scope) -> list[Grant]:
+    """Stand in for the forwarder: write the snapshot, wake those who read it."""
+    key = snapshot_key(scope.cluster)
+    return [
+        *read_grants(scope.region, key),
+        write_grant(scope.region, key),
+        describe_cluster_grant(scope),
+        send_grant(scope, "lifecycle", "provisioning", "readiness"),
+    ]
+
+
+def catalog_grants(region: str) -> list[Grant]:
+    """Collect what can be bought in a region. The price list has its endpoints elsewhere, so no region binds it."""
+    key = catalog_key(region)
+    kinds = ("AvailabilityZones", "InstanceTypeOfferings", "InstanceTypes", "SpotPriceHistory")
+    return [
+        *read_grants(region, key),
+        write_grant(region, key),
+        describe_grant(region, *kinds),
+        Grant("ReadPrices", ("pricing:GetProducts",), ("*",), wildcard="the price list knows no resources"),
+    ]

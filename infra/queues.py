@@ -1,0 +1,78 @@
+"""The queue that wakes a concern, and the one that holds what it could not digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra import names
+
+VISIBILITY_TIMEOUTS = (
+    6  # of the function: Lambda's advice, so that a message being worked on is not given out again
+)
+RECEIVES = 5
+BATCH_SIZE = 10
+CONCURRENCY = 2  # the least there is; commits are conditional, so more would only lose to each other
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """A concern's queue and its dead letter queue."""
+
+    live: sqs.Queue
+    dead: sqs.Queue
+
+
+def queues(scope: Construct, cluster: str, concern: str, timeout_seconds: int) -> Queues:
+    """Make the pair. Hints are worthless when old: an hour outlasts every retry, four days a long weekend."""
+    dead = _queue(scope, "DeadLetters", names.physical_name(cluster, f"{concern}-dead"), days=4)
+    live = _queue(
+        scope,
+        "Queue",
+        names.physical_name(cluster, concern),
+        hours=1,
+        visibility=VISIBILITY_TIMEOUTS * timeout_seconds,
+        dead_letters=dead,
+    )
+    return Queues(live, dead)
+
+
+def feed(function: lambda_.Function, queue: sqs.Queue) -> None:
+    """Wake the function with the queue's messages, at once; what fails in a batch is redelivered alone."""
+    source = sources.SqsEventSource(
+        queue,
+        batch_size=BATCH_SIZE,
+        max_batching_window=Duration.seconds(0),
+        max_concurrency=CONCURRENCY,
+        report_batch_item_failures=True,
+    )
+    function.add_event_source(source)
+
+
+def _queue(
+    scope: Construct,
+    id_: str,
+    name: str,
+    *,
+    days: int = 0,
+    hours: int = 0,
+    visibility: int | None = None,
+    dead_letters: sqs.Queue | None = None,
+) -> sqs.Queue:
+    return sqs.Queue(
+        scope,
+        id_,
+        queue_name=name,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=Duration.hours(24 * days + hours),
+        visibility_timeout=Duration.seconds(visibility) if visibility else None,
+        dead_letter_queue=(
+            sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=RECEIVES) if dead_letters else None
+        ),
+    )

@@ -1,0 +1,50 @@
+"""Ticks: EventBridge Scheduler says "look again". A lost one is made good by the next, so none is repeated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from aws_cdk import Aws, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_scheduler as scheduler
+from constructs import Construct
+
+from infra import names
+from infra.grants import Grant, attach
+
+
+class Ticker(Construct):
+    """The ticks of one stack: their group, and a role that may reach `targets` (ARNs) by `action`, nothing else."""
+
+    def __init__(self, scope: Construct, name: str, action: str, targets: tuple[str, ...]) -> None:
+        super().__init__(scope, "Ticker")
+        self._group = scheduler.CfnScheduleGroup(self, "Group", name=name)
+        group_arn = names.arn("scheduler", f"schedule-group/{name}", region=Stack.of(self).region)
+        here = {
+            "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
+            "ArnEquals": {"aws:SourceArn": group_arn},
+        }
+        trusted = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=here)
+        self._role = iam.Role(self, "Role", assumed_by=trusted)
+        attach(self._role, [Grant("Tick", (action,), targets)])
+
+    def every(self, minutes: int, name: str, target_arn: str, message: Mapping[str, str]) -> None:
+        """Send `message` to a target, once in so many minutes."""
+        unit = "minute" if minutes == 1 else "minutes"
+        schedule = scheduler.CfnSchedule(
+            self,
+            name,
+            group_name=self._group.ref,
+            schedule_expression=f"rate({minutes} {unit})",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=target_arn,
+                role_arn=self._role.role_arn,
+                input=json.dumps(message, separators=(",", ":")),
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_event_age_in_seconds=60, maximum_retry_attempts=0
+                ),
+            ),
+        )
+        schedule.node.add_dependency(self._role)  # with its policy: a tick before that would be denied
