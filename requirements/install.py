@@ -108,19 +108,22 @@ def uv_environment() -> dict[str, str]:
     """Give the environment for uv: pip's configuration in uv's words, under whatever uv's own variables say already."""
     pip_config = [str(PYTHON), "-m", "pip", "config", "list"]
     listing = subprocess.run(pip_config, capture_output=True, text=True, check=True).stdout
-    # :env:.index-url='…' (from PIP_INDEX_URL), global.index-url='…' (from pip.conf)
-    found = re.findall(r"^([\w:]+)\.([\w-]+)=(.*)$", listing, re.MULTILINE)
-    settings: dict[str, str] = {}
-    for section in PIP_SECTIONS:
-        settings |= {key: ast.literal_eval(value) for where, key, value in found if where == section}
-    # uv refuses what pip passes over: a folder of wheels that is not there.
-    links = [link for link in settings.pop("find-links", "").split() if "://" in link or Path(link).is_dir()]
-    settings |= {"find-links": ",".join(links)} if links else {}
-    translated = {
-        TRANSLATION[key]: " ".join(value.split()) for key, value in settings.items() if key in TRANSLATION
-    }
     # As pip does: the system's certificates, and all indexes alike (safe, because the hashes are pinned).
-    return {"UV_SYSTEM_CERTS": "1", "UV_INDEX_STRATEGY": "unsafe-best-match", **translated, **os.environ}
+    as_pip_does = {"UV_SYSTEM_CERTS": "1", "UV_INDEX_STRATEGY": "unsafe-best-match"}
+    return {**as_pip_does, **translated(listing), **os.environ}
+
+
+def translated(listing: str) -> dict[str, str]:
+    """Read what `pip config list` prints, lines such as global.index-url='…' or :env:.cert='…', as uv's variables."""
+    found = re.findall(r"^([\w:]+)\.([\w-]+)=(.*)$", listing, re.MULTILINE)
+    settings = {}
+    for section in PIP_SECTIONS:
+        settings.update({key: ast.literal_eval(value) for where, key, value in found if where == section})
+    words = {TRANSLATION[key]: value.split() for key, value in settings.items() if key in TRANSLATION}
+    # uv wants commas here and refuses what pip passes over: a folder that is not there.
+    links = [link for link in words.pop("UV_FIND_LINKS", []) if "://" in link or Path(link).is_dir()]
+    variables = {name: " ".join(value) for name, value in words.items()}
+    return {**variables, "UV_FIND_LINKS": ",".join(links)} if links else variables
 
 
 def run(command: list[str], environment: dict[str, str]) -> None:
