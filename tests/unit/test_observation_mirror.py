@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, observed
 from nodesmith.observation.wire import decode, encode
-
 from tests.clusters import deployment_pod, node, rolled
 
 

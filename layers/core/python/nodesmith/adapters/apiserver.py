@@ -1,0 +1,163 @@
+"""HTTP with a Kubernetes API server: the official client's connections and authentication, the API's own JSON.
+
+Raw JSON because the generated models are ten times slower to read, and drop fields that they do not know.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
+
+from kubernetes.client import ApiClient, ApiException, Configuration
+from urllib3.exceptions import HTTPError
+
+from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
+from nodesmith.model.frozen import thaw
+
+Manifest: TypeAlias = Mapping[str, Any]
+Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
+PAGE_SIZE = 500
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 30.0
+_RETRIED_4XX = frozenset({401, 403, 408, 429})
+
+
+class Expired(Transient):
+    """The resourceVersion is older than what the API server remembers: list again."""
+
+
+class NotServed(Transient):
+    """The API server does not know the kind: its CRD is not installed (yet)."""
+
+
+class ApiServer:
+    """One API server. Every method may raise Transient, Rejected or Conflict; see `failure`."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """Read one object; None when it is not there."""
+        return self._call("GET", path)
+
+    def create(self, path: str, manifest: Manifest) -> dict[str, Any]:
+        """Create an object. Raises Conflict where one of that name exists, NotServed where its kind does not."""
+        created = self._call("POST", path, manifest, "application/json")
+        if created is None:
+            raise NotServed(
+                f"POST {path}: the API server does not know this kind, install its CRD", "NotFound"
+            )
+        return created
+
+    def patch(self, path: str, patch: Manifest) -> dict[str, Any] | None:
+        """Merge into an object (RFC 7396); None when it is not there. Raises Conflict if its resourceVersion moved."""
+        return self._call("PATCH", path, patch, "application/merge-patch+json")
+
+    def delete(self, path: str) -> dict[str, Any] | None:
+        """Delete an object; gives what it was while finalizers hold it, else a Status; None when it is not there."""
+        return self._call("DELETE", path)
+
+    def pages(self, path: str) -> Iterator[dict[str, Any]]:
+        """List objects, page by page, as Kubernetes' lists. Raises Expired when the listing took too long."""
+        token = ""
+        while True:
+            query = f"limit={PAGE_SIZE}" + (f"&continue={quote(token)}" if token else "")
+            page = self._call("GET", f"{path}?{query}")
+            if page is None:
+                raise NotServed(f"GET {path}: the API server does not know this kind", "NotFound")
+            yield page
+            token = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return
+
+    def lines(self, path: str, query: str, *, read_seconds: float) -> Iterator[bytes]:
+        """Stream a response line by line (a watch), until it ends or is silent for `read_seconds`."""
+        try:
+            response = self._request("GET", f"{path}?{query}", None, "", read_seconds)
+            if response.status == 404:
+                raise NotServed(f"GET {path}: the API server does not know this kind", "NotFound")
+            if response.status != 200:
+                raise failure(response.status, response.read(), f"GET {path}")
+            try:
+                yield from _split(response.response.stream(65_536, decode_content=True))
+            finally:
+                response.response.close()
+        except (HTTPError, OSError) as error:
+            raise Transient(f"GET {path}: {error}") from error
+
+    def _call(
+        self, method: Method, path: str, body: Manifest | None = None, content_type: str = ""
+    ) -> dict[str, Any] | None:
+        what = f"{method} {path.partition('?')[0]}"
+        try:
+            response = self._request(method, path, body, content_type, _READ_SECONDS)
+            content = response.read()
+        except (HTTPError, OSError) as error:
+            raise Transient(f"{what}: {error}") from error
+        if response.status == 404:
+            return None
+        if response.status >= 400:
+            raise failure(response.status, content, what)
+        try:
+            answer: dict[str, Any] = json.loads(content)
+        except ValueError as error:
+            raise Transient(f"{what}: the answer is not JSON: {error}") from error
+        return answer
+
+    def _request(self, method: Method, path: str, body: Manifest | None, content: str, read: float) -> Any:
+        headers = {"Accept": "application/json"} | ({"Content-Type": content} if content else {})
+        signed = self._client.param_serialize(
+            method, path, header_params=headers, body=thaw(body), auth_settings=["BearerToken"]
+        )
+        try:
+            return self._client.call_api(*signed, _request_timeout=(_CONNECT_SECONDS, read))
+        except ApiException as error:  # TLS failures are wrapped; refusals of the server are not raised here
+            raise Transient(f"{method} {path}: {error.reason}") from error
+
+
+def failure(status: int, content: bytes, what: str) -> NodesmithError:
+    """Say what to do about a refusal: 409 Conflict, 410 Expired, what may pass Transient, the rest Rejected.
+
+    Missing rights (401, 403) may pass, for somebody will grant them; the server's message names them.
+    """
+    try:
+        answer = json.loads(content)
+        reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
+    except (ValueError, AttributeError):
+        reason, message = "", content[:200].decode(errors="replace")
+    text = f"{what}: {status} {reason}: {message}"
+    if status == 409:
+        return Conflict(text)
+    if status == 410:
+        return Expired(text, reason)
+    if status in _RETRIED_4XX or status >= 500:
+        return Transient(text, reason)
+    return Rejected(text)
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in whole if line)
+    if rest:
+        yield rest
+
+
+def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> ApiClient:
+    """Give a client; `ca_bundle` is base64 PEM (empty: the system's), `token` is asked before every request."""
+    configuration = Configuration(host=endpoint)
+    configuration.retries = False  # who calls decides, with a back-off
+    if ca_bundle:
+        configuration.ca_cert_data = base64.b64decode(ca_bundle).decode()
+    configuration.api_key_prefix["BearerToken"] = "Bearer"
+
+    def refresh(current: Configuration) -> None:
+        current.api_key["BearerToken"] = token()
+
+    refresh(configuration)
+    configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]
+    return ApiClient(configuration)

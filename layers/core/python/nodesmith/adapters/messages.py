@@ -1,0 +1,53 @@
+"""Hints on SQS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesmith.adapters.awserrors import error_code
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.events import Concern, Hint
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+LONGEST_DELAY_SECONDS = 900
+_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+
+
+def _unchanged(seconds: int) -> int:
+    return seconds
+
+
+class SqsHints:
+    """One queue a concern. `real_seconds` turns a delay into the queue's seconds, where a clock runs faster."""
+
+    def __init__(
+        self, client: SQSClient, urls: Mapping[Concern, str], real_seconds: Callable[[int], int] = _unchanged
+    ) -> None:
+        self._client = client
+        self._urls = urls
+        self._real_seconds = real_seconds
+
+    def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
+        """Send a hint; a delay beyond what SQS can hold (15 min) becomes that, for the hint only says "look".
+
+        Raises Transient, or Rejected where the concern has no queue.
+        """
+        url = self._urls.get(concern)
+        if not url:
+            setting = f"{concern.upper()}_QUEUE_URL"
+            raise Rejected(f"hint for {concern}: no queue is known, set {setting}")
+        delay = min(self._real_seconds(max(0, delay_seconds)), LONGEST_DELAY_SECONDS)
+        try:
+            self._client.send_message(QueueUrl=url, MessageBody=hint.to_json(), DelaySeconds=delay)
+        except ClientError as error:
+            code = error_code(error)
+            if code in _MISSING:
+                raise Rejected(f"hint for {concern}: the queue {url} does not exist") from error
+            raise Transient(f"sending a hint for {concern}: {error}", code) from error
+        except BotoCoreError as error:
+            raise Transient(f"sending a hint for {concern}: {error}") from error

@@ -1,0 +1,90 @@
+"""What an object must become, from what it is and what is wanted: pure, and nothing where nothing is to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.taints import Taint
+from nodesmith.model.times import format_time
+from nodesmith.ports import NodePatch
+
+Manifest = Mapping[str, Any]
+
+
+def merged_status(current: Manifest, wanted: Manifest, now: datetime) -> dict[str, Any]:
+    """Give the status with the wanted fields in place of their like, and conditions merged by type."""
+    merged = {**current, **wanted}
+    if "conditions" in wanted:
+        merged["conditions"] = merged_conditions(current.get("conditions") or (), wanted["conditions"], now)
+    return merged
+
+
+def merged_conditions(
+    current: Iterable[Manifest], wanted: Iterable[Manifest], now: datetime
+) -> list[Manifest]:
+    """Give the conditions, those of other writers kept; lastTransitionTime moves only with the status.
+
+    A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands
+    reason and message, so that those are there, if empty.
+    """
+    by_type = {str(condition["type"]): dict(condition) for condition in current}
+    for condition in wanted:
+        known = by_type.get(str(condition["type"]), {})
+        since = condition.get("lastTransitionTime") or format_time(now)
+        if known.get("status") == condition.get("status"):
+            since = known.get("lastTransitionTime") or since
+        by_type[str(condition["type"])] = {
+            "reason": "",
+            "message": "",
+            **condition,
+            "lastTransitionTime": since,
+        }
+    return list(by_type.values())
+
+
+def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any]:
+    """Give a Node with everything that `patch` asks for. Other taints, owners and labels stay as they are."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    owners = list(metadata.get("ownerReferences") or ())
+    if patch.owner is not None and all(owner.get("uid") != patch.owner["uid"] for owner in owners):
+        owners.append(dict(patch.owner))
+    taints = _taints(spec.get("taints") or (), patch)
+    return {
+        **node,
+        "metadata": {
+            **metadata,
+            "labels": {**(metadata.get("labels") or {}), **patch.labels},
+            "annotations": {**(metadata.get("annotations") or {}), **patch.annotations},
+            **({"ownerReferences": owners} if owners else {}),
+        },
+        "spec": {**spec, **({"taints": taints} if taints or spec.get("taints") else {})},
+    }
+
+
+def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:
+    removed = {taint.identity for taint in patch.remove_taints}
+    kept = [raw for raw in current if (raw["key"], raw["effect"]) not in removed]
+    held = {(raw["key"], raw["effect"]) for raw in kept}
+    added = {taint.identity: _written(taint) for taint in patch.add_taints}
+    return [*kept, *(raw for identity, raw in added.items() if identity not in held)]
+
+
+def _written(taint: Taint) -> Manifest:
+    value = {"value": taint.value} if taint.value else {}
+    return {"key": taint.key, "effect": str(taint.effect), **value}
+
+
+def difference(current: Manifest, wanted: Manifest) -> dict[str, Any]:
+    """Give the JSON merge patch (RFC 7396) that turns `current` into `wanted`, empty when they are equal."""
+    patch: dict[str, Any] = {key: None for key in current if key not in wanted}
+    for key, value in wanted.items():
+        known = current.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            inner = difference(known, value)
+            if inner:
+                patch[key] = inner
+        elif key not in current or known != value:
+            patch[key] = value
+    return patch

@@ -1,0 +1,55 @@
+"""The bearer token that EKS takes."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from botocore.credentials import Credentials
+
+from nodesmith.adapters.ekstoken import EksToken, eks_token
+
+CREDENTIALS = Credentials("AKIDEXAMPLE", "s3cr3t", "session")
+
+
+def url_of(token: str) -> str:
+    prefix, _, body = token.partition(".")
+    assert prefix == "k8s-aws-v1"
+    assert "=" not in body
+    return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode()
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [("eu-west-1", "sts.eu-west-1.amazonaws.com"), ("cn-north-1", "sts.cn-north-1.amazonaws.com.cn")],
+)
+def test_a_token_is_a_presigned_question_to_the_regions_sts_that_signs_the_clusters_name(
+    region: str, host: str
+) -> None:
+    url = urlsplit(url_of(eks_token(CREDENTIALS, "east", region)))
+    query = {name: values[0] for name, values in parse_qs(url.query).items()}
+    assert (url.scheme, url.netloc, query["Action"]) == ("https", host, "GetCallerIdentity")
+    assert query["X-Amz-SignedHeaders"] == "host;x-k8s-aws-id"
+    assert query["X-Amz-Credential"].startswith("AKIDEXAMPLE/")
+    assert query["X-Amz-Security-Token"] == "session"
+    assert "s3cr3t" not in url.query
+
+
+def test_a_token_is_kept_for_fourteen_minutes_and_then_signed_anew() -> None:
+    now = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    signed: list[str] = []
+
+    class Counted(Credentials):
+        def get_frozen_credentials(self):  # type: ignore[no-untyped-def]
+            signed.append("once")
+            return super().get_frozen_credentials()
+
+    token = EksToken(Counted("AKID", "s3cr3t"), "east", "us-east-1", lambda: now)
+    first = token()
+    now += timedelta(minutes=13, seconds=59)
+    assert (token(), len(signed)) == (first, 1)
+    now += timedelta(seconds=1)
+    token()
+    assert len(signed) == 2

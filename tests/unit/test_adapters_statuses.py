@@ -1,0 +1,62 @@
+"""What is written to an object, and what is left alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.statuses import difference, merged_status
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+EARLIER = "2026-11-21T07:00:00Z"
+
+
+def ready(status: str, **more: str) -> dict[str, Any]:
+    return {"type": "Ready", "status": status, "reason": "", "message": "", **more}
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    current = {"conditions": [ready("False", reason="Old", lastTransitionTime=EARLIER)]}
+    merged = merged_status(current, {"conditions": [ready("False", reason="New")]}, NOW)
+    assert merged["conditions"] == [ready("False", reason="New", lastTransitionTime=EARLIER)]
+
+
+def test_a_condition_gets_a_new_time_when_its_status_changes() -> None:
+    current = {"conditions": [ready("False", lastTransitionTime=EARLIER)]}
+    merged = merged_status(current, {"conditions": [ready("True")]}, NOW)
+    assert merged["conditions"] == [ready("True", lastTransitionTime="2026-11-21T08:00:00Z")]
+
+
+def test_a_condition_may_bring_the_time_of_its_change() -> None:
+    wanted = {"conditions": [ready("True", lastTransitionTime=EARLIER)]}
+    assert merged_status({}, wanted, NOW)["conditions"][0]["lastTransitionTime"] == EARLIER
+
+
+def test_conditions_of_other_writers_and_other_fields_stay() -> None:
+    current = {
+        "nodeName": "n1",
+        "conditions": [{"type": "Drifted", "status": "True", "lastTransitionTime": EARLIER}],
+    }
+    merged = merged_status(current, {"imageID": "ami-1", "conditions": [ready("True")]}, NOW)
+    assert merged["nodeName"] == "n1"
+    assert merged["imageID"] == "ami-1"
+    assert [condition["type"] for condition in merged["conditions"]] == ["Drifted", "Ready"]
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "patch"),
+    [
+        ({"a": 1}, {"a": 1}, {}),
+        ({"a": 1}, {"a": 2}, {"a": 2}),
+        ({"a": 1, "b": 2}, {"a": 1}, {"b": None}),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 1, "y": 3, "z": 4}}, {"a": {"y": 3, "z": 4}}),
+        ({"a": [1, 2]}, {"a": [2]}, {"a": [2]}),
+        ({}, {"a": {}}, {"a": {}}),
+    ],
+)
+def test_a_difference_is_the_merge_patch_between_two_objects(
+    current: dict[str, Any], wanted: dict[str, Any], patch: dict[str, Any]
+) -> None:
+    assert difference(current, wanted) == patch
