@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ import typer
 
 from nodesmith import __version__
 from nodesmith.errors import NodesmithError
+from nodesmith_cli.catalog import catalog_command
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 
@@ -23,6 +25,7 @@ app = typer.Typer(
 )
 local_app = typer.Typer(help="The whole system on this machine: no cloud, no cluster.", no_args_is_help=True)
 explain_app = typer.Typer(help="What was decided, and why.", no_args_is_help=True)
+app.command("catalog")(catalog_command)
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 
@@ -131,6 +134,8 @@ def main() -> None:
     except NodesmithError as error:
         print(f"nodesmith: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+"""The functions, as Lambda runs them: the real handlers of `functions/`, with their environment, in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+from nodesmith.errors import Rejected
+
+Handler = Callable[[Mapping[str, Any], "Context"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What Lambda tells a function about its invocation; the names are Lambda's."""
+
+    function_name: str
+    aws_request_id: str
+    memory_limit_in_mb: int = 1769
+    function_version: str = "$LATEST"
+    invoked_function_arn: str = ""
+    timeout_seconds: float = 60.0
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Give the time left, here always all of it."""
+        return int(self.timeout_seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One concern's handler. Calling it invokes it once."""
+
+    concern: str
+    handler: Handler
+    timeout_seconds: float = 60.0
+
+    def __call__(self, event: Mapping[str, Any]) -> Any:
+        """Invoke. Whatever the handler raises comes through, as Lambda sees it."""
+        context = Context(f"nodesmith-{self.concern}", str(uuid4()), timeout_seconds=self.timeout_seconds)
+        return self.handler(event, context)
+
+
+def shipped(name: str, in_checkout: str) -> Path:
+    """Find a folder that is beside the code in a checkout, and inside the package in a wheel. Raises Rejected."""
+    checkout = Path(__file__).parents[3] / in_checkout
+    packaged = Path(str(files("nodesmith_cli"))) / name
+    for folder in (packaged, checkout):
+        if folder.is_dir():
+            return folder
+    raise Rejected(f"this installation lacks its folder {in_checkout!r}: install nodesmith again")
+
+
+def functions_folder() -> Path:
+    """Find the functions' folder."""
+    return shipped("_functions", "functions")
+
+
+def load_function(concern: str, timeout_seconds: float = 60.0) -> Function:
+    """Import a concern's handler. Raises Rejected where the installation lacks it."""
+    path = functions_folder() / concern / "handler.py"
+    spec = importlib.util.spec_from_file_location(f"nodesmith_function_{concern}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise Rejected(f"this installation lacks the function {concern!r} ({path})")
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Function(concern, module.handler, timeout_seconds)
+
+
+@contextmanager
+def environment(variables: Mapping[str, str], without: tuple[str, ...] = ()) -> Iterator[None]:
+    """Set environment variables for the block, take `without` away, and put everything back after it."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    for name in without:
+        os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

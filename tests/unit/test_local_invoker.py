@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.deployment import Deployment, deploy
+from nodesmith_cli.local.functions import Function, shipped
+from nodesmith_cli.local.invoker import EventSource, Invoker
+from nodesmith_cli.local.queuetime import queues_run_on
+
+CLUSTER = "shop"
+
+
+@pytest.fixture
+def clock() -> Iterator[LocalClock]:
+    clock = LocalClock(1000)
+    with mock_aws(), queues_run_on(clock):
+        yield clock
+
+
+def client(service: str) -> Any:
+    return boto3.client(
+        service, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+
+
+@pytest.fixture
+def deployment(clock: LocalClock) -> Deployment:  # noqa: ARG001 - moto must be there first
+    return deploy(client, CLUSTER, "us-east-1", "http://127.0.0.1:1")
+
+
+class Spy:
+    """A function that remembers its batches, answers as told and may raise."""
+
+    def __init__(self, fails: Sequence[str] = (), raises: bool = False) -> None:
+        self.fails = fails
+        self.raises = raises
+        self.batches: list[list[str]] = []
+
+    def __call__(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:  # noqa: ARG002
+        self.batches.append([record["body"] for record in event["Records"]])
+        if self.raises:
+            raise RuntimeError("a bug")
+        bad = [r["messageId"] for r in event["Records"] if r["body"] in self.fails]
+        return {"batchItemFailures": [{"itemIdentifier": message} for message in bad]}
+
+
+def source(deployment: Deployment, spy: Spy, concern: str = "lifecycle") -> EventSource:
+    return EventSource(client("sqs"), deployment.queue_urls[concern], Function(concern, spy))
+
+
+def send(deployment: Deployment, *bodies: str, concern: str = "lifecycle", delay: int = 0) -> None:
+    for body in bodies:
+        client("sqs").send_message(
+            QueueUrl=deployment.queue_urls[concern], MessageBody=body, DelaySeconds=delay
+        )
+
+
+def waiting(url: str) -> int:
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+def test_what_a_function_handled_is_deleted(deployment: Deployment) -> None:
+    spy = Spy()
+    send(deployment, "a", "b")
+
+    assert source(deployment, spy).poll() == 2
+
+    assert sorted(spy.batches[0]) == ["a", "b"]
+    assert waiting(deployment.queue_urls["lifecycle"]) == 0
+
+
+def test_only_the_failed_message_of_a_batch_comes_again_after_its_visibility_timeout(
+    clock: LocalClock, deployment: Deployment
+) -> None:
+    spy = Spy(fails=["bad"])
+    send(deployment, "good", "bad")
+    feed = source(deployment, spy)
+    feed.poll()
+
+    assert feed.poll() == 0
+    clock.sleep(361)
+    assert feed.poll() == 1
+
+    assert spy.batches[-1] == ["bad"]
+
+
+def test_a_function_that_raises_gets_its_whole_batch_again_and_the_invoker_lives(
+    clock: LocalClock, deployment: Deployment
+) -> None:
+    spy = Spy(raises=True)
+    send(deployment, "a", "b")
+    feed = source(deployment, spy)
+
+    feed.poll()
+    clock.sleep(361)
+    feed.poll()
+
+    assert [sorted(batch) for batch in spy.batches] == [["a", "b"], ["a", "b"]]
+    assert feed.failures == 2
+
+
+def test_a_message_that_fails_five_times_goes_to_the_dead_letters(
+    clock: LocalClock, deployment: Deployment
+) -> None:
+    spy = Spy(fails=["poison"])
+    send(deployment, "poison")
+    feed = source(deployment, spy)
+
+    for _ in range(6):
+        feed.poll()
+        clock.sleep(361)
+
+    assert len(spy.batches) == 5
+    assert waiting(deployment.queue_urls["lifecycle"]) == 0
+    assert waiting(deployment.dead_letter_urls["lifecycle"]) == 1
+
+
+def test_a_delayed_message_comes_when_its_delay_has_passed_on_the_clock(
+    clock: LocalClock, deployment: Deployment
+) -> None:
+    send(deployment, "later", delay=900)
+    feed = source(deployment, Spy())
+
+    assert feed.poll() == 0
+    clock.sleep(901)
+    assert feed.poll() == 1
+
+
+def test_news_of_an_instance_becomes_a_hint_for_lifecycle(deployment: Deployment) -> None:
+    detail = {"instance-id": "i-1", "state": "running"}
+    entry = {
+        "Source": "aws.ec2",
+        "DetailType": "EC2 Instance State-change Notification",
+        "Detail": json.dumps(detail),
+    }
+    spy = Spy()
+
+    client("events").put_events(
+        Entries=[entry, {**entry, "Detail": json.dumps({**detail, "state": "pending"})}]
+    )
+    source(deployment, spy).poll()
+
+    assert [json.loads(body) for body in spy.batches[0]] == [{"cluster": CLUSTER, "why": "i-1 is running"}]
+
+
+def test_every_concern_is_ticked_at_once_and_then_at_its_cadence(
+    clock: LocalClock, deployment: Deployment
+) -> None:
+    spies = {concern: Spy() for concern in deployment.queue_urls}
+    invoker = Invoker(
+        client("sqs"), deployment, {name: Function(name, spy) for name, spy in spies.items()}, clock
+    )
+
+    invoker.start()
+    clock.sleep(500)
+    invoker.stop()
+
+    bodies = [body for batch in spies["lifecycle"].batches for body in batch]
+    assert {tuple(json.loads(body).items()) for body in bodies} == {(("cluster", CLUSTER), ("why", "tick"))}
+    assert 5 <= len(bodies) <= 10
+    assert 1 <= sum(map(len, spies["readiness"].batches)) <= 3
+
+
+def test_the_examples_are_found() -> None:
+    assert (shipped("_examples", "examples") / "express-test" / "nodepool.yaml").is_file()
