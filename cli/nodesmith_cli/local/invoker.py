@@ -103,8 +103,8 @@ class Invoker:
         """Begin to poll and to tick. The first tick comes at once, as a rate schedule's does."""
         for concern, source in self.sources.items():
             self._run(f"poll-{concern}", partial(self._poll, source))
-        for concern in CONCERNS:
-            self._run(f"tick-{concern.name}", partial(self._tick, concern.name, concern.tick_minutes * 60))
+        for each in CONCERNS:
+            self._run(f"tick-{each.name}", partial(self._tick, each.name, each.tick_minutes * 60))
 
     def _run(self, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)
