@@ -40,7 +40,8 @@ class Market(Protocol):
 class Catalogs(Protocol):
     """Where the catalogue of a region is kept."""
 
-    region: str
+    @property
+    def region(self) -> str: ...
 
     def latest(self) -> Catalog:
         """Read it, the embedded one where none is stored. Raises Rejected when there is nothing usable."""

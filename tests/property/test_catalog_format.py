@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodesmith.adapters.catalogformat import decode, encode
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
+
+WHOLE = encode(embedded_catalog("ap-east-1"))
+words = st.text("abcXYZ 0123456789-.", min_size=1, max_size=12)
+counts = st.integers(0, 2**31)
+accelerators = st.lists(st.builds(Accelerator, words, words, counts, counts), max_size=2).map(tuple)
+neurons = st.lists(st.builds(NeuronDevice, words, counts, counts), max_size=2).map(tuple)
+facts = st.builds(
+    InstanceFacts,
+    name=words,
+    arch=st.sampled_from(["amd64", "arm64"]),
+    vcpus=counts,
+    memory_mib=counts,
+    capacity_types=st.lists(st.sampled_from(["on-demand", "spot"]), unique=True).map(tuple),
+    interfaces=counts,
+    ipv4_per_interface=counts,
+    clock_mhz=st.none() | counts,
+    gpus=accelerators,
+    inference_accelerators=accelerators,
+    neuron_devices=neurons,
+)
+offerings = st.builds(
+    Offering,
+    zone=st.sampled_from("abcdef"),
+    capacity_type=st.sampled_from(["on-demand", "spot", "reserved"]),
+    price_hourly_usd=st.floats(1e-6, 1e6),
+    estimated=st.booleans(),
+    zone_id=st.just(""),
+    available=st.booleans(),
+)
+offered = st.lists(offerings, max_size=8, unique_by=lambda o: (o.zone, o.capacity_type)).map(tuple)
+
+
+@st.composite
+def catalogs(draw: st.DrawFn) -> Catalog:
+    types = draw(st.dictionaries(words, st.tuples(facts, offered), max_size=4))
+    made_at = datetime.fromtimestamp(draw(st.integers(0, 2**31)), UTC)
+    return Catalog.of(
+        draw(words),
+        made_at,
+        {one.name: one for one, _ in types.values()},
+        {one.name: sold for one, sold in types.values()},
+        draw(st.sampled_from(["USD", "CNY"])),
+    )
+
+
+@given(catalogs())
+def test_a_catalogue_comes_back_as_it_was_written(catalog: Catalog) -> None:
+    back = decode(encode(catalog))
+    assert (back.region, back.ref, back.made_at, back.currency) == (
+        catalog.region,
+        catalog.ref,
+        catalog.made_at,
+        catalog.currency,
+    )
+    assert back.facts == catalog.facts
+    assert {n: set(sold) for n, sold in back.offerings.items()} == {
+        n: set(sold) for n, sold in catalog.offerings.items()
+    }
+    assert Catalog.of(back.region, back.made_at, back.facts, back.offerings, back.currency) == catalog
+
+
+@given(catalogs())
+def test_equal_catalogues_are_equal_bytes(catalog: Catalog) -> None:
+    assert encode(catalog) == encode(decode(encode(catalog)))
+
+
+@given(st.integers(0, 10_000))
+def test_a_catalogue_that_was_cut_is_rejected(length: int) -> None:
+    with pytest.raises(Rejected, match="catalogue"):
+        decode(WHOLE[: length % len(WHOLE)])

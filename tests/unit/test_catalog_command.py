@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.catalog import catalog_command
+
+app = typer.Typer()
+app.command()(catalog_command)
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def names(*arguments: str) -> list[str]:
+    return [one["name"] for one in json.loads(run(*arguments, "-o", "json").stdout)]
+
+
+def test_json_lists_every_type_of_the_region() -> None:
+    assert len(names()) == 1366
+
+
+def test_types_are_chosen_by_pattern_architecture_zone_and_capacity_type() -> None:
+    assert names("m7g.*", "m7i.large", "--arch", "amd64") == ["m7i.large"]
+    only = run("m5.large", "--zone", "us-east-1b", "--capacity-type", "spot", "-o", "json")
+    assert [(o["zone"], o["capacityType"]) for o in json.loads(only.stdout)[0]["offerings"]] == [
+        ("us-east-1b", "spot")
+    ]
+
+
+def test_types_are_sorted_by_their_lowest_price_when_asked() -> None:
+    assert names("m5.*large", "--sort", "price")[:3] == ["m5.large", "m5.xlarge", "m5.2xlarge"]
+
+
+def test_the_table_marks_estimated_prices_and_explains_the_mark() -> None:
+    shown = run("m5.large", "r9g.large").stdout
+    (m5,) = (line.split() for line in shown.splitlines() if line.startswith("m5.large"))
+    (r9g,) = (line.split() for line in shown.splitlines() if line.startswith("r9g.large"))
+    assert m5 == ["m5.large", "amd64", "2", "8", "GiB", "29", "us-east-1[abcdf]", "0.0960", "~0.0336"]
+    assert r9g[-2:] == ["-", "-"]
+    assert "~ estimated:" in shown
+
+
+def test_another_regions_prices_are_estimates_and_chinas_are_in_cny() -> None:
+    assert "~0.0960" in run("m5.large", "--region", "eu-west-1").stdout
+    assert "CNY/H" in run("m5.large", "--region", "cn-north-1").stdout
+
+
+def test_faults_of_a_file_go_to_standard_error_and_the_rest_is_listed(tmp_path: Path) -> None:
+    file = tmp_path / "types.json"
+    listed = json.loads(run("m5.large", "c5.large", "-o", "json").stdout)
+    del listed[0]["offerings"][0]["priceHourly"]
+    file.write_text(json.dumps(listed))
+    result = run("--source", str(file), "-o", "json")
+    assert [one["name"] for one in json.loads(result.stdout)] == ["c5.large", "m5.large"]
+    assert "InstanceType/c5.large: offerings[0].priceHourly is missing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--arch", "amd46"], "--arch: nothing is 'amd46', did you mean 'amd64'"),
+        (["--capacity-type", "sport"], "did you mean 'spot'"),
+        (["--source", "missing.json"], "--source missing.json: No such file"),
+        (["zz*"], "no instance type in us-east-1"),
+        (["--region", "us-east-9"], "'us-east-9' is not in the embedded catalogue"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_with_a_hint(arguments: list[str], said: str) -> None:
+    with pytest.raises(Rejected, match=said):
+        run(*arguments)

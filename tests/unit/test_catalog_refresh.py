@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import pytest
+
+from nodesmith.controllers.catalog import refresh_catalog
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.catalog import Catalog, InstanceFacts, Offering
+from nodesmith.model.market import ListPrices, News, merge
+
+T = TypeVar("T")
+THEN, NOW = datetime(2026, 8, 1, tzinfo=UTC), datetime(2026, 8, 2, tzinfo=UTC)
+M5 = InstanceFacts("m5.large", "amd64", 2, 8192, ("on-demand", "spot"), 3, 10)
+C7G = InstanceFacts("c7g.large", "arm64", 2, 4096, ("on-demand", "spot"), 3, 10)
+NO_PRICES = ListPrices({})
+
+
+def known(*offerings: Offering) -> Catalog:
+    return Catalog.of("us-east-1", THEN, {M5.name: M5}, {M5.name: offerings})
+
+
+ON_DEMAND_A = Offering("us-east-1a", "on-demand", 0.096, zone_id="use1-az6")
+SPOT_A = Offering("us-east-1a", "spot", 0.04, zone_id="use1-az6")
+GUESS_A = replace(SPOT_A, price_hourly_usd=0.0336, estimated=True)
+BEFORE = known(ON_DEMAND_A, SPOT_A)
+
+
+def offered_after(news: News, before: Catalog = BEFORE, prices: ListPrices = NO_PRICES) -> set[Offering]:
+    return set(merge(before, news, prices, NOW).offerings.get(M5.name, ()))
+
+
+def test_no_news_leave_everything_as_it_was() -> None:
+    assert merge(BEFORE, News(), NO_PRICES, NOW) == BEFORE
+
+
+def test_todays_prices_replace_known_ones_and_are_no_estimates() -> None:
+    news = News(on_demand={"m5.large": 0.1}, spot={("m5.large", "us-east-1a"): 0.05})
+    assert offered_after(news, known(replace(ON_DEMAND_A, estimated=True), GUESS_A)) == {
+        replace(ON_DEMAND_A, price_hourly_usd=0.1),
+        replace(SPOT_A, price_hourly_usd=0.05),
+    }
+
+
+def test_a_price_that_is_missing_today_stays() -> None:
+    news = News(on_demand={"t3.large": 0.1}, spot={("t3.large", "us-east-1a"): 0.05})
+    assert offered_after(news) == {ON_DEMAND_A, SPOT_A}
+
+
+def test_a_spot_estimate_ends_with_the_first_spot_prices() -> None:
+    news = News(spot={("t3.large", "us-east-1a"): 0.05})
+    assert offered_after(news, known(ON_DEMAND_A, GUESS_A)) == {ON_DEMAND_A}
+
+
+def test_a_spot_estimate_follows_the_on_demand_price_while_there_is_nothing_better() -> None:
+    news = News(on_demand={"m5.large": 0.2})
+    offered = offered_after(news, known(ON_DEMAND_A, GUESS_A))
+    assert replace(GUESS_A, price_hourly_usd=0.07) in offered
+
+
+def test_a_zone_that_no_longer_offers_the_type_is_left_out() -> None:
+    assert offered_after(News(offered={"m5.large": frozenset()})) == set()
+
+
+def test_a_new_zone_gets_the_types_on_demand_price_and_its_own_spot_price_and_id() -> None:
+    news = News(
+        offered={"m5.large": frozenset({"us-east-1a", "us-east-1b"})},
+        zones={"us-east-1b": "use1-az1"},
+        spot={("m5.large", "us-east-1b"): 0.03},
+    )
+    assert offered_after(news) == {
+        ON_DEMAND_A,
+        SPOT_A,
+        Offering("us-east-1b", "on-demand", 0.096, zone_id="use1-az1"),
+        Offering("us-east-1b", "spot", 0.03, zone_id="use1-az1"),
+    }
+
+
+def test_a_new_type_without_any_price_is_known_and_not_offered() -> None:
+    news = News(facts={M5.name: M5, C7G.name: C7G}, offered={C7G.name: frozenset({"us-east-1a"})}, spot={})
+    after = merge(BEFORE, news, NO_PRICES, NOW)
+    assert set(after.facts) == {"m5.large", "c7g.large"}
+    assert "c7g.large" not in after.offerings
+
+
+def test_a_new_type_is_priced_by_the_list_until_aws_tells() -> None:
+    news = News(facts={C7G.name: C7G}, offered={C7G.name: frozenset({"us-east-1a"})})
+    after = merge(BEFORE, news, ListPrices({"c7g.large": 0.1}, estimated=True), NOW)
+    assert {(o.capacity_type, o.price_hourly_usd, o.estimated) for o in after.offerings["c7g.large"]} == {
+        ("on-demand", 0.1, True),
+        ("spot", 0.035, True),
+    }
+
+
+def test_a_type_that_ec2_no_longer_describes_is_gone() -> None:
+    after = merge(BEFORE, News(facts={C7G.name: C7G}), NO_PRICES, NOW)
+    assert (set(after.facts), dict(after.offerings)) == ({"c7g.large"}, {})
+
+
+@dataclass
+class FakeMarket:
+    failing: Mapping[str, Exception] = field(default_factory=dict)
+    on_demand: Mapping[str, float] = field(default_factory=lambda: {"m5.large": 0.1})
+
+    def facts(self) -> Mapping[str, InstanceFacts]:
+        return self._answer("facts", {M5.name: M5})
+
+    def zones(self) -> Mapping[str, str]:
+        return self._answer("zones", {"us-east-1a": "use1-az6"})
+
+    def offered(self) -> Mapping[str, frozenset[str]]:
+        return self._answer("offered", {M5.name: frozenset({"us-east-1a"})})
+
+    def on_demand_prices(self) -> Mapping[str, float]:
+        return self._answer("on_demand", self.on_demand)
+
+    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
+        assert now == NOW
+        return self._answer("spot", {(M5.name, "us-east-1a"): 0.05})
+
+    def _answer(self, call: str, answer: T) -> T:
+        if call in self.failing:
+            raise self.failing[call]
+        return answer
+
+
+@dataclass
+class FakeCatalogs:
+    stored: Catalog | None = BEFORE
+    region: str = "us-east-1"
+    writes: int = 0
+
+    def latest(self) -> Catalog:
+        if self.stored is None:
+            raise Rejected("catalogue: damaged")
+        return self.stored
+
+    def write(self, catalog: Catalog) -> None:
+        self.stored, self.writes = catalog, self.writes + 1
+
+
+ALL_FAIL = dict.fromkeys(("facts", "zones", "offered", "on_demand", "spot"), Transient("busy"))
+
+
+def test_a_refresh_writes_what_aws_says_and_reports_what_it_learned() -> None:
+    catalogs = FakeCatalogs()
+    report = refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
+    assert catalogs.stored is not None
+    assert {o.price_hourly_usd for o in catalogs.stored.offerings["m5.large"]} == {0.1, 0.05}
+    assert (report.written, report.types, report.offerings, report.estimated_prices) == (True, 1, 2, 0)
+    assert report.learned == {
+        "instance types": 1,
+        "zones": 1,
+        "types offered": 1,
+        "on-demand prices": 1,
+        "spot prices": 1,
+    }
+
+
+def test_a_refresh_that_learns_nothing_new_writes_nothing() -> None:
+    catalogs = FakeCatalogs()
+    refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
+    report = refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
+    assert (report.written, catalogs.writes) == (False, 1)
+
+
+@pytest.mark.parametrize("call", list(ALL_FAIL))
+def test_a_call_that_fails_keeps_its_part_and_is_raised_after_the_rest_is_written(call: str) -> None:
+    catalogs = FakeCatalogs()
+    with pytest.raises(Transient, match="busy"):
+        refresh_catalog(FakeMarket({call: Transient("busy")}), catalogs, NO_PRICES, NOW)
+    assert catalogs.writes == 1
+    assert catalogs.stored is not None
+    prices = {o.capacity_type: o.price_hourly_usd for o in catalogs.stored.offerings["m5.large"]}
+    assert prices == {
+        "on-demand": 0.096 if call == "on_demand" else 0.1,
+        "spot": 0.04 if call == "spot" else 0.05,
+    }
+
+
+def test_when_all_calls_fail_the_stored_catalogue_is_not_touched() -> None:
+    catalogs = FakeCatalogs()
+    with pytest.raises(Transient):
+        refresh_catalog(FakeMarket(ALL_FAIL), catalogs, NO_PRICES, NOW)
+    assert catalogs.writes == 0
+
+
+def test_a_call_that_is_refused_for_good_is_rejected_after_the_rest_is_written() -> None:
+    catalogs = FakeCatalogs()
+    with pytest.raises(Rejected, match="pricing:GetProducts"):
+        refresh_catalog(
+            FakeMarket({"on_demand": Rejected("not allowed: pricing:GetProducts")}), catalogs, NO_PRICES, NOW
+        )
+    assert catalogs.writes == 1
+
+
+def test_without_a_price_list_the_known_on_demand_prices_stay() -> None:
+    catalogs = FakeCatalogs()
+    report = refresh_catalog(FakeMarket(on_demand={}), catalogs, NO_PRICES, NOW)
+    assert catalogs.stored is not None
+    assert ON_DEMAND_A in catalogs.stored.offerings["m5.large"]
+    assert report.learned["on-demand prices"] == 0
+
+
+def test_a_damaged_catalogue_is_made_anew() -> None:
+    catalogs = FakeCatalogs(stored=None)
+    report = refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
+    assert (report.written, report.offerings) == (True, 2)

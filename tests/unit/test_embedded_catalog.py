@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.adapters.catalogs import EMBEDDED, embedded_catalog, embedded_prices, embedded_regions
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import InstanceFacts
+
+
+def test_us_east_1_sells_over_1300_types_at_prices_of_its_own() -> None:
+    catalog = embedded_catalog()
+    offerings = [offering for offered in catalog.offerings.values() for offering in offered]
+    assert len(catalog.facts) > 1300
+    assert len(catalog.offerings) > 1300
+    assert all(o.price_hourly_usd > 0 for o in offerings)
+    assert {(o.capacity_type, o.estimated) for o in offerings} == {("on-demand", False), ("spot", True)}
+
+
+def test_an_m5_large_costs_what_the_price_list_says_and_spot_is_estimated_from_it() -> None:
+    offered = embedded_catalog().offerings["m5.large"]
+    assert {o.price_hourly_usd for o in offered if o.capacity_type == "on-demand"} == {0.096}
+    assert {o.price_hourly_usd for o in offered if o.capacity_type == "spot"} == {0.0336}
+    assert {o.zone for o in offered} == {f"us-east-1{letter}" for letter in "abcdf"}
+
+
+def test_a_type_without_a_price_is_known_but_not_offered() -> None:
+    catalog = embedded_catalog()
+    assert "r9g.large" in catalog.facts
+    assert "r9g.large" not in catalog.offerings
+
+
+def test_a_type_that_is_not_sold_as_spot_has_no_spot_offering() -> None:
+    catalog = embedded_catalog()
+    never_spot = [
+        name for name, facts in catalog.facts.items()
+        if isinstance(facts, InstanceFacts) and "spot" not in facts.capacity_types and name in catalog.offerings
+    ]  # fmt: skip
+    assert never_spot
+    assert {o.capacity_type for name in never_spot for o in catalog.offerings[name]} == {"on-demand"}
+
+
+@pytest.mark.parametrize(
+    ("region", "currency", "estimated"),
+    [("eu-west-1", "USD", True), ("us-gov-west-1", "USD", False), ("cn-north-1", "CNY", False)],
+)
+def test_another_region_has_its_own_prices_or_marked_stand_ins(
+    region: str, currency: str, estimated: bool
+) -> None:
+    catalog = embedded_catalog(region)
+    on_demand = [o for o in catalog.offerings["m5.large"] if o.capacity_type == "on-demand"]
+    assert catalog.currency == currency
+    assert {o.estimated for o in on_demand} == {estimated}
+    assert all(o.zone.startswith(region) for o in on_demand)
+    assert embedded_prices(region).estimated is estimated
+
+
+def test_every_region_can_be_read_and_sells_something() -> None:
+    regions = embedded_regions()
+    assert len(regions) > 30
+    assert all(len(embedded_catalog(region).offerings) > 100 for region in regions)
+
+
+def test_zone_ids_name_one_zone_each() -> None:
+    zones = {(o.zone, o.zone_id) for offered in embedded_catalog().offerings.values() for o in offered}
+    assert max(Counter(zone for zone, _ in zones).values()) == 1
+    assert max(Counter(zone_id for _, zone_id in zones).values()) == 1
+    assert ("us-east-1a", "use1-az6") in zones
+
+
+def test_an_unknown_region_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(
+        Rejected, match="'us-eats-1' is not in the embedded catalogue, did you mean 'us-east-1'"
+    ):
+        embedded_catalog("us-eats-1")
+
+
+def test_catalogues_are_equal_by_their_content() -> None:
+    assert embedded_catalog("eu-west-1") == embedded_catalog("eu-west-1")
+    assert embedded_catalog("eu-west-1") != embedded_catalog("eu-west-2")
+    assert embedded_catalog().made_at.utcoffset() == timedelta(0)
+
+
+def test_the_data_is_small_and_holds_no_time_of_its_making() -> None:
+    data = EMBEDDED.read_bytes()
+    assert len(data) < 100_000
+    assert data[4:8] == b"\0\0\0\0"
+    assert sorted(json.loads(gzip.decompress(data))) == [
+        "digest", "format", "madeAt", "onDemand", "regions", "types", "unlisted",
+    ]  # fmt: skip

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.model.capacity import NodeConfiguration, NodeSettings, allocatable, capacity, overhead, pods
+from nodesmith.model.catalog import InstanceFacts
+from nodesmith.model.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses import (
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    EC2NodeClass,
+    NetworkInterface,
+)
+from nodesmith.model.resources import Resources
+
+MIB, GIB = 2**20, 2**30
+DEFAULTS, AL2023 = NodeSettings(), NodeConfiguration()
+
+
+def ec2(name: str) -> InstanceFacts:
+    facts = embedded_catalog().facts[name]
+    assert isinstance(facts, InstanceFacts)
+    return facts
+
+
+def left_for_pods(
+    name: str, configuration: NodeConfiguration = AL2023, settings: NodeSettings = DEFAULTS
+) -> Resources:
+    room = capacity(ec2(name), configuration, settings)
+    return allocatable(room, overhead(ec2(name), configuration, room))
+
+
+def kube_reserved_mib(name: str, configuration: NodeConfiguration, settings: NodeSettings = DEFAULTS) -> int:
+    room = capacity(ec2(name), configuration, settings)
+    return overhead(ec2(name), configuration, room).memory_bytes // MIB - 100
+
+
+@pytest.mark.parametrize(
+    ("name", "pods", "cpu_milli", "memory_mib"),
+    [
+        ("t3.large", 35, 1930, 6837),
+        ("m5.large", 29, 1930, 6903),
+        ("m5.xlarge", 58, 3920, 14162),
+        ("c6g.large", 29, 1930, 3055),
+        ("inf2.48xlarge", 737, 191450, 718987),
+        ("m6idn.32xlarge", 394, 127610, 480277),
+        ("p5.48xlarge", 100, 191450, 1938410),
+    ],
+)
+def test_a_type_leaves_to_pods_what_karpenters_table_says(
+    name: str, pods: int, cpu_milli: int, memory_mib: int
+) -> None:
+    left = left_for_pods(name)
+    assert (left.pods, left.cpu_milli, left.memory_bytes) == (pods, cpu_milli, memory_mib * MIB)
+    assert left.of("ephemeral-storage") == 17 * GIB
+
+
+def test_an_m5_xlarge_keeps_80_milli_cores_and_993_mib_for_itself() -> None:
+    kept = overhead(ec2("m5.xlarge"), AL2023, capacity(ec2("m5.xlarge"), AL2023, DEFAULTS))
+    assert (kept.cpu_milli, kept.memory_bytes) == (80, 993 * MIB)
+
+
+def test_devices_are_counted_by_their_resource_names() -> None:
+    p5, inf2 = (capacity(ec2(name), AL2023, DEFAULTS) for name in ("p5.48xlarge", "inf2.48xlarge"))
+    assert {name: p5[name] for name in p5 if "/" in name} == {
+        "nvidia.com/gpu": 8,
+        "vpc.amazonaws.com/efa": 32,
+        "vpc.amazonaws.com/pod-eni": 120,
+    }
+    assert (inf2["aws.amazon.com/neuron"], inf2["aws.amazon.com/neuroncore"]) == (12, 24)
+
+
+@pytest.mark.parametrize(
+    ("family", "pods", "kube_mib"),
+    [
+        ("AL2", 24, 640),
+        ("AL2023", 24, 640),
+        ("Custom", 24, 640),
+        ("Bottlerocket", 24, 519),
+        ("Windows2022", 110, 1465),
+    ],
+)
+def test_a_reserved_interface_costs_pods_but_not_memory_except_on_bottlerocket(
+    family: str, pods: int, kube_mib: int
+) -> None:
+    configuration, settings = NodeConfiguration(ami_family=family), NodeSettings(reserved_enis=1)
+    assert capacity(ec2("t3.large"), configuration, settings).pods == pods
+    assert kube_reserved_mib("t3.large", configuration, settings) == kube_mib
+
+
+@pytest.mark.parametrize(
+    ("family", "kube_mib"), [("AL2023", 640), ("AL2", 640), ("Bottlerocket", 365), ("Windows2022", 365)]
+)
+def test_max_pods_changes_the_reserved_memory_of_bottlerocket_and_windows_only(
+    family: str, kube_mib: int
+) -> None:
+    configuration = NodeConfiguration(ami_family=family, kubelet=KubeletConfiguration(max_pods=10))
+    assert left_for_pods("t3.large", configuration).pods == 10
+    assert kube_reserved_mib("t3.large", configuration) == kube_mib
+
+
+def test_more_reserved_interfaces_than_there_are_leave_no_pods() -> None:
+    assert pods(ec2("t3.large"), AL2023, NodeSettings(reserved_enis=9)) == 0
+
+
+def test_pods_per_core_caps_the_pods_but_not_on_bottlerocket() -> None:
+    kubelet = KubeletConfiguration(pods_per_core=4, max_pods=100)
+    assert pods(ec2("m5.xlarge"), NodeConfiguration(kubelet=kubelet), DEFAULTS) == 16
+    assert pods(ec2("m5.xlarge"), NodeConfiguration("Bottlerocket", kubelet=kubelet), DEFAULTS) == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("m5.large", 110), ("m5.24xlarge", 250), ("t3.nano", 34), ("m4.large", 20)]
+)
+def test_prefix_delegation_gives_more_pods_on_nitro_up_to_a_ceiling(name: str, expected: int) -> None:
+    assert pods(ec2(name), AL2023, NodeSettings(prefix_delegation=True)) == expected
+
+
+def test_an_efa_only_interface_on_the_first_card_carries_no_pods() -> None:
+    interfaces = (NetworkInterface(0, 0, "interface"), NetworkInterface(0, 1, "efa-only"))
+    room = capacity(ec2("p5.48xlarge"), NodeConfiguration(network_interfaces=interfaces), DEFAULTS)
+    assert (room.pods, room["vpc.amazonaws.com/efa"]) == (51, 1)
+
+
+def test_memory_overhead_is_rounded_up_to_whole_mebibytes() -> None:
+    facts = ec2("m5.large")
+    whole = capacity(facts, AL2023, NodeSettings(vm_memory_overhead_percent=0))
+    assert whole.memory_bytes == 8192 * MIB
+    assert capacity(facts, AL2023, DEFAULTS).memory_bytes == (8192 - 615) * MIB
+
+
+def test_arm64_has_64_mib_less() -> None:
+    settings = NodeSettings(vm_memory_overhead_percent=0)
+    assert capacity(ec2("c6g.large"), AL2023, settings).memory_bytes == (4096 - 64) * MIB
+
+
+def test_reservations_of_the_user_replace_those_of_kube_and_add_to_those_of_the_system() -> None:
+    kubelet = KubeletConfiguration(
+        kube_reserved=Resources({"cpu": 500}), system_reserved=Resources({"cpu": 200, "memory": 100 * MIB})
+    )
+    left = left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet))
+    assert left.cpu_milli == 2000 - 500 - 200
+    assert left.memory_bytes == (6903 - 100) * MIB
+
+
+@pytest.mark.parametrize(
+    ("threshold", "kept_bytes"),
+    [("200Mi", 200 * MIB), ("5%", 397253018), ("100%", 0), ("0%", 0), ("12.5%", 993132544)],
+)
+def test_hard_eviction_of_memory_is_a_quantity_or_a_percentage_of_capacity(
+    threshold: str, kept_bytes: int
+) -> None:
+    kubelet = KubeletConfiguration(eviction_hard={"memory.available": threshold})
+    assert left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet)).memory_bytes == (
+        7577 * MIB - 574 * MIB - kept_bytes
+    )
+
+
+def test_hard_eviction_of_storage_replaces_the_ten_percent() -> None:
+    kubelet = KubeletConfiguration(eviction_hard={"nodefs.available": "25%"})
+    left = left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet))
+    assert left.of("ephemeral-storage") == 20 * GIB - GIB - 5 * GIB
+
+
+def test_soft_eviction_never_counts() -> None:
+    kubelet = KubeletConfiguration(eviction_soft={"memory.available": "50%"})
+    assert left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet)) == left_for_pods("m5.large")
+
+
+def test_raid0_makes_the_instance_store_the_pods_storage_where_there_is_one() -> None:
+    raid = NodeConfiguration(instance_store_policy="RAID0")
+    assert capacity(ec2("m5d.large"), raid, DEFAULTS).of("ephemeral-storage") == 75 * 10**9
+    assert capacity(ec2("m5.large"), raid, DEFAULTS).of("ephemeral-storage") == 20 * GIB
+
+
+def test_windows_nodes_offer_private_addresses_as_a_resource() -> None:
+    room = capacity(ec2("m5.large"), NodeConfiguration("Windows2022"), DEFAULTS)
+    assert room["vpc.amazonaws.com/PrivateIPv4Address"] == 9
+
+
+def test_a_node_that_keeps_more_than_it_has_takes_no_pods() -> None:
+    kubelet = KubeletConfiguration(system_reserved=Resources({"memory": 100 * GIB}))
+    left = left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet))
+    assert (left.memory_bytes, left.pods) == (0, 0)
+
+
+def test_a_node_class_gives_its_part_of_the_arithmetic() -> None:
+    volume = BlockDeviceMapping("/dev/xvda", BlockDevice(volume_size="100Gi"))
+    nodeclass = EC2NodeClass(
+        "default",
+        block_device_mappings=(volume,),
+        connection_tracking=ConnectionTracking(udp_timeout_seconds=30),
+        kubelet=KubeletConfiguration(max_pods=20),
+    )
+    configuration = NodeConfiguration.of(nodeclass)
+    assert configuration == NodeConfiguration(
+        root_volume_bytes=100 * GIB, connection_tracking=True, kubelet=KubeletConfiguration(max_pods=20)
+    )
+    assert configuration != NodeConfiguration.of(replace(nodeclass, nested_virtualization="enabled"))
+    assert left_for_pods("m5.large", configuration).of("ephemeral-storage") == 89 * GIB

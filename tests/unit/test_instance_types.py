@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.model.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
+from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, NodeSettings, instance_types
+from nodesmith.model.labels import AWS_KEYS, CAPACITY_TYPE, OS, WINDOWS_BUILD, ZONE, ZONE_ID
+from nodesmith.model.nodeclasses import NetworkInterface
+from nodesmith.model.requirements import Operator, Requirements, requirement
+
+AL2023 = NodeConfiguration()
+PLAIN = InstanceFacts("m9z.large", "amd64", 2, 8192, ("on-demand", "spot"), 3, 10)
+OFFERINGS = (
+    Offering("us-east-1b", "on-demand", 0.1, zone_id="use1-az1"),
+    Offering("us-east-1a", "spot", 0.05, zone_id="use1-az6"),
+    Offering("us-east-1c", "spot", 0.01, available=False),
+)
+
+
+def resolve(
+    facts: InstanceFacts,
+    configuration: NodeConfiguration = AL2023,
+    offerings: tuple[Offering, ...] = OFFERINGS,
+) -> InstanceType:
+    made_at = datetime(2026, 8, 1, tzinfo=UTC)
+    catalog = Catalog.of("us-east-1", made_at, {facts.name: facts}, {facts.name: offerings})
+    return instance_types(catalog, configuration)[0]
+
+
+def aws(one: InstanceType, name: str) -> str | None:
+    label = one.labels.get(f"karpenter.k8s.aws/instance-{name}")
+    needed = one.requirements[f"karpenter.k8s.aws/instance-{name}"]
+    assert needed.values == (frozenset() if label is None else frozenset({label}))
+    return label
+
+
+@pytest.fixture(scope="module")
+def embedded() -> dict[str, InstanceType]:
+    return {one.name: one for one in instance_types(embedded_catalog(), NodeConfiguration())}
+
+
+def test_an_m5_large_carries_karpenters_labels(embedded: dict[str, InstanceType]) -> None:
+    assert embedded["m5.large"].labels == {
+        "node.kubernetes.io/instance-type": "m5.large",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/region": "us-east-1",
+        "karpenter.k8s.aws/instance-category": "m",
+        "karpenter.k8s.aws/instance-generation": "5",
+        "karpenter.k8s.aws/instance-family": "m5",
+        "karpenter.k8s.aws/instance-size": "large",
+        "karpenter.k8s.aws/instance-capability-flex": "false",
+        "karpenter.k8s.aws/instance-cpu": "2",
+        "karpenter.k8s.aws/instance-cpu-manufacturer": "intel",
+        "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz": "3100",
+        "karpenter.k8s.aws/instance-memory": "8192",
+        "karpenter.k8s.aws/instance-ebs-bandwidth": "4750",
+        "karpenter.k8s.aws/instance-network-bandwidth": "750",
+        "karpenter.k8s.aws/instance-hypervisor": "nitro",
+        "karpenter.k8s.aws/instance-encryption-in-transit-supported": "false",
+    }
+
+
+def test_every_type_says_of_every_instance_label_what_it_is_or_that_it_is_absent(
+    embedded: dict[str, InstanceType],
+) -> None:
+    keys = {key for key in AWS_KEYS if "/instance-" in key}
+    assert all(keys <= set(one.requirements) for one in embedded.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "generation"),
+    [
+        ("u-6tb1.56xlarge", "u", "1"),
+        ("u7i-12tb.224xlarge", "u", "7"),
+        ("im4gn.large", "im", "4"),
+        ("inf2.xlarge", "inf", "2"),
+        ("c7i-flex.large", "c", "7"),
+        ("odd.large", None, None),
+    ],
+)
+def test_category_and_generation_are_read_from_the_name(
+    name: str, category: str | None, generation: str | None
+) -> None:
+    one = resolve(replace(PLAIN, name=name))
+    assert (aws(one, "category"), aws(one, "generation")) == (category, generation)
+    assert aws(one, "capability-flex") == ("true" if "-flex" in name else "false")
+
+
+def test_bare_metal_has_an_empty_hypervisor_label(embedded: dict[str, InstanceType]) -> None:
+    assert aws(embedded["m5.metal"], "hypervisor") == ""
+
+
+def test_a_gpu_is_named_in_lower_kebab_case(embedded: dict[str, InstanceType]) -> None:
+    p4d = embedded["p4d.24xlarge"]
+    assert [aws(p4d, f"gpu-{part}") for part in ("name", "manufacturer", "count", "memory")] == [
+        "a100", "nvidia", "8", "40960",
+    ]  # fmt: skip
+    assert aws(p4d, "local-nvme") == "8000"
+
+
+def test_two_kinds_of_gpu_leave_the_gpu_labels_absent() -> None:
+    one = resolve(replace(PLAIN, gpus=(Accelerator("A", "NVIDIA", 1), Accelerator("B", "NVIDIA", 2))))
+    assert aws(one, "gpu-name") is None
+    assert one.capacity["nvidia.com/gpu"] == 3
+
+
+def test_neuron_devices_are_the_accelerator_even_where_ec2_lists_them_twice() -> None:
+    listed = (Accelerator("Inferentia", "AWS", 4),)
+    one = resolve(
+        replace(PLAIN, inference_accelerators=listed, neuron_devices=(NeuronDevice("Inferentia2", 6, 2),))
+    )
+    assert [aws(one, f"accelerator-{part}") for part in ("name", "manufacturer", "count")] == [
+        "inferentia2", "aws", "6",
+    ]  # fmt: skip
+    other = resolve(replace(PLAIN, inference_accelerators=(Accelerator("Qualcomm AI100", "Qualcomm", 8),)))
+    assert aws(other, "accelerator-name") == "qualcomm-ai100"
+
+
+def test_zones_and_capacity_types_come_from_what_can_be_bought() -> None:
+    one = resolve(PLAIN)
+    assert one.requirements[ZONE].values == {"us-east-1a", "us-east-1b"}
+    assert one.requirements[ZONE_ID].values == {"use1-az6", "use1-az1"}
+    assert one.requirements[CAPACITY_TYPE].values == {"spot", "on-demand"}
+    assert {ZONE, ZONE_ID, CAPACITY_TYPE}.isdisjoint(one.labels)
+
+
+def test_offerings_are_cheapest_first_and_without_those_that_are_not_available() -> None:
+    assert resolve(PLAIN).offerings == (OFFERINGS[1], OFFERINGS[0])
+
+
+def test_a_type_in_one_zone_does_not_label_its_nodes_with_it() -> None:
+    one = resolve(PLAIN, offerings=OFFERINGS[:1])
+    assert ZONE not in one.labels
+    assert one.requirements[ZONE].values == {"us-east-1b"}
+
+
+def test_a_type_without_a_price_stays_known_but_fits_no_zone(embedded: dict[str, InstanceType]) -> None:
+    unpriced = embedded["r9g.large"]
+    assert unpriced.offerings == ()
+    assert unpriced.requirements[ZONE].operator is Operator.DOES_NOT_EXIST
+    assert unpriced.allocatable.pods > 0
+
+
+@pytest.mark.parametrize(
+    ("facts", "configuration"),
+    [
+        (replace(PLAIN, name="a1.large", arch="arm64"), NodeConfiguration("AL2023")),
+        (replace(PLAIN, arch="arm64"), NodeConfiguration("Windows2022")),
+        (replace(PLAIN, hypervisor="xen"), NodeConfiguration(connection_tracking=True)),
+        (PLAIN, NodeConfiguration(nested_virtualization=True)),
+        (PLAIN, NodeConfiguration(network_interfaces=(NetworkInterface(1, 0, "interface"),))),
+        (PLAIN, NodeConfiguration(network_interfaces=(NetworkInterface(0, 1, "efa-only"),))),
+        (
+            replace(PLAIN, ena=False),
+            NodeConfiguration(network_interfaces=(NetworkInterface(0, 0, "interface"),)),
+        ),
+    ],
+)
+def test_a_type_on_which_the_node_class_cannot_run_has_no_offerings(
+    facts: InstanceFacts, configuration: NodeConfiguration
+) -> None:
+    assert resolve(facts, configuration).offerings == ()
+
+
+def test_a_node_class_that_any_type_can_run_keeps_the_offerings() -> None:
+    assert (
+        len(resolve(replace(PLAIN, name="a1.large", arch="arm64"), NodeConfiguration("AL2")).offerings) == 2
+    )
+    nested = replace(PLAIN, nested_virtualization=True)
+    assert len(resolve(nested, NodeConfiguration(nested_virtualization=True)).offerings) == 2
+
+
+def test_windows_families_pin_os_and_build_and_linux_ones_forbid_the_build() -> None:
+    windows = resolve(PLAIN, NodeConfiguration("Windows2019"))
+    assert (windows.labels[OS], windows.labels[WINDOWS_BUILD]) == ("windows", "10.0.17763")
+    assert resolve(PLAIN).requirements[WINDOWS_BUILD].is_empty
+
+
+def test_dedicated_tenancy_is_possible_on_every_type(embedded: dict[str, InstanceType]) -> None:
+    wanted = Requirements.of(requirement("karpenter.k8s.aws/instance-tenancy", "In", ["dedicated"]))
+    assert embedded["m5.large"].requirements.conflict(wanted) is None
+
+
+def test_a_pod_that_must_not_have_a_gpu_goes_with_a_type_without_one(
+    embedded: dict[str, InstanceType],
+) -> None:
+    wanted = Requirements.of(requirement("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist"))
+    assert embedded["m5.large"].requirements.conflict(wanted) is None
+    assert embedded["p5.48xlarge"].requirements.conflict(wanted) is not None
+
+
+def test_the_same_arguments_give_the_same_objects_and_other_settings_do_not() -> None:
+    catalog = embedded_catalog()
+    same = replace(catalog, offerings=dict(catalog.offerings))
+    assert instance_types(catalog, NodeConfiguration()) is instance_types(same, NodeConfiguration())
+    other = instance_types(catalog, NodeConfiguration(), NodeSettings(reserved_enis=1))
+    assert other is not instance_types(catalog, NodeConfiguration())
+
+
+def test_types_come_in_the_order_of_their_names(embedded: dict[str, InstanceType]) -> None:
+    assert list(embedded) == sorted(embedded)
