@@ -1,0 +1,323 @@
+"""The Cluster port: what a fake promises, a real API server's adapter keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+import pytest
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.model.taints import Taint
+from nodesmith.ports import Cluster, NodePatch
+from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_cli.local.apiserver import Store
+from tests.fakes.cluster import FakeCluster
+from tests.served import CRDS
+
+EARLY = "2026-11-21T07:00:00Z"
+PLURALS = {
+    "Node": "nodes",
+    "NodePool": "nodepools",
+    "NodeClaim": "nodeclaims",
+    "EC2NodeClass": "ec2nodeclasses",
+}
+REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+OWNER = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "default-abc", "uid": "u1"}
+UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+SLOW = {"key": "slow", "effect": "NoSchedule", "value": "yes"}
+
+
+@dataclass(slots=True)
+class Clock:
+    now: datetime = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class World(Protocol):
+    """A cluster with somebody who looks and puts things in by another door."""
+
+    cluster: Cluster
+    clock: Clock
+
+    def put(self, kind: str, manifest: dict[str, Any]) -> None: ...
+    def find(self, kind: str, name: str) -> Mapping[str, Any] | None: ...
+    def events(self) -> list[tuple[str, str, str, str, bool]]: ...
+
+
+class FakeWorld:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.fake = FakeCluster(clock=self.clock)
+        self.cluster: Cluster = self.fake
+
+    def _objects(self, kind: str) -> dict[str, dict[str, Any]]:
+        held: dict[str, dict[str, Any]] = getattr(self.fake, PLURALS[kind].replace("ec2", ""))
+        return held
+
+    def put(self, kind: str, manifest: dict[str, Any]) -> None:
+        self._objects(kind)[manifest["metadata"]["name"]] = manifest
+
+    def find(self, kind: str, name: str) -> Mapping[str, Any] | None:
+        return self._objects(kind).get(name)
+
+    def events(self) -> list[tuple[str, str, str, str, bool]]:
+        return [(e.kind, e.name, e.reason, e.message, e.warning) for e in self.fake.events]
+
+
+class ServedWorld:
+    def __init__(self, server: LocalApiServer, clock: Clock) -> None:
+        self.clock = clock
+        self.store: Store = server.store
+        self.cluster: Cluster = ApiCluster(ApiServer(connect(server.url, "", lambda: "token")), clock)
+
+    def put(self, kind: str, manifest: dict[str, Any]) -> None:
+        self.store.create(PLURALS[kind], manifest)
+        if "status" in manifest:
+            name = manifest["metadata"]["name"]
+            self.store.patch(PLURALS[kind], name, {"status": manifest["status"]}, subresource="status")
+
+    def find(self, kind: str, name: str) -> Mapping[str, Any] | None:
+        return self.store.find(PLURALS[kind], name)
+
+    def events(self) -> list[tuple[str, str, str, str, bool]]:
+        found = self.store.list("events")
+        return [
+            (
+                event["involvedObject"]["kind"],
+                event["involvedObject"]["name"],
+                event["reason"],
+                event["message"],
+                event["type"] == "Warning",
+            )
+            for event in found
+        ]
+
+
+@pytest.fixture(params=["fake", "api"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "fake":
+        yield FakeWorld()
+        return
+    clock = Clock()
+    with LocalApiServer(crds=CRDS, now=clock) as server:
+        yield ServedWorld(server, clock)
+
+
+def a_claim(**status: Any) -> dict[str, Any]:
+    requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {
+            "name": "default-abc",
+            "labels": {"karpenter.sh/nodepool": "default"},
+            "annotations": {"karpenter.sh/nodepool-hash": "1"},
+            "finalizers": ["karpenter.sh/termination"],
+        },
+        "spec": {"nodeClassRef": REF, "requirements": [requirement], "expireAfter": "720h"},
+        **({"status": status} if status else {}),
+    }
+
+
+def condition(kind: str, status: str, reason: str = "") -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": ""}
+
+
+def a_node(name: str = "n1", *taints: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}, "creationTimestamp": EARLY},
+        "spec": {"taints": list(taints)} if taints else {},
+    }
+
+
+def a_pool(name: str = "default") -> dict[str, Any]:
+    template = {"spec": {"nodeClassRef": REF, "requirements": []}}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
+
+
+def there(world: World, kind: str, name: str) -> Mapping[str, Any]:
+    found = world.find(kind, name)
+    assert found is not None
+    return found
+
+
+def taints_of(world: World, name: str = "n1") -> list[tuple[str, str]]:
+    """Give a node's taints but for the one that a real API server puts on every new node."""
+    taints = there(world, "Node", name)["spec"].get("taints") or ()
+    return sorted((t["key"], t["effect"]) for t in taints if t["key"] != "node.kubernetes.io/not-ready")
+
+
+def test_a_claim_is_created_with_its_status(world: World) -> None:
+    world.cluster.apply_nodeclaim(
+        a_claim(providerID="aws:///a/i-1", conditions=[condition("Launched", "True")])
+    )
+    claim = there(world, "NodeClaim", "default-abc")
+    assert claim["metadata"]["labels"] == {"karpenter.sh/nodepool": "default"}
+    assert claim["metadata"]["uid"]
+    assert claim["spec"]["nodeClassRef"] == REF
+    assert claim["status"]["providerID"] == "aws:///a/i-1"
+    assert claim["status"]["conditions"][0]["lastTransitionTime"] == "2026-11-21T08:00:00Z"
+
+
+def test_a_claim_applied_twice_is_the_same_claim(world: World) -> None:
+    world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "True")]))
+    first = there(world, "NodeClaim", "default-abc")
+    world.clock.now += timedelta(minutes=1)
+    world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "True")]))
+    assert there(world, "NodeClaim", "default-abc") == first
+
+
+def test_a_claim_applied_again_takes_new_labels_and_status_and_keeps_the_others(world: World) -> None:
+    world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "Unknown", "LaunchFailed")]))
+    world.clock.now += timedelta(minutes=1)
+    again = a_claim(
+        conditions=[condition("Launched", "True"), condition("Registered", "Unknown", "NodeNotFound")]
+    )
+    again["metadata"]["labels"] = {"topology.kubernetes.io/zone": "us-east-1a"}
+    world.cluster.apply_nodeclaim(again)
+    claim = there(world, "NodeClaim", "default-abc")
+    assert claim["metadata"]["labels"] == {
+        "karpenter.sh/nodepool": "default",
+        "topology.kubernetes.io/zone": "us-east-1a",
+    }
+    assert {c["type"]: (c["status"], c["lastTransitionTime"]) for c in claim["status"]["conditions"]} == {
+        "Launched": ("True", "2026-11-21T08:01:00Z"),
+        "Registered": ("Unknown", "2026-11-21T08:01:00Z"),
+    }
+
+
+def test_a_deleted_claim_is_gone_and_deleting_it_again_is_fine(world: World) -> None:
+    world.cluster.apply_nodeclaim(a_claim())
+    world.cluster.delete_nodeclaim("default-abc")
+    assert world.find("NodeClaim", "default-abc") is None
+    world.cluster.delete_nodeclaim("default-abc")
+
+
+def test_a_node_is_registered_with_labels_annotations_owner_and_taints(world: World) -> None:
+    world.put("Node", a_node("n1", UNREGISTERED, SLOW))
+    patch = NodePatch(
+        labels={"karpenter.sh/registered": "true"},
+        annotations={"karpenter.sh/nodepool-hash": "1"},
+        add_taints=(Taint("dedicated", "NoSchedule", "db"),),
+        remove_taints=(Taint("karpenter.sh/unregistered", "NoExecute"),),
+        owner=OWNER,
+    )
+    assert world.cluster.register_node("n1", patch)
+    node = there(world, "Node", "n1")
+    assert node["metadata"]["labels"] == {"kubernetes.io/os": "linux", "karpenter.sh/registered": "true"}
+    assert node["metadata"]["annotations"]["karpenter.sh/nodepool-hash"] == "1"
+    assert [owner["uid"] for owner in node["metadata"]["ownerReferences"]] == ["u1"]
+    assert taints_of(world) == [("dedicated", "NoSchedule"), ("slow", "NoSchedule")]
+
+
+def test_a_node_registered_twice_is_the_same_node(world: World) -> None:
+    world.put("Node", a_node("n1", SLOW))
+    patch = NodePatch(
+        {"a": "b"}, {}, add_taints=(Taint("slow", "NoSchedule", "no"), Taint("t", "NoExecute")), owner=OWNER
+    )
+    assert world.cluster.register_node("n1", patch)
+    first = there(world, "Node", "n1")
+    assert world.cluster.register_node("n1", patch)
+    assert there(world, "Node", "n1") == first
+    assert SLOW in first["spec"]["taints"], "a taint of the same key and effect keeps its value"
+
+
+def test_a_nodes_last_taint_can_be_removed(world: World) -> None:
+    world.put("Node", a_node("n1", UNREGISTERED))
+    world.cluster.register_node(
+        "n1", NodePatch({}, {}, remove_taints=(Taint("karpenter.sh/unregistered", "NoExecute"),))
+    )
+    assert taints_of(world) == []
+
+
+def test_registering_a_node_that_is_gone_says_so(world: World) -> None:
+    assert not world.cluster.register_node("n1", NodePatch({}, {}))
+
+
+def test_conditions_of_a_nodepool_keep_their_time_while_their_status_stays(world: World) -> None:
+    world.put("NodePool", a_pool())
+    world.cluster.nodepool_status(
+        "default", {"conditions": [condition("Ready", "False", "NodeClassNotReady")]}
+    )
+    world.clock.now += timedelta(minutes=5)
+    world.cluster.nodepool_status(
+        "default", {"conditions": [condition("Ready", "False", "NodeClassNotFound")]}
+    )
+    (ready,) = there(world, "NodePool", "default")["status"]["conditions"]
+    assert (ready["reason"], ready["lastTransitionTime"]) == ("NodeClassNotFound", "2026-11-21T08:00:00Z")
+    world.cluster.nodepool_status("default", {"conditions": [condition("Ready", "True")]})
+    (ready,) = there(world, "NodePool", "default")["status"]["conditions"]
+    assert ready["lastTransitionTime"] == "2026-11-21T08:05:00Z"
+
+
+def test_conditions_that_others_wrote_stay(world: World) -> None:
+    foreign = {**condition("NodeRegistrationHealthy", "True", "Fine"), "lastTransitionTime": EARLY}
+    world.put("NodePool", {**a_pool(), "status": {"conditions": [foreign]}})
+    world.cluster.nodepool_status("default", {"conditions": [condition("Ready", "True")]})
+    conditions = there(world, "NodePool", "default")["status"]["conditions"]
+    assert [c["type"] for c in conditions] == ["NodeRegistrationHealthy", "Ready"]
+    assert conditions[0]["lastTransitionTime"] == EARLY
+
+
+def test_a_nodepools_resources_are_replaced_as_a_whole(world: World) -> None:
+    world.put("NodePool", a_pool())
+    world.cluster.nodepool_status("default", {"resources": {"cpu": "4", "nodes": "1"}})
+    world.cluster.nodepool_status("default", {"resources": {"nodes": "0"}})
+    assert there(world, "NodePool", "default")["status"]["resources"] == {"nodes": "0"}
+
+
+def test_a_status_for_an_object_that_is_gone_is_fine(world: World) -> None:
+    world.cluster.nodepool_status("nobody", {"conditions": []})
+    world.cluster.nodeclass_status("nobody", {"conditions": []})
+
+
+def test_a_nodeclass_shows_what_it_resolved_to(world: World) -> None:
+    spec = {
+        "role": "r",
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "subnetSelectorTerms": [{"id": "subnet-0123456789abcdef0"}],
+        "securityGroupSelectorTerms": [{"id": "sg-0123456789abcdef0"}],
+    }
+    manifest = {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "default"},
+        "spec": spec,
+    }
+    world.put("EC2NodeClass", manifest)
+    subnets = [{"id": "subnet-1", "zone": "us-east-1a"}]
+    world.cluster.nodeclass_status(
+        "default", {"subnets": subnets, "conditions": [condition("Ready", "True")]}
+    )
+    status = there(world, "EC2NodeClass", "default")["status"]
+    assert status["subnets"] == subnets
+    assert status["conditions"][0]["status"] == "True"
+
+
+def test_the_same_event_again_is_one_event(world: World) -> None:
+    world.put("NodePool", a_pool())
+    for _ in range(2):
+        world.cluster.event("NodePool", "default", "NodeClassNotReady", "no subnets", warning=True)
+    world.cluster.event("NodePool", "default", "Ready", "all is well")
+    assert sorted(world.events()) == [
+        ("NodePool", "default", "NodeClassNotReady", "no subnets", True),
+        ("NodePool", "default", "Ready", "all is well", False),
+    ]
+
+
+def test_an_event_about_an_object_that_is_gone_is_published_all_the_same(world: World) -> None:
+    world.cluster.event("NodeClaim", "gone", "InsufficientCapacityError", "nothing left", warning=True)
+    assert len(world.events()) == 1

@@ -1,0 +1,141 @@
+"""What an API server may answer, and what we do about it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, connect, failure
+from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.adapters.observer import Observer
+from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
+from nodesmith.observation.wire import decode, encode
+from nodesmith.ports import NodePatch
+from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from tests.clusters import cluster, deployment_pod, node, rolled
+from tests.served import CRDS, created, now
+
+
+@pytest.fixture
+def local() -> Iterator[LocalApiServer]:
+    with LocalApiServer(crds=CRDS, now=now) as server:
+        yield server
+
+
+def server_at(url: str) -> ApiServer:
+    return ApiServer(connect(url, "", lambda: "token"))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Rejected),
+        (401, Transient),
+        (403, Transient),
+        (409, Conflict),
+        (410, Expired),
+        (422, Rejected),
+        (429, Transient),
+        (500, Transient),
+        (503, Transient),
+    ],
+)
+def test_a_refusal_is_what_we_do_about_it_and_carries_the_servers_message(
+    status: int, kind: type[NodesmithError]
+) -> None:
+    error = failure(status, b'{"reason": "Odd", "message": "spec.x: no"}', "PATCH /x")
+    assert type(error) is kind
+    assert str(error) == f"PATCH /x: {status} Odd: spec.x: no"
+
+
+def test_an_answer_of_a_proxy_that_is_no_json_is_shown() -> None:
+    assert "<html>bad gateway" in str(failure(502, b"<html>bad gateway</html>", "GET /x"))
+
+
+def test_an_object_that_the_server_refuses_is_rejected_with_its_message(local: LocalApiServer) -> None:
+    broken = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": "Bad_Name"},
+        "spec": {},
+    }
+    with pytest.raises(Rejected, match="Bad_Name"):
+        ApiCluster(server_at(local.url)).apply_nodeclaim(broken)
+
+
+def test_a_claim_whose_crd_is_not_installed_says_what_to_install() -> None:
+    claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "a"}, "spec": {}}
+    with LocalApiServer(now=now) as bare, pytest.raises(NotServed, match="install its CRD"):
+        ApiCluster(server_at(bare.url)).apply_nodeclaim(claim)
+
+
+def test_a_server_that_is_down_is_transient() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        port = placeholder.getsockname()[1]
+    with pytest.raises(Transient):
+        ApiCluster(server_at(f"http://127.0.0.1:{port}")).nodepool_status("default", {})
+
+
+class Contended(ApiServer):
+    """An API server on which somebody else is faster, `times` times."""
+
+    def __init__(self, url: str, times: int) -> None:
+        super().__init__(connect(url, "", lambda: "token"))
+        self.times = times
+
+    def patch(self, path: str, patch: Mapping[str, Any]) -> dict[str, Any] | None:
+        if self.times > 0:
+            self.times -= 1
+            super().patch(path, {"metadata": {"labels": {"somebody": f"else-{self.times}"}}})
+        return super().patch(path, patch)
+
+
+def test_a_write_that_somebody_overtook_is_made_on_what_they_wrote(local: LocalApiServer) -> None:
+    local.store.create("nodes", {"metadata": {"name": "n1"}})
+    assert ApiCluster(Contended(local.url, 2)).register_node("n1", NodePatch({"mine": "yes"}, {}))
+    labels = local.store.get("nodes", "n1")["metadata"]["labels"]
+    assert (labels["mine"], labels["somebody"]) == ("yes", "else-0")
+
+
+def test_a_write_that_is_always_overtaken_ends_and_may_be_tried_again(local: LocalApiServer) -> None:
+    local.store.create("nodes", {"metadata": {"name": "n1"}})
+    with pytest.raises(Transient, match="Node/n1"):
+        ApiCluster(Contended(local.url, 99)).register_node("n1", NodePatch({"mine": "yes"}, {}))
+
+
+def test_an_observer_reads_every_page_of_every_kind(local: LocalApiServer) -> None:
+    made = cluster(20, 1_300, deployments=5)
+    for plural, manifests in made.items():
+        for manifest in manifests:
+            created(local.store, plural, manifest)
+    observed = Observer(server_at(local.url)).observe()
+    snapshot = decode(encode("c", now(), observed))
+    assert len(snapshot.pods) == 1_300
+    assert len(snapshot.nodes) == 20
+    assert snapshot.problems == ()
+
+
+def test_an_observer_takes_kinds_whose_crd_is_missing_as_having_no_objects() -> None:
+    with LocalApiServer(now=now) as bare:
+        created(bare.store, "nodes", node(1, rolled(1)))
+        observed = Observer(server_at(bare.url)).observe()
+    assert (len(observed.nodes), list(observed.nodepools)) == (1, [])
+
+
+def test_an_observer_begins_again_when_its_list_expires(local: LocalApiServer) -> None:
+    class Slow(ApiServer):
+        expirations = 2
+
+        def pages(self, path: str) -> Iterator[dict[str, Any]]:
+            for page in super().pages(path):
+                yield page
+                if path == "/api/v1/pods" and self.expirations:
+                    self.expirations -= 1
+                    raise Expired("too old")
+
+    created(local.store, "pods", deployment_pod(1, rolled(1)))
+    observed = Observer(Slow(connect(local.url, "", lambda: "token"))).observe()
+    assert len(observed.pods) == 1

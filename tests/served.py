@@ -1,0 +1,30 @@
+"""Putting made-up objects into the API server in memory, as their controllers would."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nodesmith_cli.local.apiserver import Store
+
+CRDS = sorted((Path(__file__).parents[1] / "forwarder" / "crds").glob("*.yaml"))
+_GIVEN_BY_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
+
+
+def now() -> datetime:
+    """Give the time."""
+    return datetime.now(UTC)
+
+
+def created(store: Store, plural: str, manifest: dict[str, Any]) -> None:
+    """Create an object with its status and, if need be, its namespace. Owners are left out: none of them exists."""
+    metadata = {n: value for n, value in manifest["metadata"].items() if n not in _GIVEN_BY_THE_SERVER}
+    metadata.pop("ownerReferences", None)
+    namespace = str(metadata.get("namespace") or "")
+    if namespace and store.find("namespaces", namespace) is None:
+        store.create("namespaces", {"metadata": {"name": namespace}})
+    store.create(plural, {**manifest, "metadata": metadata})
+    if "status" in manifest:
+        status = {"status": manifest["status"]}
+        store.patch(plural, metadata["name"], status, namespace=namespace, subresource="status")
