@@ -121,6 +121,47 @@ def local_up(
     )
 
 
+ClusterOption = Annotated[str, typer.Option(help="The cluster; else the one that decided last.")]
+BucketOption = Annotated[str, typer.Option(help="A deployment's bucket; else the records of local runs.")]
+BucketRegionOption = Annotated[str, typer.Option(help="The bucket's region; else that of your AWS settings.")]
+
+
+@explain_app.command("decision")
+def explain_decision(
+    decision: Annotated[
+        str, typer.Argument(metavar="ID", help="Its id, a part of it that is unique, or `latest`.")
+    ] = "latest",
+    cluster: ClusterOption = "",
+    bucket: BucketOption = "",
+    region: BucketRegionOption = "",
+    keep: KeepOption = None,
+    file: Annotated[Path | None, typer.Option(help="A record by itself, compressed or not.")] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Decide again from the same inputs; exit status 1 if it differs.")
+    ] = False,
+    output: OutputOption = "table",
+) -> None:
+    """Tell one decision: its inputs, what it buys, what that costs, and why pods were not placed."""
+    from nodesmith_cli.explaincommands import Where, show
+
+    where = Where(cluster, bucket, region, keep)
+    raise typer.Exit(show(decision, where, file=file, output=output, replay=replay))
+
+
+@explain_app.command("decisions")
+def explain_decisions(
+    cluster: ClusterOption = "",
+    bucket: BucketOption = "",
+    region: BucketRegionOption = "",
+    keep: KeepOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """List the decisions of a cluster, oldest first."""
+    from nodesmith_cli.explaincommands import Where, show_all
+
+    raise typer.Exit(show_all(Where(cluster, bucket, region, keep), output))
+
+
 @app.command()
 def version() -> None:
     """Print the version."""

@@ -1,0 +1,135 @@
+"""`nodesmith explain`: a decision's record in words, and the proof that the same inputs give the same decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.times import parse_time
+
+Record = Mapping[str, Any]
+_SHOWN = 4
+
+
+def summary(record: Record) -> str:
+    """Say a decision in one line."""
+    plan = record["plan"]
+    stuck = _pods(plan["unplaced"])
+    parts = [_nodes_and_price(plan)] if plan["nodes"] else []
+    parts += [f"{_pods_in(plan['placed'])} on nodes that are there"] * bool(plan["placed"])
+    parts += [f"{len(plan['waiting'])} waiting for nodes on their way"] * bool(plan["waiting"])
+    parts += [f"{stuck} not placed"] * bool(stuck)
+    return "; ".join(parts) or "nothing to do"
+
+
+def explain(record: Record) -> Iterator[str]:
+    """Tell a decision, line by line."""
+    plan, inputs = record["plan"], record["inputs"]
+    yield f"decision {record['id']}: {record['concern']} of cluster {record['cluster']}"
+    yield f"  at        {_moment(record['at'])}"
+    looked_at = f"snapshot of {_moment(inputs['snapshot']['takenAt'])}, ledger version {inputs['ledger'].get('version', 0)}"
+    yield f"  inputs    sha256 {record['inputsHash'][:16]}: {looked_at}, catalogue {inputs['catalog']['ref']}"
+    took = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
+    yield f"  took      {took or 'not measured'}; {plan['steps']} steps of search"
+    yield f"  outcome   {summary(record)}"
+    if plan["nodes"]:
+        yield f"  price     {price_and_bound(plan)}"
+    for node in plan["nodes"]:
+        yield from _node(node)
+    for name, pods in plan["placed"].items():
+        yield f"  fits      {name}: {_some(pods)}"
+    for claim, pods in _by_value(plan["waiting"]).items():
+        yield f"  waits     for {claim}: {_some(pods)}"
+    for group in plan["unplaced"]:
+        yield f"  unplaced  {_some(group['pods'])}: {group['reason']}"
+    for group in plan["ignored"]:
+        yield f"  ignored   {_some(group['pods'])}: {group['reason']}"
+    for pool, reason in plan["obstacles"].items():
+        yield f"  obstacle  NodePool {pool}: {reason}"
+    for problem in plan["problems"]:
+        yield f"  problem   {problem}"
+
+
+def price_and_bound(plan: Mapping[str, Any]) -> str:
+    """Compare a plan's price with the one that no plan for these pods can undercut."""
+    price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
+    mark = _mark(plan)
+    if not bound:
+        return f"{mark}${price:.4f}/hour"
+    above = (
+        f"at most {price / bound - 1:.1%} above the cheapest possible"
+        if price > bound
+        else "the cheapest possible"
+    )
+    return f"{mark}${price:.4f}/hour; no nodes for these pods can cost less than {mark}${bound:.4f}/hour: {above}"
+
+
+def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]) -> bool:
+    """Make the decision again from its inputs; tell whether it comes to the same bytes.
+
+    `catalogs` gives a region's catalogue. Raises Rejected when the catalogue is no longer the one decided on.
+    """
+    from nodesmith.decisions.provisioning import canonical, replay
+    from nodesmith.observation.wire import decode
+
+    stated = record["inputs"]["catalog"]
+    catalog = catalogs(stated["region"])
+    if catalog.ref != stated["ref"]:
+        raise Rejected(
+            f"decision {record['id']}: it was made with catalogue {stated['ref']}, here is {catalog.ref}: "
+            "a replay needs the same one"
+        )
+    return replay(record, decode(snapshot), catalog) == canonical(record["plan"])
+
+
+def _node(node: Mapping[str, Any]) -> Iterator[str]:
+    claim, launch = node["claim"], node["launch"]
+    overrides: Sequence[Sequence[Any]] = launch["overrides"]
+    types = list(dict.fromkeys(override[1] for override in overrides))
+    zones = sorted({override[2] for override in overrides})
+    mark = "~" if node["estimated"] else ""
+    price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
+    pods = _some(claim.get("nominated") or ())
+    yield f"  buy       {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
+    prices = f"{mark}${overrides[0][4]:.4f} to {mark}${overrides[-1][4]:.4f}" if overrides else "none"
+    yield f"            any of {_some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
+
+
+def _nodes_and_price(plan: Mapping[str, Any]) -> str:
+    pods = sum(len(node["claim"].get("nominated") or ()) for node in plan["nodes"])
+    price = f"{_mark(plan)}${plan['priceHourlyUsd']:.4f}/hour"
+    return f"{_count(len(plan['nodes']), 'node')} at {price} for {_count(pods, 'pod')}"
+
+
+def _mark(plan: Mapping[str, Any]) -> str:
+    return "~" if any(node["estimated"] for node in plan["nodes"]) else ""
+
+
+def _pods(groups: Sequence[Mapping[str, Any]]) -> int:
+    return sum(len(group["pods"]) for group in groups)
+
+
+def _pods_in(placed: Mapping[str, Sequence[str]]) -> int:
+    return sum(len(pods) for pods in placed.values())
+
+
+def _by_value(waiting: Mapping[str, str]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for pod, claim in waiting.items():
+        grouped.setdefault(claim, []).append(pod)
+    return grouped
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _moment(text: str) -> str:
+    return f"{parse_time(text):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,113 @@
+"""What `nodesmith explain …` does: find the record, print it, replay it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Catalog
+from nodesmith.settings import catalog_key
+from nodesmith_cli.explain import explain, replayed, summary
+from nodesmith_cli.records import Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
+
+SAME, DIFFERENT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where to look for records: the bucket if one is named, else `keep`, else what local runs left behind."""
+
+    cluster: str = ""
+    bucket: str = ""
+    region: str = ""
+    keep: Path | None = None
+
+    def records(self) -> tuple[Records, Blobs]:
+        """Open them. Raises Rejected where nothing is kept."""
+        blobs: Blobs
+        if self.bucket:
+            if not self.cluster:
+                raise Rejected("--bucket needs --cluster: the bucket holds the decisions of several clusters")
+            blobs = Bucket(_s3(self.region), self.bucket)
+            return Records(blobs, self.cluster), blobs
+        folder = self.keep or state_folder()
+        known = clusters(folder)
+        if not known:
+            raise Rejected(
+                f"no decisions are kept in {folder}: run `nodesmith demo` or `nodesmith local run` first, "
+                "or name a --bucket and a --cluster"
+            )
+        blobs = Folder(folder)
+        return Records(blobs, self.cluster or known[0]), blobs
+
+
+def show(
+    decision: str, where: Where, *, file: Path | None, output: Literal["table", "json"], replay: bool
+) -> int:
+    """Print one decision; with `replay`, make it again and give 1 where it comes out different."""
+    if file is not None:
+        records, blobs, record = None, None, _read_file(file)
+    else:
+        records, blobs = where.records()
+        record = records.read(records.find(decision))
+    if output == "json":
+        print(json.dumps(record, indent=2, sort_keys=True))
+    else:
+        print("\n".join(explain(record)))
+    if not replay:
+        return SAME
+    snapshot = records.snapshot(record["id"]) if records else _beside(file)
+    if snapshot is None:
+        raise Rejected(
+            f"decision {record['id']}: its snapshot was not kept (only decisions that buy nodes keep theirs)"
+        )
+    same = replayed(record, snapshot, lambda region: _catalog(region, record, blobs))
+    print("replay    gives the same bytes" if same else "replay    gives ANOTHER plan")
+    return SAME if same else DIFFERENT
+
+
+def show_all(where: Where, output: Literal["table", "json"]) -> int:
+    """List the decisions of a cluster, oldest first."""
+    records, _ = where.records()
+    told = [(decision, summary(records.read(decision))) for decision in records.ids()]
+    if output == "json":
+        print(json.dumps([{"id": decision, "summary": text} for decision, text in told], indent=2))
+    else:
+        print("\n".join(f"{decision}  {text}" for decision, text in told))
+    return SAME
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        return parse_record(file.read_bytes(), str(file))
+    except OSError as error:
+        raise Rejected(f"{file}: {error.strerror}") from None
+
+
+def _beside(file: Path | None) -> bytes | None:
+    """Read the snapshot that lies beside a record: ID.json.gz and ID.snapshot.json.gz."""
+    assert file is not None  # noqa: S101 - without records there is a file
+    beside = file.with_name(file.name.partition(".")[0] + ".snapshot.json.gz")
+    return beside.read_bytes() if beside.is_file() else None
+
+
+def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
+    """Give the catalogue that the bucket holds if it is the one decided on, else the package's."""
+    from nodesmith.adapters.catalogformat import decode
+    from nodesmith.adapters.catalogs import embedded_catalog
+
+    kept = blobs.get(catalog_key(region)) if blobs else None
+    if kept is not None:
+        found = decode(kept)
+        if found.ref == record["inputs"]["catalog"]["ref"]:
+            return found
+    return embedded_catalog(region)
+
+
+def _s3(region: str) -> Any:
+    import boto3
+
+    return boto3.client("s3", region_name=region or None)

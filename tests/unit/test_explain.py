@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.explain import explain, summary
+from nodesmith_cli.main import app
+from nodesmith_cli.records import Folder, Records, parse_record
+
+FIRST, SECOND = "20261121T080000Z-aaaaaaaa", "20261121T080100Z-bbbbbbbb"
+
+
+def record(decision: str = FIRST, **plan: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {
+        "nodes": [],
+        "placed": {},
+        "waiting": {},
+        "unplaced": [],
+        "ignored": [],
+        "obstacles": {},
+        "problems": [],
+        "priceHourlyUsd": 0.0,
+        "boundHourlyUsd": 0.0,
+        "steps": 0,
+    }
+    return {
+        "format": "nodesmith-decision",
+        "version": 1,
+        "id": decision,
+        "concern": "provisioning",
+        "cluster": "shop",
+        "at": "2026-11-21T08:00:00+00:00",
+        "inputsHash": "0123456789abcdef" * 4,
+        "inputs": {
+            "snapshot": {"sha256": "ff" * 32, "takenAt": "2026-11-21T07:59:58+00:00"},
+            "catalog": {"region": "us-east-1", "ref": "us-east-1-cafe"},
+            "ledger": {"version": 3},
+            "settings": {},
+        },
+        "plan": empty | plan,
+        "durationsMs": {"load": 4.0, "decide": 7.5},
+    }
+
+
+def node(*pods: str) -> dict[str, Any]:
+    return {
+        "claim": {"name": "default-x1", "nodepool": "default", "nominated": list(pods)},
+        "launch": {
+            "capacityType": "spot",
+            "overrides": [
+                ["t", "c7g.2xlarge", "us-east-1a", "subnet-1", 0.1],
+                ["t", "c7a.2xlarge", "us-east-1b", "subnet-2", 0.14],
+            ],
+        },
+        "templates": ["t"],
+        "priceHourlyUsd": 0.1,
+        "estimated": True,
+    }
+
+
+def keep(folder: Path, *records: dict[str, Any]) -> Records:
+    for written in records:
+        key = f"clusters/{written['cluster']}/decisions/{written['id']}.json.gz"
+        Folder(folder).put(key, gzip.compress(json.dumps(written).encode()))
+    return Records(Folder(folder), "shop")
+
+
+def test_a_purchase_is_told_with_its_price_its_bound_its_types_and_its_pods() -> None:
+    told = "\n".join(
+        explain(record(nodes=[node("default/a", "default/b")], priceHourlyUsd=0.1, boundHourlyUsd=0.08))
+    )
+
+    assert "1 node at ~$0.1000/hour for 2 pods" in told
+    assert "can cost less than ~$0.0800/hour: at most 25.0% above the cheapest possible" in told
+    assert "default-x1 of NodePool default, spot, ~$0.1000/hour, for default/a, default/b" in told
+    assert (
+        "any of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 2 offerings, ~$0.1000 to ~$0.1400" in told
+    )
+    assert "snapshot of 2026-11-21 07:59:58 UTC, ledger version 3, catalogue us-east-1-cafe" in told
+
+
+def test_every_pod_that_was_not_placed_is_told_with_its_reason() -> None:
+    stuck = {"pods": [f"default/p{n}" for n in range(6)], "reason": "no instance type has 10000 cpu"}
+
+    told = list(explain(record(unplaced=[stuck], obstacles={"default": "limit cpu 8 is reached"})))
+
+    assert (
+        "  unplaced  default/p0, default/p1, default/p2, default/p3 and 2 more: no instance type has 10000 cpu"
+        in told
+    )
+    assert "  obstacle  NodePool default: limit cpu 8 is reached" in told
+
+
+def test_one_line_says_what_a_decision_came_to() -> None:
+    assert summary(record(placed={"n1": ["a", "b"]}, waiting={"c": "x1"})) == (
+        "2 on nodes that are there; 1 waiting for nodes on their way"
+    )
+    assert summary(record()) == "nothing to do"
+
+
+def test_a_decision_is_found_by_a_part_of_its_id_or_as_the_latest(tmp_path: Path) -> None:
+    records = keep(tmp_path, record(FIRST), record(SECOND))
+
+    assert records.ids() == [FIRST, SECOND]
+    assert records.find("aaaa") == FIRST
+    assert records.find("latest") == SECOND
+    assert records.read(SECOND)["id"] == SECOND
+
+
+@pytest.mark.parametrize(("asked", "said"), [("zzzz", "there is none of that id"), ("2026", "2 of them fit")])
+def test_an_id_that_fits_none_or_several_is_refused_with_those_there_are(
+    tmp_path: Path, asked: str, said: str
+) -> None:
+    records = keep(tmp_path, record(FIRST), record(SECOND))
+
+    with pytest.raises(Rejected, match=said) as refused:
+        records.find(asked)
+    assert SECOND in str(refused.value)
+
+
+def test_a_snapshot_beside_a_record_is_no_decision(tmp_path: Path) -> None:
+    records = keep(tmp_path, record(FIRST))
+    Folder(tmp_path).put(f"clusters/shop/decisions/{FIRST}.snapshot.json.gz", b"")
+
+    assert records.ids() == [FIRST]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"\x1f\x8bcut", gzip.compress(b"{}")[:12], b'{"format": "x"}']
+)
+def test_what_is_no_record_is_refused_by_name(data: bytes) -> None:
+    with pytest.raises(Rejected, match=r"x\.json: not the record of a decision"):
+        parse_record(data, "x.json")
+
+
+def test_a_record_of_a_later_format_is_refused() -> None:
+    with pytest.raises(Rejected, match="version 2, this nodesmith reads version 1"):
+        parse_record(json.dumps(record() | {"version": 2}).encode(), "x.json")
+
+
+def test_the_command_prints_the_record_and_lists_decisions(tmp_path: Path) -> None:
+    keep(tmp_path, record(FIRST), record(SECOND, nodes=[node("default/a")], priceHourlyUsd=0.1))
+
+    one = CliRunner().invoke(app, ["explain", "decision", "bbbb", "--keep", str(tmp_path)])
+    listed = CliRunner().invoke(app, ["explain", "decisions", "--keep", str(tmp_path)])
+    as_json = CliRunner().invoke(app, ["explain", "decision", "aaaa", "--keep", str(tmp_path), "-o", "json"])
+
+    assert f"decision {SECOND}" in one.stdout
+    assert listed.stdout.splitlines() == [
+        f"{FIRST}  nothing to do",
+        f"{SECOND}  1 node at ~$0.1000/hour for 1 pod",
+    ]
+    assert json.loads(as_json.stdout)["id"] == FIRST
+
+
+def test_a_replay_without_its_snapshot_says_so(tmp_path: Path) -> None:
+    keep(tmp_path, record(FIRST))
+
+    result = CliRunner().invoke(app, ["explain", "decision", FIRST, "--keep", str(tmp_path), "--replay"])
+
+    assert "its snapshot was not kept" in str(result.exception)
