@@ -29,8 +29,9 @@ def explain(record: Record) -> Iterator[str]:
     plan, inputs = record["plan"], record["inputs"]
     yield f"decision {record['id']}: {record['concern']} of cluster {record['cluster']}"
     yield f"  at        {_moment(record['at'])}"
-    looked_at = f"snapshot of {_moment(inputs['snapshot']['takenAt'])}, ledger version {inputs['ledger'].get('version', 0)}"
-    yield f"  inputs    sha256 {record['inputsHash'][:16]}: {looked_at}, catalogue {inputs['catalog']['ref']}"
+    taken, version = _moment(inputs["snapshot"]["takenAt"]), inputs["ledger"].get("version", 0)
+    looked_at = f"snapshot of {taken}, ledger version {version}, catalogue {inputs['catalog']['ref']}"
+    yield f"  inputs    sha256 {record['inputsHash'][:16]}: {looked_at}"
     took = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
     yield f"  took      {took or 'not measured'}; {plan['steps']} steps of search"
     yield f"  outcome   {summary(record)}"
