@@ -183,7 +183,9 @@ def test_a_call_that_fails_keeps_its_part_and_is_raised_after_the_rest_is_writte
 
 def test_when_all_calls_fail_the_stored_catalogue_is_not_touched() -> None:
     catalogs = FakeCatalogs()
-    with pytest.raises(Transient):
+    with pytest.raises(
+        Transient, match="not written: 1 types, 2 offerings, 0 at estimated prices; busy; busy"
+    ):
         refresh_catalog(FakeMarket(ALL_FAIL), catalogs, NO_PRICES, NOW)
     assert catalogs.writes == 0
 

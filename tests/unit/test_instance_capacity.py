@@ -49,6 +49,10 @@ def kube_reserved_mib(name: str, configuration: NodeConfiguration, settings: Nod
         ("inf2.48xlarge", 737, 191450, 718987),
         ("m6idn.32xlarge", 394, 127610, 480277),
         ("p5.48xlarge", 100, 191450, 1938410),
+        ("i7ie.48xlarge", 394, 191450, 1450210),
+        ("i8g.2xlarge", 58, 7910, 59568),
+        ("m8ib.96xlarge", 758, 382970, 1446206),
+        ("m8id.16xlarge", 1010, 63770, 231018),
     ],
 )
 def test_a_type_leaves_to_pods_what_karpenters_table_says(

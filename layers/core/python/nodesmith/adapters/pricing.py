@@ -16,20 +16,20 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
 from nodesmith.adapters.catalogs import published_limits
 from nodesmith.adapters.instancefacts import PublishedLimits, instance_facts
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import InstanceFacts
 
-_THROTTLED = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"}
 _PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _SHARED = {"tenancy": "Shared", "productFamily": "Compute Instance"}
 _METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"}
 
 
 def price_list_region(region: str) -> str | None:
-    """Name the region whose Price List endpoint serves `region`; None where there is none (GovCloud)."""
-    if region.startswith("us-gov-"):
+    """Name the region whose Price List endpoint serves `region`; None where there is none (GovCloud, isolated regions)."""
+    if region.startswith("us-gov-") or "-iso" in region:
         return None
     nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
     return nearest.get(region.partition("-")[0], "us-east-1")
@@ -133,13 +133,9 @@ def _pages(client: Any, call: str, rows: str, **asked: Any) -> Iterator[Any]:
 
 @contextmanager
 def _translated(call: str) -> Iterator[None]:
+    """A call that is refused is Rejected, so that one missing permission does not cost the rest of the catalogue."""
     try:
-        yield
-    except ClientError as error:
-        code = error.response["Error"]["Code"]
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code in _THROTTLED or status >= 500:
-            raise Transient(f"{call}: {error}", code) from error
-        raise Rejected(f"{call}: {error}") from error
-    except BotoCoreError as error:
-        raise Transient(f"{call}: {error}", type(error).__name__) from error
+        with transient_errors(call):
+            yield
+    except (ClientError, BotoCoreError) as error:
+        raise Rejected(f"{call}: {error_code(error)}: {error_message(error)}") from error

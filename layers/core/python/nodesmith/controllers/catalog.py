@@ -62,6 +62,13 @@ class CatalogReport:
     learned: Mapping[str, int]
     failures: tuple[str, ...]
 
+    def __str__(self) -> str:
+        counts = (
+            f"{self.types} types, {self.offerings} offerings, {self.estimated_prices} at estimated prices"
+        )
+        outcome = f"catalogue {self.ref}, {'written' if self.written else 'not written'}: {counts}"
+        return "; ".join([outcome, *self.failures])
+
 
 def refresh_catalog(
     market: Market, catalogs: Catalogs, list_prices: ListPrices, now: datetime
