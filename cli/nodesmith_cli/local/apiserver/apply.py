@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nodesmith_cli.local.apiserver.crds import schema_of
 from nodesmith_cli.local.apiserver.errors import ApiError, bad_request
 from nodesmith_cli.local.apiserver.fieldsets import (
     Path,
@@ -112,7 +113,7 @@ def noted(resource: Resource, old: View, new: Object, manager: str, subresource:
 
 
 def _place(resource: Resource) -> Place:
-    return Place("", resource.schemas.get(resource.versions[0]) if resource.custom else None)
+    return Place(schema_of(resource))
 
 
 def _owned_part(obj: View) -> Object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nodesmith_cli.local.apiserver.builtin import Schema, object_schema, schema_of_kind
 from nodesmith_cli.local.apiserver.errors import FieldProblem, invalid_value, required, unsupported
 from nodesmith_cli.local.apiserver.kinds import Resource, ScalePaths
 from nodesmith_cli.local.apiserver.objects import Clock, Object, View, dig, name_of, timestamp
@@ -33,10 +34,17 @@ def resource_of(crd: View) -> Resource:
         custom=True,
         singular=names.get("singular") or names["kind"].lower(),
         list_kind=names.get("listKind") or f"{names['kind']}List",
-        schemas={v["name"]: dig(v, "schema", "openAPIV3Schema") or {} for v in served},
+        schemas={v["name"]: _as_object(dig(v, "schema", "openAPIV3Schema") or {}) for v in served},
         columns={v["name"]: tuple(v.get("additionalPrinterColumns") or ()) for v in served},
         selectable=tuple(field["jsonPath"].lstrip(".") for field in served[0].get("selectableFields") or ()),
     )
+
+
+def schema_of(resource: Resource, version: str = "") -> Schema:
+    """Give the schema of a kind, built in or custom, at a version or at the stored one."""
+    if not resource.custom:
+        return schema_of_kind(resource.group, resource.kind)
+    return resource.schemas.get(version) or resource.schemas[resource.versions[0]]
 
 
 def established(crd: Object, now: Clock) -> Object:
@@ -93,6 +101,11 @@ def _version_problems(spec: Mapping[str, Any]) -> Iterator[FieldProblem]:
             yield required(f"spec.versions[{at}].name")
         if not isinstance(dig(version, "schema", "openAPIV3Schema"), Mapping):
             yield required(f"spec.versions[{at}].schema.openAPIV3Schema", "schemas are required")
+
+
+def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a version's schema with the fields that every object has."""
+    return {**schema, "properties": {**(schema.get("properties") or {}), **object_schema()}}
 
 
 def _scale_paths(scale: Mapping[str, str]) -> ScalePaths:

@@ -10,74 +10,44 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from nodesmith_cli.local.apiserver.builtin import Schema
 from nodesmith_cli.local.apiserver.objects import Object
 
 Path: TypeAlias = tuple[str, ...]
 
-_LIST_KEYS: Mapping[str, tuple[str, ...]] = {
-    "conditions": ("type",),
-    "containers": ("name",),
-    "env": ("name",),
-    "ephemeralContainers": ("name",),
-    "hostAliases": ("ip",),
-    "imagePullSecrets": ("name",),
-    "initContainers": ("name",),
-    "ownerReferences": ("uid",),
-    "podIPs": ("ip",),
-    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
-    "volumeDevices": ("devicePath",),
-    "volumeMounts": ("mountPath",),
-    "volumes": ("name",),
-}
-_PORTS = (("containerPort", "protocol"), ("port", "protocol"))
-_SETS = frozenset({"finalizers", "podCIDRs"})
-_ATOMIC = frozenset({"selector", "nodeSelector", "labelSelector", "namespaceSelector", "fieldRef", "secretKeyRef", "configMapKeyRef", "resourceFieldRef"})  # fmt: skip
-_DEFAULTED = {"protocol": "TCP"}
+_DEFAULTED = {"protocol": "TCP"}  # list keys that may be left out
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in an object we are: the name of the field, and the schema when the kind is a custom one."""
+    """Where in an object we are, by its schema."""
 
-    field: str = ""
-    schema: Mapping[str, Any] | None = None
+    schema: Schema
 
     def child(self, key: str) -> Place:
         """Go into the field `key`."""
-        if self.schema is None or (self.field == "" and key == "metadata"):
-            return Place(key)
-        properties = self.schema.get("properties") or {}
-        inner = properties.get(key, self.schema.get("additionalProperties"))
-        return Place(key, inner if isinstance(inner, Mapping) else {})
+        inner = (self.schema.get("properties") or {}).get(key, self.schema.get("additionalProperties"))
+        return Place(inner if isinstance(inner, Mapping) else {})
 
     def item(self) -> Place:
         """Go into an item of the list."""
-        items = (self.schema or {}).get("items")
-        return Place("[]", items if isinstance(items, Mapping) else ({} if self.schema is not None else None))
+        items = self.schema.get("items")
+        return Place(items if isinstance(items, Mapping) else {})
 
-    def keys(self, items: Iterable[Any]) -> tuple[str, ...]:
-        """Give the keys that tell the items of this list apart; empty for sets and atomic lists."""
-        if self.schema is not None:
-            return tuple(self.schema.get("x-kubernetes-list-map-keys") or ())
-        if self.field == "ports":
-            return next(
-                (keys for keys in _PORTS if all(isinstance(i, dict) and keys[0] in i for i in items)), ()
-            )
-        return _LIST_KEYS.get(self.field, ())
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that tell the items of this list apart; empty for sets and for lists owned as a whole."""
+        return tuple(self.schema.get("x-kubernetes-list-map-keys") or ())
 
     @property
     def is_set(self) -> bool:
-        """Tell whether this list is a set of scalars."""
-        if self.schema is not None:
-            return self.schema.get("x-kubernetes-list-type") == "set"
-        return self.field in _SETS
+        """Whether this list is a set of scalars."""
+        return self.schema.get("x-kubernetes-list-type") == "set"
 
     @property
     def is_atomic(self) -> bool:
-        """Tell whether this object is owned as a whole."""
-        if self.schema is not None:
-            return self.schema.get("x-kubernetes-map-type") == "atomic"
-        return self.field in _ATOMIC
+        """Whether this object is owned as a whole."""
+        return self.schema.get("x-kubernetes-map-type") == "atomic"
 
 
 def mark_of(item: Any, keys: tuple[str, ...]) -> str:
@@ -95,9 +65,9 @@ def paths_of(value: Any, place: Place) -> Iterator[Path]:
             for rest in paths_of(item, place.child(key)):
                 yield (f"f:{key}", *rest)
         return
-    if isinstance(value, list) and place.keys(value):
+    if isinstance(value, list) and place.keys:
         for item in value:
-            mark = mark_of(item, place.keys(value))
+            mark = mark_of(item, place.keys)
             yield (mark,)
             for rest in paths_of(item, place.item()):
                 yield (mark, *rest)
@@ -117,7 +87,7 @@ def value_at(value: Any, path: Path, place: Place) -> Any:
             member = json.loads(step[2:])
             return member if isinstance(value, list) and member in value else None
         else:
-            keys = place.keys(value or ())
+            keys = place.keys
             value = next((each for each in value or () if mark_of(each, keys) == step), None)
             if at == len(path) - 1:
                 return None if value is None else step
@@ -138,7 +108,7 @@ def without(value: Any, path: Path, place: Place) -> Any:
     if step.startswith("v:") and isinstance(value, list):
         return [item for item in value if item != json.loads(step[2:])]
     if step.startswith("k:") and isinstance(value, list):
-        keys = place.keys(value)
+        keys = place.keys
         changed = [(item, mark_of(item, keys) == step) for item in value]
         if not rest:
             return [item for item, hit in changed if not hit]
@@ -151,8 +121,8 @@ def merged(live: Any, config: Any, place: Place) -> Any:
     if isinstance(config, dict) and isinstance(live, dict) and not place.is_atomic:
         laid = {key: merged(live.get(key), item, place.child(key)) for key, item in config.items()}
         return {**live, **laid}
-    if isinstance(config, list) and isinstance(live, list) and place.keys(config):
-        keys = place.keys(config)
+    if isinstance(config, list) and isinstance(live, list) and place.keys:
+        keys = place.keys
         items = {mark_of(item, keys): item for item in live}
         for item in config:
             mark = mark_of(item, keys)

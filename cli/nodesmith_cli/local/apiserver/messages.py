@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from nodesmith_cli.local.apiserver import protobuf
 from nodesmith_cli.local.apiserver.errors import ApiError, bad_request
 
 
@@ -41,8 +42,10 @@ class Request:
     def decoded(self) -> Any:
         """Read the body, JSON or YAML by its content type. Raises ApiError 400 or 415."""
         kind = self.content_type.partition(";")[0].strip()
-        if "protobuf" in kind or "cbor" in kind:
-            accepted = "application/json, application/yaml"
+        if kind == protobuf.MEDIA_TYPE:
+            return protobuf.decoded(self.body)
+        if "cbor" in kind:
+            accepted = f"application/json, application/yaml, {protobuf.MEDIA_TYPE}"
             message = (
                 f"the body of the request was in an unknown format - accepted media types include: {accepted}"
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from nodesmith_cli.local.apiserver.crds import schema_of
 from nodesmith_cli.local.apiserver.errors import no_such_path
 from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.messages import Reply, reply
@@ -65,7 +66,7 @@ def _served(registry: Registry, group: str, version: str) -> list[Resource]:
 
 
 def _schema(resource: Resource, version: str) -> Object:
-    return dict(resource.schemas.get(version) or {"type": "object"})
+    return dict(schema_of(resource, version))
 
 
 def _hash(registry: Registry, group: str, version: str) -> str:

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nodesmith_cli.local.apiserver.builtin import Schema
 from nodesmith_cli.local.apiserver.errors import ApiError, bad_request
 from nodesmith_cli.local.apiserver.objects import clone
-
-# Lists that a strategic merge merges by a key: the field's name → the key of its items. Where one name means
-# different lists (`ports`), the first key that the items carry decides.
-MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
-    "addresses": ("type",),
-    "conditions": ("type",),
-    "containers": ("name",),
-    "env": ("name",),
-    "ephemeralContainers": ("name",),
-    "hostAliases": ("ip",),
-    "hostIPs": ("ip",),
-    "imagePullSecrets": ("name",),
-    "initContainers": ("name",),
-    "ownerReferences": ("uid",),
-    "podIPs": ("ip",),
-    "ports": ("containerPort", "port"),
-    "resourceClaims": ("name",),
-    "secrets": ("name",),
-    "topologySpreadConstraints": ("topologyKey",),
-    "volumeDevices": ("devicePath",),
-    "volumeMounts": ("mountPath",),
-    "volumes": ("name",),
-}
-_MERGED_SETS = frozenset({"finalizers", "podCIDRs"})
 
 
 def merge_patch(value: Any, patch: Any) -> Any:
@@ -58,78 +35,78 @@ def json_patch(value: Any, operations: object) -> Any:
     return document
 
 
-def strategic_merge(value: Any, patch: Any, field: str = "") -> Any:
-    """Apply a strategic merge patch with the directives $patch, $deleteFromPrimitiveList, $setElementOrder, $retainKeys."""
+def strategic_merge(value: Any, patch: Any, schema: Schema) -> Any:
+    """Apply a strategic merge patch; `schema` says which lists merge by which key.
+
+    Knows the directives $patch, $retainKeys, $deleteFromPrimitiveList and $setElementOrder.
+    """
     if isinstance(patch, dict):
-        return _merge_object(value, patch)
+        return _merge_object(value, patch, schema)
     if isinstance(patch, list):
-        return _merge_list(value if isinstance(value, list) else [], patch, field)
+        return _merge_list(value if isinstance(value, list) else [], patch, schema)
     return patch
 
 
-def list_key(field: str, *lists: Sequence[Any]) -> str | None:
-    """Give the merge key of the list `field`; None for a list that is replaced as a whole."""
-    items = [item for each in lists for item in each if isinstance(item, dict)]
-    for key in MERGE_KEYS.get(field, ()):
-        if items and all(key in item for item in items):
-            return key
-    return None
-
-
-def _merge_object(value: Any, patch: Mapping[str, Any]) -> Any:
+def _merge_object(value: Any, patch: Mapping[str, Any], schema: Schema) -> Any:
     directive = patch.get("$patch")
-    if directive == "replace":
-        return {key: clone(item) for key, item in patch.items() if key != "$patch"}
-    merged = dict(value) if isinstance(value, Mapping) else {}
     if directive == "delete":
         return {}
+    merged = dict(value) if isinstance(value, Mapping) and directive != "replace" else {}
     if "$retainKeys" in patch:
         merged = {key: item for key, item in merged.items() if key in patch["$retainKeys"]}
     for key, change in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):
             name = key.partition("/")[2]
             merged[name] = [item for item in merged.get(name) or () if item not in change]
-        elif key.startswith("$"):
-            continue
         elif change is None:
             merged.pop(key, None)
-        else:
-            merged[key] = strategic_merge(merged.get(key), change, key)
+        elif not key.startswith("$"):
+            merged[key] = strategic_merge(merged.get(key), change, _inside(schema, key))
+    return _reordered(merged, patch, schema)
+
+
+def _reordered(merged: dict[str, Any], patch: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     for key, order in patch.items():
-        if key.startswith("$setElementOrder/"):
-            name = key.partition("/")[2]
-            if isinstance(merged.get(name), list):
-                merged[name] = _ordered(merged[name], order, name)
+        name = key.partition("/")[2]
+        if key.startswith("$setElementOrder/") and isinstance(merged.get(name), list):
+            mark = _mark(_inside(schema, name))
+            places = {mark(entry): at for at, entry in enumerate(order)}
+            merged[name] = sorted(merged[name], key=lambda item: places.get(mark(item), len(places)))
     return merged
 
 
-def _merge_list(value: list[Any], patch: list[Any], field: str) -> list[Any]:
-    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
-        return [clone(item) for item in patch if not (isinstance(item, dict) and "$patch" in item)]
-    if field in _MERGED_SETS:
-        return [*value, *(item for item in patch if item not in value)]
-    key = list_key(field, value, patch)
+def _merge_list(value: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
+    plain = [clone(item) for item in patch if not (isinstance(item, dict) and "$patch" in item)]
+    replaces = any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch)
+    if replaces or "merge" not in schema.get("x-kubernetes-patch-strategy", ""):
+        return plain
+    key = schema.get("x-kubernetes-patch-merge-key")
     if key is None:
-        return [clone(item) for item in patch if not (isinstance(item, dict) and "$patch" in item)]
-    merged = {item[key]: item for item in value}
-    for item in patch:
-        if item.get("$patch") == "delete":
-            merged.pop(item[key], None)
+        return [*value, *(item for item in patch if item not in value)]
+    items = schema.get("items") or {}
+    merged = list(value)
+    for change in patch:
+        if not isinstance(change, dict) or key not in change:
+            raise bad_request(f"map: {change!r} does not contain declared merge key: {key}")
+        at = next((at for at, item in enumerate(merged) if item.get(key) == change[key]), None)
+        if change.get("$patch") == "delete":
+            merged = [item for item in merged if item.get(key) != change[key]]
+        elif at is None:
+            merged.append(_merge_object(None, change, items))
         else:
-            merged[item[key]] = _merge_object(merged.get(item[key]), item)
-    return list(merged.values())
+            merged[at] = _merge_object(merged[at], change, items)
+    return merged
 
 
-def _ordered(items: list[Any], order: list[Any], field: str) -> list[Any]:
-    key = list_key(field, items)
-    wanted = [entry.get(key) if isinstance(entry, dict) and key else entry for entry in order]
-    places = {mark: at for at, mark in enumerate(wanted)}
+def _inside(schema: Schema, key: str) -> Schema:
+    inner = (schema.get("properties") or {}).get(key, schema.get("additionalProperties"))
+    return inner if isinstance(inner, Mapping) else {}
 
-    def place(item: Any) -> int:
-        mark = item.get(key) if isinstance(item, dict) and key else item
-        return places.get(mark, len(places))
 
-    return sorted(items, key=place)
+def _mark(schema: Schema) -> Callable[[Any], Any]:
+    """Give the function that tells the items of a list apart."""
+    key = schema.get("x-kubernetes-patch-merge-key")
+    return lambda item: item.get(key) if isinstance(item, Mapping) and key else item
 
 
 def _operate(document: Any, operation: Mapping[str, Any]) -> Any:

@@ -10,39 +10,38 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
+from nodesmith.model.quantities import QuantityError, parse_quantity
+from nodesmith_cli.local.apiserver.builtin import Schema, object_schema
 from nodesmith_cli.local.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from nodesmith_cli.local.apiserver.objects import clone, parse_timestamp
 
-Schema: TypeAlias = Mapping[str, Any]
-_ROOT_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
 _KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
-def prune(schema: Schema, value: Any, dropped: list[str], path: str = "", *, root: bool = True) -> Any:
-    """Give `value` without the fields that `schema` does not know; their paths go into `dropped`."""
+def prune(schema: Schema, value: Any, dropped: list[str], path: str = "") -> Any:
+    """Give `value` without the fields that `schema` does not know, whose paths go into `dropped`, and without nulls."""
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         items = schema["items"]
-        return [prune(items, item, dropped, f"{path}[{at}]", root=False) for at, item in enumerate(value)]
+        return [prune(items, item, dropped, f"{path}[{at}]") for at, item in enumerate(value)]
     if not isinstance(value, dict):
-        return value
+        return str(value) if schema.get("format") == "quantity" and isinstance(value, (int, float)) else value
     properties: Mapping[str, Schema] = schema.get("properties") or {}
+    if schema.get("x-kubernetes-embedded-resource"):
+        properties = {**properties, **object_schema()}
     extra = schema.get("additionalProperties")
     kept: dict[str, Any] = {}
     for key, item in value.items():
-        inside = f"{path}.{key}" if path else key
-        if root and key in _ROOT_FIELDS:
-            kept[key] = item
-        elif key in properties:
-            embedded = bool(properties[key].get("x-kubernetes-embedded-resource"))
-            kept[key] = prune(properties[key], item, dropped, inside, root=embedded)
-        elif isinstance(extra, Mapping):
-            kept[key] = prune(extra, item, dropped, inside, root=False)
+        inner = properties.get(key, extra)
+        if isinstance(inner, Mapping):
+            if item is not None or inner.get("nullable"):
+                inside = f"{path}.{key}" if path else key
+                kept[key] = item if type(item) is str else prune(inner, item, dropped, inside)
         elif extra or schema.get(_KEEP):
             kept[key] = item
         else:
-            dropped.append(inside)
+            dropped.append(f"{path}.{key}" if path else key)
     return kept
 
 
@@ -82,6 +81,22 @@ def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldPro
     yield from _composed_problems(schema, value, path)
 
 
+def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield what cannot be decoded at all: (path, what was found, what it should be)."""
+    wrong = _wanted(schema, value)
+    if wrong:
+        yield path, _type_name(value), wrong
+    elif isinstance(value, dict):
+        properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
+        for key, item in value.items():
+            inner = properties.get(key, extra)
+            if isinstance(inner, Mapping):
+                yield from misfits(inner, item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for at, item in enumerate(value):
+            yield from misfits(schema["items"], item, f"{path}[{at}]")
+
+
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda v: isinstance(v, dict),
     "array": lambda v: isinstance(v, list),
@@ -92,14 +107,28 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }  # fmt: skip
 
 
-def _type_problem(schema: Schema, value: Any, path: str) -> FieldProblem | None:
+def _wanted(schema: Schema, value: Any) -> str:
+    """Give the type that `value` should have and has not; empty when it fits."""
     if schema.get("x-kubernetes-int-or-string"):
-        wanted = "integer,string"
-        fits = _TYPES["integer"](value) or isinstance(value, str)
-    else:
-        wanted = str(schema.get("type") or "")
-        fits = wanted not in _TYPES or _TYPES[wanted](value)
-    if fits:
+        return "" if _TYPES["integer"](value) or isinstance(value, str) else "integer,string"
+    form = schema.get("format")
+    if form == "quantity":
+        return "" if isinstance(value, str) and _is_quantity(value) else "quantity"
+    wanted = str(schema.get("type") or "")
+    return "" if wanted not in _TYPES or _TYPES[wanted](value) else wanted
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        parse_quantity(text)
+    except QuantityError:
+        return False
+    return True
+
+
+def _type_problem(schema: Schema, value: Any, path: str) -> FieldProblem | None:
+    wanted = _wanted(schema, value)
+    if not wanted:
         return None
     found = json.dumps(_type_name(value))
     detail = f"{path} in body must be of type {wanted}: {found}"

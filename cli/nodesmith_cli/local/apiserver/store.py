@@ -6,16 +6,17 @@ Everything here works in process as well as behind HTTP. Objects given out are s
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, assert_never
 from uuid import uuid4
 
 import yaml
 
 from nodesmith_cli.local.apiserver import crds, defaults, pods, schemas, validation
 from nodesmith_cli.local.apiserver.apply import applied, noted
+from nodesmith_cli.local.apiserver.builtin import Schema, object_schema
 from nodesmith_cli.local.apiserver.deletion import CRD_CLEANUP, DeleteOptions, Deletions
 from nodesmith_cli.local.apiserver.errors import (
     ApiError,
@@ -48,11 +49,6 @@ _SUFFIX = (
     "bcdfghjklmnpqrstvwxz2456789"  # no vowels and nothing to mistake: the server's own alphabet for names
 )
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_PATCHES: dict[PatchKind, Callable[[Any, Any], Any]] = {
-    "merge": merge_patch,
-    "strategic": strategic_merge,
-    "json": json_patch,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +174,7 @@ class Store:
             raise ApiError(415, "UnsupportedMediaType", message)
         with self.history.lock:
             old = self.revision(served, name, namespace)
-            new = _PATCHES[kind](old.object, patch)
+            new = _patched(served, kind, old.object, patch)
             if not isinstance(new, dict):
                 raise bad_request("the patch leaves no object behind")
             return self.replace(served, old, new, subresource, write or Write())
@@ -193,9 +189,7 @@ class Store:
             old = self.history.find(served.name, (namespace, name_of(obj)))
             if old is None and subresource:
                 raise not_found(served.name, name_of(obj))
-            config = clone(dict(obj))
-            if served.custom:
-                config = self._pruned(served, config, write)
+            config = self._decoded(served, crds.schema_of(served), clone(dict(obj)), write)
             new = applied(served, old.object if old else None, config, write.manager, write.force, self.now)
             if old is None:
                 return self.create(served, new, write), True
@@ -281,24 +275,28 @@ class Store:
         return defaults.at_birth(served.kind, obj)
 
     def _completed(self, served: Resource, obj: Object, write: Write) -> Object:
-        """Give the object with its kind on it, without unknown fields, with defaults."""
+        """Give the object with its kind on it, without unknown fields, with defaults. Raises ApiError 400."""
         version = str(obj.get("apiVersion") or "").rpartition("/")[2]
-        schema = served.schemas.get(version) or served.schemas.get(served.versions[0])
-        if served.custom and schema is not None:
-            obj = schemas.with_defaults(schema, self._pruned(served, obj, write))
-        else:
-            obj = defaults.with_defaults(served.kind, obj)
+        schema = crds.schema_of(served, version)
+        obj = self._decoded(served, schema, obj, write)
+        obj = (
+            schemas.with_defaults(schema, obj) if served.custom else defaults.with_defaults(served.kind, obj)
+        )
         if served.name == crds.PLURAL and not any(crds.problems_of(obj)):
             obj = crds.established(obj, self.now)
         return {**obj, "apiVersion": served.api_version(), "kind": served.kind}
 
-    def _pruned(self, served: Resource, obj: Object, write: Write) -> Object:
+    def _decoded(self, served: Resource, schema: Schema, obj: Object, write: Write) -> Object:
+        """Give the object as a typed decoder would: unknown fields are dropped, wrong types of core kinds refused."""
         dropped: list[str] = []
-        kept: Object = schemas.prune(served.schemas[served.versions[0]], obj, dropped)
+        kept: Object = schemas.prune(schema, obj, dropped)
+        refused = f'{served.kind} in version "{served.versions[0]}" cannot be handled as a {served.kind}: '
+        for path, found, wanted in schemas.misfits(_decodable_part(served, schema), kept):
+            why = validation.QUANTITY_RULE if wanted == "quantity" else f"json: cannot unmarshal {found} into"
+            raise bad_request(f"{refused}{why} field {path} of type {wanted}")
         told = [f'unknown field "{path}"' for path in dropped]
         if told and write.field_validation == "Strict":
-            message = f'{served.kind} in version "{served.versions[0]}" cannot be handled as a {served.kind}: strict decoding error: '  # fmt: skip
-            raise bad_request(message + ", ".join(told))
+            raise bad_request(f"{refused}strict decoding error: {', '.join(told)}")
         if write.field_validation == "Warn":
             write.warnings.extend(each for each in told if each not in write.warnings)
         return kept
@@ -308,7 +306,7 @@ class Store:
         if served.name == crds.PLURAL:
             problems += crds.problems_of(new)
         if served.custom:
-            problems += schemas.problems_of(served.schemas[served.versions[0]], new)
+            problems += schemas.problems_of(crds.schema_of(served), new)
         if old is not None:
             problems += validation.change_problems(served, old, new)
         if problems:
@@ -343,6 +341,23 @@ class Store:
             raise conflict(served.name, current["name"], detail)
         if metadata.get("name") != current["name"]:
             raise bad_request(f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({current['name']})")  # fmt: skip
+
+
+def _patched(served: Resource, kind: PatchKind, obj: View, patch: Any) -> Any:
+    match kind:
+        case "merge":
+            return merge_patch(obj, patch)
+        case "strategic":
+            return strategic_merge(obj, patch, crds.schema_of(served))
+        case "json":
+            return json_patch(obj, patch)
+        case _:
+            assert_never(kind)
+
+
+def _decodable_part(served: Resource, schema: Schema) -> schemas.Schema:
+    """Core kinds are decoded whole; of custom ones only the metadata, the rest is their schema's affair."""
+    return {"type": "object", "properties": object_schema()} if served.custom else schema
 
 
 def _separated(served: Resource, old: View, new: Object, subresource: str) -> Object:

@@ -43,7 +43,7 @@ _KEY_RULE = (
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _LABEL_NAMED = frozenset({"namespaces", "services"})
 _FREELY_NAMED = frozenset({"clusterroles", "clusterrolebindings", "roles", "rolebindings"})
@@ -232,7 +232,7 @@ def _amounts(given: object, path: str, resource: Resource) -> dict[str, Any]:
     try:
         return {key: parse_quantity(str(value)) for key, value in given.items()}
     except QuantityError as error:
-        raise _undecodable(resource, f"{_QUANTITY_RULE} ({path}: {error})") from error
+        raise _undecodable(resource, f"{QUANTITY_RULE} ({path}: {error})") from error
 
 
 def _toleration(toleration: View, path: str) -> Iterator[FieldProblem]:
