@@ -7,18 +7,17 @@ import os
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent
-sys.path.append(str(ROOT / "layers" / "core" / "python"))
+from infra.application import application
+from infra.functions import Code
+from layers.vendor.build import build
 
-from infra.application import application  # noqa: E402 - nodesmith has to be found first
-from infra.functions import Code  # noqa: E402
-from layers.vendor.build import build  # noqa: E402
+ROOT = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    os.environ.setdefault("CDK_OUTDIR", str(ROOT / "cdk.out"))  # else it would be a temporary folder
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    output = Path(os.environ.get("CDK_OUTDIR", ROOT / "cdk.out"))  # set by the cdk command
     try:
-        app = application(context, Code(ROOT / "functions", build()))
+        app = application(context, Code(ROOT / "functions", build()), output)
     except ValueError as error:
         sys.exit(f"cdk.json: {error}")
     app.synth()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from aws_cdk import App, Validations
@@ -14,12 +15,13 @@ from infra.context import read_clusters
 from infra.functions import Code
 
 
-def application(context: Mapping[str, Any], code: Code) -> App:
+def application(context: Mapping[str, Any], code: Code, output: Path) -> App:
     """Build the app. `context` are cdk.json's defaults; what the cdk command gives (-c) goes before.
 
-    Raises ValueError saying what is wrong with the context. Synthesis raises when cdk-nag finds anything.
+    Synthesis writes the templates to `output`, and raises RuntimeError when cdk-nag finds anything.
+    Raises ValueError saying what is wrong with the context.
     """
-    app = App(context=dict(context))
+    app = App(context=dict(context), outdir=str(output))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     clusters = read_clusters(app.node.try_get_context("clusters"))
     accounts: dict[str, AccountStack] = {}

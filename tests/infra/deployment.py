@@ -1,0 +1,31 @@
+"""What the tests deploy, on paper: two clusters in one region, one of them with everything that can be asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from infra.application import application
+from infra.functions import Code
+
+ROOT = Path(__file__).resolve().parents[2]
+REGION = "eu-west-1"
+TOPIC = "arn:aws:sns:eu-west-1:111122223333:on-call"
+CLUSTERS: list[dict[str, Any]] = [
+    {"name": "alpha", "region": REGION, "nodeRoles": ["alpha-nodes", "alpha-gpu-nodes"]},
+    {
+        "name": "beta",
+        "region": REGION,
+        "vpc": {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]},
+        "settings": {"RESERVED_ENIS": "1", "ISOLATED_VPC": "true"},
+        "alarmTopicArn": TOPIC,
+    },
+]
+
+
+def synthesise(code: Code, clusters: list[dict[str, Any]], output: Path) -> Path:
+    """Synthesise as `python app.py` does, with cdk.json's context but for the clusters; give `output`."""
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    application({**context, "clusters": clusters}, code, output).synth()
+    return output

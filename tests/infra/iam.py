@@ -1,0 +1,48 @@
+"""A small IAM: would these statements allow this call? Only what our policies use, and an error for anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+Context = Mapping[str, str | list[str]]
+
+
+def allows(
+    statements: Iterable[Mapping[str, Any]], action: str, resource: str, context: Context | None = None
+) -> bool:
+    """Evaluate as IAM does: denied unless a statement allows it and none denies it."""
+    effects = {each["Effect"] for each in statements if _applies(each, action, resource, context or {})}
+    return effects == {"Allow"}
+
+
+def _applies(statement: Mapping[str, Any], action: str, resource: str, context: Context) -> bool:
+    return (
+        action in statement["Action"]
+        and any(fnmatchcase(resource, pattern) for pattern in statement["Resource"])
+        and all(
+            _holds(operator, key, expected, context)
+            for operator, keys in statement.get("Condition", {}).items()
+            for key, expected in keys.items()
+        )
+    )
+
+
+def _holds(operator: str, key: str, expected: str | list[str], context: Context) -> bool:
+    wanted, found = _list(expected), _list(context.get(key, []))
+    match operator:
+        case "StringEquals" | "ArnEquals":
+            return bool(found) and found[0] in wanted
+        case "StringLike":
+            return bool(found) and any(fnmatchcase(found[0], pattern) for pattern in wanted)
+        case "ForAllValues:StringEquals":
+            return set(found) <= set(wanted)
+        case "Bool":
+            return found == wanted
+        case _:
+            raise NotImplementedError(operator)
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value

@@ -1,0 +1,92 @@
+"""CloudFormation templates as values: intrinsic functions resolved, so that a test compares what would be deployed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PSEUDO = {
+    "AWS::Partition": "aws",
+    "AWS::AccountId": "111122223333",
+    "AWS::Region": "eu-west-1",
+    "AWS::URLSuffix": "amazonaws.com",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template with Fn::Join and pseudo parameters resolved; a Ref or GetAtt of a resource reads `Id` or `Id.Arn`."""
+
+    resources: dict[str, dict[str, Any]]
+    outputs: dict[str, Any]
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> Template:
+        """Read a synthesised template."""
+        text = path.read_text()
+        raw = json.loads(text)
+        return cls(resolve(raw["Resources"]), resolve(raw.get("Outputs", {})), text)
+
+    def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Give the properties of all resources of a type (`AWS::` left out), by logical id."""
+        found = {
+            id_: each.get("Properties", {})
+            for id_, each in self.resources.items()
+            if each["Type"] == f"AWS::{kind}"
+        }
+        assert found, f"there is no {kind} in this template"
+        return found
+
+    def only(self, kind: str) -> dict[str, Any]:
+        """Give the properties of the only resource of a type."""
+        (properties,) = self.of_type(kind).values()
+        return properties
+
+    def function(self, concern: str) -> dict[str, Any]:
+        """Give the properties of a concern's function."""
+        (properties,) = (
+            each
+            for each in self.of_type("Lambda::Function").values()
+            if each["FunctionName"].endswith(f"-{concern}")
+        )
+        return properties
+
+    def statements(self, role: str) -> list[dict[str, Any]]:
+        """Give the IAM statements of a role, by the role's logical id; actions and resources always as lists."""
+        documents = [
+            each["PolicyDocument"] for each in self.of_type("IAM::Policy").values() if role in each["Roles"]
+        ]
+        return [_lists(statement) for document in documents for statement in document["Statement"]]
+
+    def role_of(self, concern: str) -> str:
+        """Give the logical id of the role of a concern's function."""
+        role: str = self.function(concern)["Role"]
+        return role.removesuffix(".Arn")
+
+
+def resolve(value: Any) -> Any:
+    """Resolve intrinsic functions as far as a template can."""
+    match value:
+        case {"Ref": str(name), **rest} if not rest:
+            return PSEUDO.get(name, name)
+        case {"Fn::GetAtt": [str(name), str(attribute)]}:
+            return f"{name}.{attribute}"
+        case {"Fn::Join": [str(separator), list(parts)]}:
+            return separator.join(str(resolve(part)) for part in parts)
+        case dict():
+            return {key: resolve(each) for key, each in value.items()}
+        case list():
+            return [resolve(each) for each in value]
+        case _:
+            return value
+
+
+def _lists(statement: dict[str, Any]) -> dict[str, Any]:
+    as_lists = {
+        key: [statement[key]] if isinstance(statement[key], str) else statement[key]
+        for key in ("Action", "Resource")
+    }
+    return {**statement, **as_lists}

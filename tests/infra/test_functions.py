@@ -1,0 +1,115 @@
+"""What runs: every function, its platform, its environment and its layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aws_cdk import aws_lambda
+
+from infra.concerns import CLUSTER_CONCERNS
+from infra.functions import RUNTIME
+from layers.vendor.build import PYTHON
+from nodesmith.settings import Settings, read_settings
+from tests.infra.deployment import REGION, ROOT
+from tests.infra.templates import Template
+
+ALL = [concern.name for concern in CLUSTER_CONCERNS]
+TALKING = ["lifecycle", "readiness", "observation"]
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333"
+POWERTOOLS = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
+
+
+def every_function(templates: dict[str, Template]) -> list[dict[str, Any]]:
+    return [each for template in templates.values() for each in template.of_type("Lambda::Function").values()]
+
+
+def test_there_is_one_function_per_concern_and_cluster_and_one_catalog(
+    templates: dict[str, Template],
+) -> None:
+    names = sorted(each["FunctionName"] for each in every_function(templates))
+    per_cluster = [f"nodesmith-{cluster}-{concern}" for cluster in ("alpha", "beta") for concern in ALL]
+    assert names == sorted([*per_cluster, "nodesmith-catalog"])
+
+
+def test_every_function_is_arm64_traced_and_on_the_newest_python(templates: dict[str, Template]) -> None:
+    versions = [name.split("_") for name in dir(aws_lambda.Runtime) if name.startswith("PYTHON_3")]
+    newest = max(int(minor) for _, _, minor in versions)
+    for each in every_function(templates):
+        assert each["Architectures"] == ["arm64"]
+        assert each["Runtime"] == f"python3.{newest}"
+        assert each["Handler"] == "handler.handler"
+        assert each["TracingConfig"] == {"Mode": "Active"}
+
+
+def test_the_layers_are_built_for_the_python_that_runs_them() -> None:
+    assert RUNTIME.name == f"python{PYTHON}"
+
+
+@pytest.mark.parametrize("concern", [*ALL, "catalog"])
+def test_every_concern_has_its_handler(concern: str) -> None:
+    assert "def handler(" in (ROOT / "functions" / concern / "handler.py").read_text()
+
+
+def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: Template) -> None:
+    for concern in ALL:
+        environment = beta.function(concern)["Environment"]["Variables"]
+        assert read_settings({**deployed(beta, environment), "AWS_REGION": REGION}) == Settings(
+            cluster_name="beta",
+            region=REGION,
+            table_name="nodesmith",
+            bucket_name="nodesmith-111122223333-eu-west-1",
+            provisioning_queue_url=f"{QUEUE}/nodesmith-beta-provisioning",
+            lifecycle_queue_url=f"{QUEUE}/nodesmith-beta-lifecycle",
+            readiness_queue_url=f"{QUEUE}/nodesmith-beta-readiness",
+            reserved_enis=1,
+            isolated_vpc=True,
+        )
+
+
+def test_no_function_has_a_variable_that_nobody_reads(templates: dict[str, Template]) -> None:
+    read = {about.metadata["env"] for about in Settings.__dataclass_fields__.values()}
+    for each in every_function(templates):
+        assert each["Environment"]["Variables"].keys() <= read | POWERTOOLS
+
+
+def test_table_and_bucket_of_the_environment_are_those_of_the_account(
+    account: Template, alpha: Template
+) -> None:
+    environment = alpha.function("provisioning")["Environment"]["Variables"]
+    assert environment["TABLE_NAME"] == account.only("DynamoDB::Table")["TableName"]
+    assert environment["BUCKET_NAME"] == account.only("S3::Bucket")["BucketName"]
+    catalog = account.function("catalog")["Environment"]["Variables"]
+    assert catalog["BUCKET_NAME"] == environment["BUCKET_NAME"]
+
+
+def test_the_kubernetes_client_is_on_no_hot_path(alpha: Template, account: Template) -> None:
+    layers = {concern: len(alpha.function(concern)["Layers"]) for concern in ALL}
+    assert layers == {"provisioning": 2, "lifecycle": 3, "readiness": 3, "observation": 3}
+    assert len(account.function("catalog")["Layers"]) == 2
+
+
+def test_only_functions_that_talk_to_the_api_server_run_in_the_vpc(alpha: Template, beta: Template) -> None:
+    placed = {"SubnetIds": ["subnet-0a0a0a0a"], "SecurityGroupIds": ["sg-0b0b0b0b"]}
+    assert {concern: beta.function(concern).get("VpcConfig") for concern in ALL} == {
+        "provisioning": None,
+        **dict.fromkeys(TALKING, placed),
+    }
+    assert not any("VpcConfig" in alpha.function(concern) for concern in ALL)
+
+
+def test_every_function_logs_to_a_group_of_its_own_that_forgets(templates: dict[str, Template]) -> None:
+    for template in templates.values():
+        groups = template.of_type("Logs::LogGroup")
+        for each in template.of_type("Lambda::Function").values():
+            group = groups[each["LoggingConfig"]["LogGroup"]]
+            assert group == group | {
+                "LogGroupName": f"/aws/lambda/{each['FunctionName']}",
+                "RetentionInDays": 30,
+            }
+
+
+def deployed(template: Template, environment: dict[str, str]) -> dict[str, str]:
+    """Put queues' URLs where the template has references to them."""
+    queues = {id_: f"{QUEUE}/{each['QueueName']}" for id_, each in template.of_type("SQS::Queue").items()}
+    return {name: queues.get(value, value) for name, value in environment.items()}

@@ -1,0 +1,306 @@
+"""What may be done: each function's role, asked as IAM would be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.settings import catalog_key, decision_key, partition_key, snapshot_key
+from tests.infra.deployment import REGION
+from tests.infra.iam import allows
+from tests.infra.templates import Template
+
+ALL = [concern.name for concern in CLUSTER_CONCERNS]
+BUCKET = "arn:aws:s3:::nodesmith-111122223333-eu-west-1"
+TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/nodesmith"
+SQS = "arn:aws:sqs:eu-west-1:111122223333"
+EC2 = "arn:aws:ec2:eu-west-1:111122223333"
+PROFILE = "arn:aws:iam::111122223333:instance-profile/karpenter/eu-west-1/alpha/1/alpha_1"
+LIFECYCLE_ARN = f"{SQS}:nodesmith-alpha-lifecycle"
+
+# The calls that know no resources, or that Lambda itself makes: everything else names what it is about.
+EVERYTHING = {
+    "xray:PutTelemetryRecords",
+    "xray:PutTraceSegments",
+    "pricing:GetProducts",
+    "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeImages",
+    "ec2:DescribeInstances",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplates",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSpotPriceHistory",
+    "ec2:DescribeSubnets",
+}
+ATTACH_TO_VPC = {
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+}
+
+
+def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
+    return {
+        f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
+        f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
+        f"aws:{whose}Tag/karpenter.sh/nodepool": "default",
+        f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "default",
+        f"aws:{whose}Tag/topology.kubernetes.io/region": REGION,
+    }
+
+
+def may(template: Template, concern: str, action: str, resource: str, **context: Any) -> bool:
+    statements = template.statements(template.role_of(concern))
+    return allows(
+        statements, action, resource, {key.replace("__", ":"): each for key, each in context.items()}
+    )
+
+
+def all_statements(templates: dict[str, Template]) -> list[dict[str, Any]]:
+    return [
+        statement
+        for template in templates.values()
+        for role in template.of_type("IAM::Role")
+        for statement in template.statements(role)
+    ]
+
+
+def test_no_statement_has_a_wildcard_action_or_grants_by_exception(templates: dict[str, Template]) -> None:
+    for statement in all_statements(templates):
+        assert not [action for action in statement["Action"] if "*" in action or "?" in action]
+        assert not statement.keys() & {"NotAction", "NotResource", "NotPrincipal"}
+
+
+def test_only_calls_that_know_no_resources_are_allowed_on_everything(templates: dict[str, Template]) -> None:
+    for statement in all_statements(templates):
+        if "*" in statement["Resource"] and statement["Effect"] == "Allow":
+            assert set(statement["Action"]) <= EVERYTHING or set(statement["Action"]) == ATTACH_TO_VPC
+
+
+def test_describing_stops_at_the_region(alpha: Template) -> None:
+    for concern in ("provisioning", "lifecycle"):
+        assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION)
+        assert not may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion="us-east-1")
+
+
+@pytest.mark.parametrize("concern", ["provisioning", "lifecycle", "readiness"])
+def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
+    alpha: Template, concern: str
+) -> None:
+    for action in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"):
+        for cluster, expected in (("alpha", True), ("beta", False)):
+            keys = [partition_key(cluster)]
+            assert may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=keys) is expected
+    assert not may(alpha, concern, "dynamodb:Scan", TABLE)
+
+
+def test_observation_has_no_way_to_the_ledger(alpha: Template) -> None:
+    assert not may(alpha, "observation", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=["CLUSTER#alpha"])
+
+
+def test_each_function_writes_its_own_objects_only(alpha: Template, account: Template) -> None:
+    objects = [
+        snapshot_key("alpha"),
+        snapshot_key("beta"),
+        decision_key("alpha", "d-1"),
+        decision_key("beta", "d-1"),
+        catalog_key(REGION),
+    ]
+    written = {
+        concern: [key for key in objects if may(alpha, concern, "s3:PutObject", f"{BUCKET}/{key}")]
+        for concern in ALL
+    }
+    assert written == {
+        "provisioning": [decision_key("alpha", "d-1")],
+        "lifecycle": [],
+        "readiness": [],
+        "observation": [snapshot_key("alpha")],
+    }
+    assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}")] == [
+        catalog_key(REGION)
+    ]
+
+
+@pytest.mark.parametrize("concern", ALL)
+def test_each_function_reads_its_clusters_snapshot_and_learns_when_there_is_none(
+    alpha: Template, concern: str
+) -> None:
+    assert may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('alpha')}")
+    assert not may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('beta')}")
+    assert may(alpha, concern, "s3:ListBucket", BUCKET)  # without it S3 says 403 where it means 404
+
+
+def test_each_function_wakes_whom_it_has_to_and_nobody_of_another_cluster(alpha: Template) -> None:
+    woken = {
+        concern: [
+            each
+            for cluster in ("alpha", "beta")
+            for each in ALL
+            if may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-{cluster}-{each}")
+            and (cluster == "alpha" or pytest.fail(f"{concern} wakes {cluster}"))
+        ]
+        for concern in ALL
+    }
+    assert woken == {
+        "provisioning": ["provisioning", "lifecycle"],
+        "lifecycle": ["provisioning", "lifecycle"],
+        "readiness": ["provisioning"],
+        "observation": ["provisioning", "lifecycle", "readiness"],
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["fleet", "instance", "volume", "network-interface", "spot-instances-request"]
+)
+def test_what_is_launched_must_carry_the_clusters_tags(alpha: Template, kind: str) -> None:
+    statements = alpha.statements(alpha.role_of("provisioning"))
+    resource = f"{EC2}:{kind}/1"
+    assert allows(statements, "ec2:RunInstances", resource, tags("Request", "alpha"))
+    assert not allows(statements, "ec2:RunInstances", resource, tags("Request", "beta"))
+    for missing in ("kubernetes.io/cluster/alpha", "eks:eks-cluster-name", "karpenter.sh/nodepool"):
+        fewer = {key: each for key, each in tags("Request", "alpha").items() if not key.endswith(missing)}
+        assert not allows(statements, "ec2:RunInstances", resource, fewer)
+
+
+def test_instances_are_launched_from_the_clusters_own_templates_only(alpha: Template) -> None:
+    statements = alpha.statements(alpha.role_of("provisioning"))
+    template = f"{EC2}:launch-template/lt-1"
+    assert allows(statements, "ec2:CreateFleet", template, tags("Resource", "alpha"))
+    assert not allows(statements, "ec2:CreateFleet", template, tags("Resource", "beta"))
+    assert not allows(statements, "ec2:CreateFleet", template)
+    assert allows(statements, "ec2:CreateLaunchTemplate", template, tags("Request", "alpha"))
+
+
+def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
+    statements = alpha.statements(alpha.role_of("provisioning"))
+    given = tags("Request", "alpha")
+    assert allows(
+        statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given | {"ec2:CreateAction": "CreateFleet"}
+    )
+    assert not allows(statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given)
+
+
+def test_only_provisioning_can_launch(alpha: Template) -> None:
+    for concern in ("lifecycle", "readiness", "observation"):
+        statements = alpha.statements(alpha.role_of(concern))
+        for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
+            assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
+
+
+@pytest.mark.parametrize("concern", ["provisioning", "readiness"])
+def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
+    role = "arn:aws:iam::111122223333:role"
+    to_ec2, to_lambda = (
+        {"iam__PassedToService": "ec2.amazonaws.com"},
+        {"iam__PassedToService": "lambda.amazonaws.com"},
+    )
+    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_ec2)
+    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-gpu-nodes", **to_ec2)
+    assert not may(alpha, concern, "iam:PassRole", f"{role}/Admin", **to_ec2)
+    assert not may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_lambda)
+
+
+def test_instance_profiles_are_the_clusters_own_by_tag(alpha: Template) -> None:
+    statements = alpha.statements(alpha.role_of("readiness"))
+    assert allows(statements, "iam:CreateInstanceProfile", PROFILE, tags("Request", "alpha"))
+    assert not allows(statements, "iam:CreateInstanceProfile", PROFILE, tags("Request", "beta"))
+    for action in ("AddRoleToInstanceProfile", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile"):
+        assert allows(statements, f"iam:{action}", PROFILE, tags("Resource", "alpha"))
+        assert not allows(statements, f"iam:{action}", PROFILE, tags("Resource", "beta"))
+    both = tags("Request", "alpha") | tags("Resource", "alpha")
+    assert allows(statements, "iam:TagInstanceProfile", PROFILE, both)
+    assert not allows(statements, "iam:TagInstanceProfile", PROFILE, tags("Request", "alpha"))
+
+
+def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> None:
+    parameter = "arn:aws:ssm:eu-west-1:{}:parameter/{}"
+    public = parameter.format("", "aws/service/eks/optimized-ami/1.33/amazon-linux-2023/recommended")
+    assert may(alpha, "readiness", "ssm:GetParameter", public)
+    assert not may(alpha, "readiness", "ssm:GetParameter", parameter.format("111122223333", "password"))
+
+
+def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:
+    cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
+    asking = [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}alpha")]
+    assert asking == ["lifecycle", "readiness", "observation"]
+    assert not [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}beta")]
+
+
+def test_code_in_a_vpc_can_not_make_network_interfaces_though_lambda_can(beta: Template) -> None:
+    own = "arn:aws:lambda:eu-west-1:111122223333:function:nodesmith-beta-readiness"
+    assert may(beta, "readiness", "ec2:CreateNetworkInterface", "*")
+    assert not may(beta, "readiness", "ec2:CreateNetworkInterface", "*", lambda__SourceFunctionArn=own)
+    assert may(beta, "readiness", "ec2:DescribeSubnets", "*", lambda__SourceFunctionArn=own)
+
+
+def test_every_function_has_a_role_of_its_own(templates: dict[str, Template]) -> None:
+    for template in templates.values():
+        roles = [each["Role"] for each in template.of_type("Lambda::Function").values()]
+        assert len(roles) == len(set(roles))
+
+
+def test_roles_stay_within_iams_size_for_the_longest_cluster_name(alpha: Template) -> None:
+    longest = "n" * 100
+    for role in alpha.of_type("IAM::Role"):
+        document = json.dumps(alpha.statements(role), separators=(",", ":")).replace("alpha", longest)
+        assert len(document) <= 10_240, role
+
+
+def test_the_forwarder_writes_one_object_and_wakes_its_own_queues(alpha: Template) -> None:
+    statements = alpha.statements(forwarder(alpha))
+    assert sorted((action, each["Resource"]) for each in statements for action in each["Action"]) == [
+        ("s3:PutObject", [f"{BUCKET}/{snapshot_key('alpha')}"]),
+        *(
+            (action, [f"{SQS}:nodesmith-alpha-{each}" for each in ("lifecycle", "provisioning", "readiness")])
+            for action in ("sqs:GetQueueUrl", "sqs:SendMessage")
+        ),
+    ]
+
+
+def test_the_forwarders_role_is_for_one_service_account_of_one_cluster(alpha: Template) -> None:
+    association = alpha.only("EKS::PodIdentityAssociation")
+    assert association["RoleArn"] == f"{forwarder(alpha)}.Arn"
+    trusted = alpha.resources[forwarder(alpha)]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert {action for each in trusted for action in _list(each["Action"])} == {
+        "sts:AssumeRole",
+        "sts:TagSession",
+    }
+    for statement in trusted:
+        assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+        assert statement["Condition"] == {
+            "ArnEquals": {"aws:SourceArn": "arn:aws:eks:eu-west-1:111122223333:cluster/alpha"},
+            "StringEquals": {
+                "aws:SourceAccount": "111122223333",
+                "aws:RequestTag/eks-cluster-name": association["ClusterName"],
+                "aws:RequestTag/kubernetes-namespace": association["Namespace"],
+                "aws:RequestTag/kubernetes-service-account": association["ServiceAccount"],
+            },
+        }
+
+
+def test_the_api_server_knows_writers_and_readers_and_not_provisioning(alpha: Template) -> None:
+    groups = {
+        each["PrincipalArn"]: each["KubernetesGroups"] for each in alpha.of_type("EKS::AccessEntry").values()
+    }
+    assert groups == {
+        f"{alpha.role_of('lifecycle')}.Arn": ["nodesmith:writer"],
+        f"{alpha.role_of('readiness')}.Arn": ["nodesmith:writer"],
+        f"{alpha.role_of('observation')}.Arn": ["nodesmith:reader"],
+    }
+
+
+def forwarder(template: Template) -> str:
+    """Give the logical id of the role that the pod identity association names."""
+    arn: str = template.only("EKS::PodIdentityAssociation")["RoleArn"]
+    return arn.removesuffix(".Arn")
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value

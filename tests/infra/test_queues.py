@@ -1,0 +1,152 @@
+"""What wakes whom: queues, dead letters, ticks and EC2's events."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.model.events import Hint, parse_hint
+from tests.infra.templates import Template
+
+ALL = [concern.name for concern in CLUSTER_CONCERNS]
+
+
+def by_name(template: Template) -> dict[str, tuple[str, dict[str, Any]]]:
+    return {each["QueueName"]: (id_, each) for id_, each in template.of_type("SQS::Queue").items()}
+
+
+def mapping(template: Template, concern: str) -> dict[str, Any]:
+    """Give the event source mapping that feeds a concern's function."""
+    queue = by_name(template)[f"nodesmith-alpha-{concern}"][0]
+    (found,) = (
+        each
+        for each in template.of_type("Lambda::EventSourceMapping").values()
+        if each["EventSourceArn"] == f"{queue}.Arn"
+    )
+    return found
+
+
+@pytest.mark.parametrize("concern", ALL)
+def test_a_concern_has_a_queue_and_dead_letters_that_outlive_it(alpha: Template, concern: str) -> None:
+    _, live = by_name(alpha)[f"nodesmith-alpha-{concern}"]
+    dead_id, dead = by_name(alpha)[f"nodesmith-alpha-{concern}-dead"]
+    assert live["RedrivePolicy"] == {"deadLetterTargetArn": f"{dead_id}.Arn", "maxReceiveCount": 5}
+    assert dead["MessageRetentionPeriod"] > live["MessageRetentionPeriod"]
+
+
+@pytest.mark.parametrize("concern", ALL)
+def test_a_message_is_hidden_for_six_runs_and_kept_until_it_was_received_five_times(
+    alpha: Template, concern: str
+) -> None:
+    _, live = by_name(alpha)[f"nodesmith-alpha-{concern}"]
+    assert live["VisibilityTimeout"] >= 6 * alpha.function(concern)["Timeout"]
+    assert live["MessageRetentionPeriod"] >= 5 * live["VisibilityTimeout"]
+
+
+def test_every_queue_is_encrypted_and_refuses_what_is_not_tls(alpha: Template) -> None:
+    policies = {each["Queues"][0]: each for each in alpha.of_type("SQS::QueuePolicy").values()}
+    for id_, queue in alpha.of_type("SQS::Queue").items():
+        assert queue["SqsManagedSseEnabled"] is True
+        assert {
+            "Action": "sqs:*",
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+            "Effect": "Deny",
+            "Principal": {"AWS": "*"},
+            "Resource": f"{id_}.Arn",
+        } in policies[id_]["PolicyDocument"]["Statement"]
+
+
+@pytest.mark.parametrize("concern", ALL)
+def test_a_queue_feeds_its_function_at_once_and_failures_come_back_alone(
+    alpha: Template, concern: str
+) -> None:
+    found = mapping(alpha, concern)
+    assert alpha.resources[found["FunctionName"]]["Properties"] == alpha.function(concern)
+    assert found["BatchSize"] == 10
+    assert found.get("MaximumBatchingWindowInSeconds", 0) == 0
+    assert found["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert found["ScalingConfig"] == {"MaximumConcurrency": 2}
+
+
+def test_every_concern_looks_from_time_to_time(alpha: Template) -> None:
+    queues = {f"{id_}.Arn": name for name, (id_, _) in by_name(alpha).items()}
+    ticks = {
+        queues[each["Target"]["Arn"]]: each["ScheduleExpression"]
+        for each in alpha.of_type("Scheduler::Schedule").values()
+    }
+    assert ticks == {
+        "nodesmith-alpha-provisioning": "rate(1 minute)",
+        "nodesmith-alpha-lifecycle": "rate(1 minute)",
+        "nodesmith-alpha-readiness": "rate(5 minutes)",
+        "nodesmith-alpha-observation": "rate(1 minute)",
+    }
+
+
+def test_a_tick_is_a_hint_for_its_own_cluster_and_is_never_repeated(alpha: Template, beta: Template) -> None:
+    for cluster, template in (("alpha", alpha), ("beta", beta)):
+        for each in template.of_type("Scheduler::Schedule").values():
+            assert parse_hint(each["Target"]["Input"], cluster) == Hint(cluster, "tick")
+            assert each["Target"]["RetryPolicy"]["MaximumRetryAttempts"] == 0
+
+
+def test_ticks_come_only_from_the_stacks_own_schedules(alpha: Template) -> None:
+    (tick,) = {each["Target"]["RoleArn"] for each in alpha.of_type("Scheduler::Schedule").values()}
+    role = alpha.resources[tick.removesuffix(".Arn")]["Properties"]
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert trust["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": "111122223333"},
+        "ArnEquals": {
+            "aws:SourceArn": "arn:aws:scheduler:eu-west-1:111122223333:schedule-group/nodesmith-alpha-ticks"
+        },
+    }
+    assert alpha.only("Scheduler::ScheduleGroup")["Name"] == "nodesmith-alpha-ticks"
+
+
+def test_an_instance_that_changes_wakes_lifecycle_with_a_hint_that_names_it(alpha: Template) -> None:
+    rule = alpha.only("Events::Rule")
+    assert rule["EventPattern"]["source"] == ["aws.ec2"]
+    assert rule["EventPattern"]["detail-type"] == ["EC2 Instance State-change Notification"]
+    (target,) = rule["Targets"]
+    assert target["Arn"] == f"{by_name(alpha)['nodesmith-alpha-lifecycle'][0]}.Arn"
+    event = {"detail": {"instance-id": "i-0123456789abcdef0", "state": "running"}}
+    assert event["detail"]["state"] in rule["EventPattern"]["detail"]["state"]
+    body = transformed(target["InputTransformer"], event)
+    assert parse_hint(body, "alpha") == Hint("alpha", "i-0123456789abcdef0 is running")
+
+
+def test_only_the_rule_and_roles_of_the_cluster_reach_its_queues(alpha: Template) -> None:
+    (rule,) = alpha.of_type("Events::Rule")
+    allowed = [
+        statement
+        for policy in alpha.of_type("SQS::QueuePolicy").values()
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Allow"
+    ]
+    assert [(each["Principal"], each["Condition"]) for each in allowed] == [
+        ({"Service": "events.amazonaws.com"}, {"ArnEquals": {"aws:SourceArn": f"{rule}.Arn"}})
+    ]
+
+
+def test_the_catalogue_is_looked_at_every_hour(account: Template) -> None:
+    schedule = account.only("Scheduler::Schedule")
+    assert schedule["ScheduleExpression"] == "rate(60 minutes)"
+    assert json.loads(schedule["Target"]["Input"]) == {"why": "tick"}
+    (function,) = account.of_type("Lambda::Function")
+    assert schedule["Target"]["Arn"] == f"{function}.Arn"
+
+
+def transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
+    """Do what EventBridge does with an InputTransformer."""
+
+    def value(name: str) -> str:
+        found: Any = event
+        for key in transformer["InputPathsMap"][name].removeprefix("$.").split("."):
+            found = found[key]
+        return str(found)
+
+    return re.sub(r"<([\w-]+)>", lambda match: value(match[1]), transformer["InputTemplate"])
