@@ -58,9 +58,15 @@ R = TypeVar("R")
 class AwsCloud:
     """The Cloud of one cluster. `client` gives the boto3 client of a service (ec2, ssm, iam, eks) when first needed."""
 
-    def __init__(self, client: Callable[[str], Any], settings: Settings) -> None:
+    def __init__(
+        self,
+        client: Callable[[str], Any],
+        settings: Settings,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._client = client
         self._settings = settings
+        self._now = now
         self._images: dict[str, str] = {}
         self._refused: dict[str, tuple[str, str]] = {}
 
@@ -139,7 +145,7 @@ class AwsCloud:
 
     def _outcome(self, request: LaunchRequest, answer: Mapping[str, Any]) -> LaunchOutcome:
         errors = fleet_errors(request, answer)
-        instance = fleet_instance(request, answer, self._images, datetime.now(UTC))
+        instance = fleet_instance(request, answer, self._images, self._now())
         if instance is None and errors:
             return self._failed(request, errors)
         if instance is None or not instance.image_id:
@@ -185,7 +191,7 @@ def _instance(described: Mapping[str, Any]) -> Instance:
         capacity_type=SPOT if described.get("InstanceLifecycle") == SPOT else ON_DEMAND,
         image_id=described["ImageId"],
         state=described["State"]["Name"],
-        launched_at=described["LaunchTime"],
+        launched_at=described["LaunchTime"].astimezone(UTC),
         subnet_id=described.get("SubnetId", ""),
     )
 

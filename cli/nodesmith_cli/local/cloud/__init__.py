@@ -1,0 +1,13 @@
+"""AWS on a laptop: moto's server, put right where it errs, and instances that boot and join the cluster.
+
+`seam` and `fleets` give moto EC2's manners (price order, pools without capacity, client tokens, launch template fields,
+spot prices), `account` furnishes an empty account for one cluster, `kubelet` makes nodes of instances, `aws` holds it
+all together. The seam works in process too, under moto's `mock_aws`.
+"""
+
+from nodesmith_cli.local.cloud.aws import LocalAws
+from nodesmith_cli.local.cloud.kubelet import Kubelets
+from nodesmith_cli.local.cloud.pools import Pools
+from nodesmith_cli.local.cloud.seam import Ec2Seam
+
+__all__ = ["Ec2Seam", "Kubelets", "LocalAws", "Pools"]

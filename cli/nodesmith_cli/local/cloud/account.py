@@ -1,0 +1,163 @@
+"""An AWS account furnished for one cluster: network, node role, EKS cluster, and the images EKS publishes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2 import ec2_backends
+from moto.ec2.models.amis import Ami
+from moto.eks import eks_backends
+from moto.ssm import ssm_backends
+from moto.ssm.models import Parameter
+
+from nodesmith.adapters.aliases import alias_parameters
+from nodesmith.model.labels import ARCH
+
+RELEASES = ("20261015", "20261112")
+BOTTLEROCKET = "v1.50.0"
+_EKS_IMAGES_ACCOUNT = "602401143452"
+_VPC_CIDR = "10.0.0.0/16"
+_TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What an EC2NodeClass selects: subnet ids by zone, and the security group of the nodes."""
+
+    vpc_id: str
+    subnets: Mapping[str, str]
+    security_group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the cluster's API server listens, and the base64 of the CA that vouches for it."""
+
+    url: str
+    ca_bundle: str
+
+
+def make_network(ec2: Any, cluster: str, zones: Sequence[str]) -> Network:
+    """Make a VPC with one subnet in each zone (at most 16) and a security group, all found by discovery tag."""
+    tags = {"karpenter.sh/discovery": cluster, f"kubernetes.io/cluster/{cluster}": "shared"}
+    vpc = ec2.create_vpc(CidrBlock=_VPC_CIDR)["Vpc"]["VpcId"]
+    ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
+    subnets = {
+        zone: ec2.create_subnet(
+            VpcId=vpc,
+            AvailabilityZone=zone,
+            CidrBlock=f"10.0.{number * 16}.0/20",
+            TagSpecifications=_tagged("subnet", {"Name": f"{cluster}-{zone}", **tags}),
+        )["Subnet"]["SubnetId"]
+        for number, zone in enumerate(zones[:16])
+    }
+    group = ec2.create_security_group(
+        GroupName=f"{cluster}-node",
+        Description="nodes",
+        VpcId=vpc,
+        TagSpecifications=_tagged("security-group", {"Name": f"{cluster}-node", **tags}),
+    )["GroupId"]
+    return Network(vpc, subnets, group)
+
+
+def make_role(iam: Any, name: str) -> str:
+    """Make a role that EC2 may assume, unless it exists; gives its ARN."""
+    try:
+        return str(iam.get_role(RoleName=name)["Role"]["Arn"])
+    except iam.exceptions.NoSuchEntityException:
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
+        return str(iam.create_role(RoleName=name, AssumeRolePolicyDocument=policy)["Role"]["Arn"])
+
+
+def make_cluster(
+    eks: Any, name: str, version: str, role_arn: str, network: Network, endpoint: Endpoint, region: str
+) -> None:
+    """Make the EKS cluster, which names our API server as its endpoint."""
+    eks.create_cluster(
+        name=name,
+        version=version,
+        roleArn=role_arn,
+        resourcesVpcConfig={"subnetIds": list(network.subnets.values())},
+        kubernetesNetworkConfig={"serviceIpv4Cidr": "10.100.0.0/16"},
+    )
+    made = eks_backends[DEFAULT_ACCOUNT_ID][region].clusters[name]
+    made.endpoint = endpoint.url
+    made.certificate_authority = {"data": endpoint.ca_bundle}
+
+
+def publish_images(region: str, version: str) -> None:
+    """Publish the images behind the aliases for one Kubernetes version, as EKS and Bottlerocket do: SSM and AMI."""
+    newest = {"al2023@latest": f"v{RELEASES[-1]}", f"bottlerocket@{BOTTLEROCKET}": BOTTLEROCKET}
+    pins = {f"al2023@v{release}": f"v{release}" for release in RELEASES}
+    for alias, release in {**pins, **newest, "bottlerocket@latest": BOTTLEROCKET}.items():
+        for parameter in alias_parameters(alias, version):
+            *_, first, second, _, _ = parameter.path.split("/")
+            family = f"amazon-eks-node-al2023-{first}-{second}-{version}"
+            if alias.startswith("bottlerocket"):
+                family = f"bottlerocket-{first}-{second}"
+            arch = next(iter(parameter.serves[0][ARCH].values))
+            _publish(region, parameter.path, f"{family}-{release}", arch)
+
+
+def _publish(region: str, path: str, name: str, arch: str) -> None:
+    ec2, ssm = ec2_backends[DEFAULT_ACCOUNT_ID][region], ssm_backends[DEFAULT_ACCOUNT_ID][region]
+    image_id = f"ami-{hashlib.sha256(f'{region}/{name}'.encode()).hexdigest()[:17]}"
+    dated = name.rpartition("-v")[2]
+    made = datetime.strptime(dated if dated in RELEASES else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
+    if image_id not in ec2.amis:
+        ec2.amis[image_id] = Ami(
+            ec2,
+            image_id,
+            name=name,
+            architecture="x86_64" if arch == "amd64" else arch,
+            owner_id=_EKS_IMAGES_ACCOUNT,
+            owner_alias="amazon",
+            public=True,
+            virtualization_type="hvm",
+            root_device_name="/dev/xvda",
+            root_device_type="ebs",
+            creation_date=made.replace(tzinfo=None),
+            region_name=f"{region}a",
+        )
+    # Not by PutParameter: names under /aws are AWS's own to write.
+    ssm._parameters[path] = [  # noqa: SLF001
+        Parameter(  # type: ignore[abstract]  # moto's own code makes them so too
+            account_id=DEFAULT_ACCOUNT_ID,
+            name=path,
+            value=image_id,
+            parameter_type="String",
+            description=None,
+            allowed_pattern=None,
+            keyid=None,
+            last_modified_date=made,
+            version=1,
+            data_type="aws:ec2:image",
+        )
+    ]
+
+
+def furnish(
+    client: Callable[[str], Any],
+    cluster: str,
+    region: str,
+    zones: Sequence[str],
+    version: str,
+    endpoint: Endpoint,
+    role: str,
+) -> Network:
+    """Furnish an empty account for one cluster."""
+    publish_images(region, version)
+    network = make_network(client("ec2"), cluster, zones)
+    arn = make_role(client("iam"), role)
+    make_cluster(client("eks"), cluster, version, arn, network, endpoint, region)
+    return network
+
+
+def _tagged(kind: str, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]

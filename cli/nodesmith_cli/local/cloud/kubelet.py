@@ -1,0 +1,247 @@
+"""Instances that boot and join: EC2 runs them, the kubelet registers a Node, the CNI makes it ready.
+
+Delays are those of AL2023 nodes on EKS, a little different for every instance, and the same for the same instance id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any, Protocol
+
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.times import format_time
+from nodesmith_cli.local.apiserver.errors import ApiError
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.nodes import (
+    NOT_READY,
+    UNINITIALIZED,
+    Machine,
+    cloud_labels,
+    conditions,
+    registered_node,
+    without_taint,
+)
+from nodesmith_cli.local.cloud.userdata import Bootstrap, Unusable, parse_user_data
+
+HEARTBEAT_SECONDS = 10
+_LOOK_SECONDS = 0.1  # of life: how closely the simulation follows the clock
+_GONE = {"shutting-down", "terminated"}
+_LEASES = "kube-node-lease"
+
+
+class Stage(IntEnum):
+    """How far an instance has come; each stage begins with what its name says."""
+
+    PENDING = 0
+    RUNNING = 1
+    REGISTERED = 2
+    INITIALIZED = 3
+    """The cloud controller has labelled the node."""
+    READY = 4
+    GONE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds from one stage to the next, before each instance's own deviation of up to 15 %."""
+
+    running: float = 8.0
+    registered: float = 15.0
+    initialized: float = 1.0
+    ready: float = 7.0
+
+    def until(self, stage: Stage, instance_id: str) -> timedelta:
+        """Give how long this instance takes to reach `stage` from the one before."""
+        usual = (0.0, self.running, self.registered, self.initialized, self.ready)[stage]
+        dice = hashlib.sha256(f"{instance_id}/{stage}".encode()).digest()[0] / 255
+        return timedelta(seconds=usual * (0.85 + 0.3 * dice))
+
+
+class Machines(Protocol):
+    """EC2's instances, from the side of the machines."""
+
+    def all(self) -> Iterable[Machine]:
+        """Give every instance that EC2 still shows."""
+
+    def become(self, instance_id: str, state: str) -> None:
+        """Move an instance into another of EC2's states."""
+
+
+class Nodes(Protocol):
+    """The part of the API server's store that is needed: objects by plural."""
+
+    def create(self, resource: str, obj: Mapping[str, Any]) -> Any:
+        """Create an object."""
+
+    def find(self, resource: str, name: str, namespace: str = "") -> Any:
+        """Give an object, or None."""
+
+    def patch(
+        self, resource: str, name: str, patch: Any, namespace: str = "", *, subresource: str = ""
+    ) -> Any:
+        """Merge into an object."""
+
+    def delete(self, resource: str, name: str, namespace: str = "") -> Any:
+        """Delete an object."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """One instance's progress. `trouble` says why it will never join."""
+
+    stage: Stage
+    since: datetime
+    node: str = ""
+    bootstrap: Bootstrap | None = None
+    trouble: str = ""
+    ready_since: datetime | None = None
+    heartbeat: datetime | None = None
+
+
+class Kubelets:
+    """All machines of one region, and the cluster they join.
+
+    `step` moves everything to a moment, `run` follows a clock. `announce` is told of every change of an instance's
+    state, as EventBridge is.
+    """
+
+    def __init__(
+        self,
+        machines: Machines,
+        nodes: Nodes,
+        catalog: Catalog,
+        *,
+        endpoint: str,
+        version: str,
+        announce: Callable[[Machine, str], None] = lambda machine, state: None,  # noqa: ARG005
+        delays: Delays = Delays(),
+    ) -> None:
+        self._machines = machines
+        self._nodes = nodes
+        self._catalog = catalog
+        self._endpoint = endpoint
+        self._version = version
+        self._announce = announce
+        self._delays = delays
+        self._lives: dict[str, _Life] = {}
+
+    def run(self, clock: LocalClock, stop: threading.Event) -> None:
+        """Follow the clock until told to stop."""
+        while not stop.wait(_LOOK_SECONDS):
+            self.step(clock.now())
+
+    def troubles(self) -> dict[str, str]:
+        """Give the instances that will never join, and why."""
+        return {instance_id: life.trouble for instance_id, life in self._lives.items() if life.trouble}
+
+    def step(self, now: datetime) -> None:
+        """Let everything happen that is due."""
+        for machine in self._machines.all():
+            life = self._lives.get(machine.id)
+            if life is None:
+                life = self._lives[machine.id] = _Life(Stage.PENDING, now)
+                self._announce(machine, machine.state)
+            if machine.state in _GONE:
+                self._end(machine, life)
+            elif machine.state != "stopped":
+                self._advance(machine, life, now)
+
+    def _advance(self, machine: Machine, life: _Life, now: datetime) -> None:
+        while life.stage < Stage.READY and not life.trouble:
+            following = Stage(life.stage + 1)
+            due = life.since + self._delays.until(following, machine.id)
+            if due > now:
+                return
+            self._enter(following, machine, life, due)
+            life.stage, life.since = following, due
+        if (
+            life.stage is Stage.READY
+            and life.heartbeat
+            and (now - life.heartbeat).total_seconds() >= HEARTBEAT_SECONDS
+        ):
+            self._beat(life, now)
+
+    def _enter(self, stage: Stage, machine: Machine, life: _Life, now: datetime) -> None:
+        match stage:
+            case Stage.RUNNING:
+                self._machines.become(machine.id, "running")
+                self._announce(machine, "running")
+            case Stage.REGISTERED:
+                self._register(machine, life, now)
+            case Stage.INITIALIZED:
+                labels = {"metadata": {"labels": cloud_labels(machine)}}
+                self._patch_node(life.node, {**labels, **self._shedding(life.node, UNINITIALIZED)})
+            case Stage.READY:
+                self._make_ready(life, now)
+            case _:
+                raise AssertionError(f"nothing enters {stage!r} by the clock")
+
+    def _register(self, machine: Machine, life: _Life, now: datetime) -> None:
+        try:
+            life.bootstrap = parse_user_data(machine.user_data)
+        except Unusable as error:
+            life.trouble = str(error)
+            return
+        if life.bootstrap.endpoint != self._endpoint:
+            life.trouble = f"no API server answers at {life.bootstrap.endpoint}"
+            return
+        life.node = machine.private_dns_name
+        if self._nodes.find("nodes", life.node):
+            self._nodes.delete("nodes", life.node)  # of an instance that had this address before
+        self._nodes.create(
+            "nodes", registered_node(machine, life.bootstrap, self._catalog, self._version, now)
+        )
+
+    def _make_ready(self, life: _Life, now: datetime) -> None:
+        life.ready_since = now
+        self._patch_node(life.node, {"status": {"conditions": conditions(True, now)}}, "status")
+        self._patch_node(life.node, self._shedding(life.node, NOT_READY))
+        self._beat(life, now)
+
+    def _beat(self, life: _Life, now: datetime) -> None:
+        """Renew the node's lease."""
+        life.heartbeat = now
+        renewed = {
+            "spec": {"holderIdentity": life.node, "leaseDurationSeconds": 40, "renewTime": _micro(now)}
+        }
+        if self._nodes.find("leases", life.node, _LEASES):
+            self._nodes.patch("leases", life.node, renewed, _LEASES)
+        elif self._nodes.find("nodes", life.node):
+            self._nodes.create("leases", {"metadata": {"name": life.node, "namespace": _LEASES}, **renewed})
+
+    def _end(self, machine: Machine, life: _Life) -> None:
+        """EC2 has taken the instance; the cloud controller sees that and removes the Node."""
+        if life.stage is Stage.GONE:
+            return
+        life.stage = Stage.GONE
+        self._announce(machine, machine.state)
+        found = self._nodes.find("nodes", life.node) if life.node else None
+        if found is not None and found["spec"].get("providerID") == machine.provider_id:
+            self._delete(life.node)
+
+    def _shedding(self, name: str, taint: Any) -> dict[str, Any]:
+        found = self._nodes.find("nodes", name)
+        taints = found["spec"].get("taints") or [] if found else []
+        return {"spec": {"taints": without_taint(taints, taint)}}
+
+    def _patch_node(self, name: str, patch: Mapping[str, Any], subresource: str = "") -> None:
+        """Somebody may have deleted the Node: then there is nothing to say any more."""
+        try:
+            self._nodes.patch("nodes", name, patch, subresource=subresource)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def _delete(self, name: str) -> None:
+        for resource, namespace in (("nodes", ""), ("leases", _LEASES)):
+            if self._nodes.find(resource, name, namespace):
+                self._nodes.delete(resource, name, namespace)
+
+
+def _micro(moment: datetime) -> str:
+    return format_time(moment).removesuffix("Z") + f".{moment.microsecond:06d}Z"

@@ -1,0 +1,74 @@
+"""moto's EC2 instances, looked at from inside the process: what the simulation of the machines itself may do."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2 import ec2_backends
+from moto.ec2.models.instances import InstanceState
+
+from nodesmith.model.nodeclasses import GIB
+from nodesmith_cli.local.cloud.nodes import Machine
+
+_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+
+
+class MotoMachines:
+    """The instances of one region."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._plain: dict[str, str] = {}
+
+    def all(self) -> Iterator[Machine]:
+        """Give every instance that EC2 still shows, the terminated too."""
+        for instance in list(self._backend.all_instances()):
+            yield self._machine(instance)
+
+    def become(self, instance_id: str, state: str) -> None:
+        """Move an instance into another state, unless it has been terminated meanwhile."""
+        instance = self._backend.get_instance_by_id(instance_id)
+        if instance is not None and instance.state != "terminated":
+            instance._state = InstanceState(state, _CODES[state])  # noqa: SLF001
+
+    @property
+    def _backend(self) -> Any:
+        return ec2_backends[DEFAULT_ACCOUNT_ID][self._region]
+
+    def _machine(self, instance: Any) -> Machine:
+        return Machine(
+            id=instance.id,
+            instance_type=instance.instance_type,
+            zone=instance.placement.zone,
+            region=self._region,
+            state=instance.state,
+            user_data=self._user_data(instance),
+            private_dns_name=instance.private_dns_name,
+            private_ip=instance.private_ip,
+            launched_at=_aware(instance.launch_time),
+            root_volume_bytes=_root_volume_bytes(instance),
+            image_id=instance.image_id,
+        )
+
+    def _user_data(self, instance: Any) -> str:
+        if instance.id not in self._plain:
+            self._plain[instance.id] = _plain(instance.user_data)
+        return self._plain[instance.id]
+
+
+def _plain(user_data: Any) -> str:
+    return base64.b64decode(user_data.as_bytes()).decode(errors="replace") if user_data else ""
+
+
+def _root_volume_bytes(instance: Any) -> int:
+    volumes = dict(instance.get_block_device_mapping)
+    root = volumes.get(instance.root_device_name) or next(iter(volumes.values()), None)
+    return int(root.size) * GIB if root is not None and root.size else 20 * GIB
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

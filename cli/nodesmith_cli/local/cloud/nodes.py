@@ -1,0 +1,155 @@
+"""Node objects as the kubelet, the cloud controller and the CNI make them of an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.capacity import NodeConfiguration, NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.kubelet import KubeletConfiguration
+from nodesmith.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from nodesmith.model.resources import format_resources, parse_resources
+from nodesmith.model.taints import Effect, Taint
+from nodesmith.model.times import format_time
+from nodesmith_cli.local.cloud.userdata import Bootstrap
+
+UNINITIALIZED = Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true")
+NOT_READY = Taint("node.kubernetes.io/not-ready", Effect.NO_SCHEDULE)
+_HYPERVISOR_SHARE = 0.045
+"""Of memory, as measured on nitro instances: less than the 7.5 % that is assumed before a node has told."""
+_PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_CLOUD_LABELS = {
+    ZONE: "failure-domain.beta.kubernetes.io/zone",
+    REGION: "failure-domain.beta.kubernetes.io/region",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An EC2 instance, as far as it shows in a node. Times are aware; `user_data` is plain text."""
+
+    id: str
+    instance_type: str
+    zone: str
+    region: str
+    state: str
+    user_data: str
+    private_dns_name: str
+    private_ip: str
+    launched_at: datetime
+    root_volume_bytes: int
+    image_id: str = ""
+
+    @property
+    def provider_id(self) -> str:
+        return f"aws:///{self.zone}/{self.id}"
+
+
+def registered_node(
+    machine: Machine, bootstrap: Bootstrap, catalog: Catalog, version: str, now: datetime
+) -> dict[str, Any]:
+    """Give the Node as the kubelet registers it: its own labels and taints, what it has to offer, not yet ready."""
+    resolved = _resolved(machine, bootstrap, catalog)
+    arch, name = resolved.labels[ARCH], machine.private_dns_name
+    own = {HOSTNAME: name, ARCH: arch, OS: "linux", f"beta.{ARCH}": arch, f"beta.{OS}": "linux"}
+    taints = [*bootstrap.taints, UNINITIALIZED, NOT_READY]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**bootstrap.labels, **own}},
+        "spec": {"providerID": machine.provider_id, "taints": [_taint(taint) for taint in taints]},
+        "status": {
+            "capacity": format_resources(resolved.capacity),
+            "allocatable": format_resources(resolved.allocatable),
+            "conditions": conditions(False, now),
+            "addresses": [
+                {"type": "InternalIP", "address": machine.private_ip},
+                {"type": "InternalDNS", "address": name},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": _node_info(machine, arch, version),
+        },
+    }
+
+
+def cloud_labels(machine: Machine) -> dict[str, str]:
+    """Give the labels that the cloud controller adds when it has looked the instance up."""
+    labels = {ZONE: machine.zone, REGION: machine.region}
+    return {
+        **labels,
+        **{_CLOUD_LABELS[key]: value for key, value in labels.items()},
+        INSTANCE_TYPE: machine.instance_type,
+        "beta.kubernetes.io/instance-type": machine.instance_type,
+    }
+
+
+def conditions(ready: bool, since: datetime, heartbeat: datetime | None = None) -> list[dict[str, Any]]:
+    """Give the kubelet's conditions; a node whose CNI has not come up is not ready."""
+    written = {"lastTransitionTime": format_time(since), "lastHeartbeatTime": format_time(heartbeat or since)}
+    calm = [
+        {"type": kind, "status": "False", "reason": f"KubeletHasNo{kind}", "message": "", **written}
+        for kind in _PRESSURES
+    ]
+    told = (
+        {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+        if ready
+        else {
+            "status": "False",
+            "reason": "KubeletNotReady",
+            "message": "container runtime network not ready: cni plugin not initialized",
+        }
+    )
+    return [*calm, {"type": "Ready", **told, **written}]
+
+
+def without_taint(taints: list[Mapping[str, Any]], gone: Taint) -> list[Mapping[str, Any]]:
+    """Give the taints without one of that key and effect."""
+    return [t for t in taints if (t.get("key"), t.get("effect")) != (gone.key, gone.effect)]
+
+
+def _resolved(machine: Machine, bootstrap: Bootstrap, catalog: Catalog) -> InstanceType:
+    """What the machine really offers: the type's own numbers, less what hypervisor and kubelet keep."""
+    name = machine.instance_type
+    alone = replace(catalog, ref=f"{catalog.ref}/{name}", facts={name: catalog.facts[name]}, offerings={})
+    configuration = NodeConfiguration(
+        root_volume_bytes=machine.root_volume_bytes,
+        instance_store_policy=bootstrap.local_storage,
+        kubelet=_kubelet(bootstrap.kubelet),
+    )
+    return instance_types(alone, configuration, NodeSettings(vm_memory_overhead_percent=_HYPERVISOR_SHARE))[0]
+
+
+def _kubelet(config: Mapping[str, Any]) -> KubeletConfiguration:
+    """The fields that change what a node offers."""
+    return KubeletConfiguration(
+        max_pods=config.get("maxPods"),
+        pods_per_core=config.get("podsPerCore"),
+        system_reserved=parse_resources(config.get("systemReserved")),
+        kube_reserved=parse_resources(config.get("kubeReserved")),
+        eviction_hard=FrozenMap(config.get("evictionHard")),
+    )
+
+
+def _node_info(machine: Machine, arch: str, version: str) -> dict[str, str]:
+    return {
+        "architecture": arch,
+        "operatingSystem": "linux",
+        "osImage": "Amazon Linux 2023 (simulated)",
+        "kernelVersion": "6.12.0-amzn2023",
+        "kubeletVersion": f"v{version}.0-eks-local",
+        "kubeProxyVersion": f"v{version}.0-eks-local",
+        "containerRuntimeVersion": "containerd://2.1.0",
+        "machineID": machine.id.removeprefix("i-"),
+        "systemUUID": machine.id,
+        "bootID": machine.id,
+    }
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    written = {"key": taint.key, "effect": str(taint.effect)}
+    return {**written, "value": taint.value} if taint.value else written

@@ -1,0 +1,88 @@
+"""Pools of EC2 capacity that are empty on purpose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.labels import ON_DEMAND, SPOT
+from nodesmith.model.launches import OfferingKey
+
+_ZONE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)+-[\d*?\[].*")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPattern:
+    """Pools by glob patterns of capacity type, instance type and zone."""
+
+    text: str
+    capacity_type: str = "*"
+    instance_type: str = "*"
+    zone: str = "*"
+
+    def matches(self, pool: OfferingKey) -> bool:
+        """Tell whether the pool is among them."""
+        return (
+            fnmatchcase(pool.capacity_type, self.capacity_type)
+            and fnmatchcase(pool.instance_type, self.instance_type)
+            and fnmatchcase(pool.zone, self.zone)
+        )
+
+
+def parse_pattern(text: str) -> PoolPattern:
+    """Read `[spot|on-demand:][TYPE:][ZONE]`, any part a glob: `m5.large`, `c*`, `us-east-1a`, `spot:m5.*:us-east-1a`.
+
+    Raises Rejected.
+    """
+    found: dict[str, str] = {}
+    for part in text.split(":"):
+        field = _field(part)
+        if not part or field in found:
+            raise Rejected(
+                f"pool {text!r}: write [spot|on-demand:][TYPE:][ZONE], such as m5.large:us-east-1a or spot:c*"
+            )
+        found[field] = part
+    return PoolPattern(text, **found)
+
+
+def _field(part: str) -> str:
+    if part in (SPOT, ON_DEMAND):
+        return "capacity_type"
+    return "zone" if _ZONE.fullmatch(part) and "." not in part else "instance_type"
+
+
+class Pools:
+    """Which pools have no capacity at the moment. Raises Rejected for a pattern that matches nothing sold."""
+
+    def __init__(self, empty: Iterable[str] = (), catalog: Catalog | None = None) -> None:
+        self._catalog = catalog
+        self._empty: tuple[PoolPattern, ...] = ()
+        for text in empty:
+            self.exhaust(text)
+
+    def exhaust(self, text: str) -> None:
+        """Let the pools of a pattern run out."""
+        pattern = parse_pattern(text)
+        if self._catalog and not any(pattern.matches(pool) for pool in _sold(self._catalog)):
+            raise Rejected(f"pool {text!r}: nothing of the kind is sold in {self._catalog.region}")
+        self._empty = (*self._empty, pattern)
+
+    def restock(self, text: str) -> None:
+        """Fill up what `exhaust` emptied by the same words."""
+        self._empty = tuple(pattern for pattern in self._empty if pattern.text != text)
+
+    def has(self, pool: OfferingKey) -> bool:
+        """Tell whether an instance can be had there."""
+        return not any(pattern.matches(pool) for pattern in self._empty)
+
+
+def _sold(catalog: Catalog) -> Iterable[OfferingKey]:
+    return (
+        OfferingKey(offering.capacity_type, name, offering.zone)
+        for name, offerings in catalog.offerings.items()
+        for offering in offerings
+    )
