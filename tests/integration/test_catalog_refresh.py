@@ -71,7 +71,8 @@ def test_a_stored_catalogue_resolves_like_the_embedded_one(refreshed: StoredCata
 def test_where_nothing_is_stored_the_embedded_catalogue_stands_in() -> None:
     blobs = MemoryBlobs()
     catalogs = StoredCatalogs(REGION, blobs)
-    assert catalogs.latest() == embedded_catalog(REGION)
+    assert catalogs.latest() is embedded_catalog(REGION)
     catalogs.write(embedded_catalog(REGION))
     assert list(blobs.objects) == [catalog_key(REGION)]
     assert catalogs.latest() == embedded_catalog(REGION)
+    assert catalogs.latest() is catalogs.latest()

@@ -73,13 +73,19 @@ class StoredCatalogs:
     blobs: Blobs
 
     def latest(self) -> Catalog:
-        """Read it; the embedded one where none is stored. Raises Rejected when it is damaged, or there is neither."""
+        """Read it; the embedded one where none is stored. Raises Rejected when it is damaged, or there is neither.
+
+        Equal bytes are read once: while nothing changes, every run gets the same object.
+        """
         data = self.blobs.get(catalog_key(self.region))
-        return embedded_catalog(self.region) if data is None else decode(data)
+        return embedded_catalog(self.region) if data is None else _decoded(data)
 
     def write(self, catalog: Catalog) -> None:
         """Store it, replacing the one before."""
         self.blobs.put(catalog_key(self.region), encode(catalog))
+
+
+_decoded = lru_cache(maxsize=2)(decode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal
 
 
 def price_list_region(region: str) -> str | None:
-    """Name the region whose Price List endpoint serves `region`; None where there is none (GovCloud, isolated regions)."""
+    """Name the region whose Price List endpoint serves `region`; None where none does (GovCloud, isolated ones)."""
     if region.startswith("us-gov-") or "-iso" in region:
         return None
     nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
