@@ -355,7 +355,7 @@ def _patched(served: Resource, kind: PatchKind, obj: View, patch: Any) -> Any:
             assert_never(kind)
 
 
-def _decodable_part(served: Resource, schema: Schema) -> schemas.Schema:
+def _decodable_part(served: Resource, schema: Schema) -> Schema:
     """Core kinds are decoded whole; of custom ones only the metadata, the rest is their schema's affair."""
     return {"type": "object", "properties": object_schema()} if served.custom else schema
 
