@@ -1,0 +1,20 @@
+"""Prices of nodes, from the catalogue that decisions are made with."""
+
+from __future__ import annotations
+
+from nodesmith.model.catalog import Catalog
+from nodesmith_cli.local.report import Price, PriceOf
+
+
+def prices(catalog: Catalog) -> PriceOf:
+    """Give the lookup by capacity type, instance type and zone."""
+    known = {
+        (offering.capacity_type, name, offering.zone): Price(offering.price_hourly_usd, offering.estimated)
+        for name, offerings in catalog.offerings.items()
+        for offering in offerings
+    }
+
+    def price_of(capacity_type: str, instance_type: str, zone: str) -> Price | None:
+        return known.get((capacity_type, instance_type, zone))
+
+    return price_of

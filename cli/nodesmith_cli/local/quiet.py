@@ -1,0 +1,100 @@
+"""When a local run is over: nothing is on its way any more, and what is still pending has been looked at in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.model.times import parse_time
+from nodesmith_cli.local.timeline import View, condition, pod_key
+
+CALM = timedelta(seconds=20)
+"""How long nothing may have happened before a pending pod counts as stuck; a launch or a retry comes sooner."""
+REPLICATED = ("deployments", "replicasets", "statefulsets")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A cluster at one moment, as its API server shows it, and when something last happened in it."""
+
+    now: datetime
+    last_change: datetime
+    last_decision: datetime | None
+    pods: Iterable[View] = ()
+    nodeclaims: Iterable[View] = ()
+    nodepools: Iterable[View] = ()
+    workloads: Mapping[str, Iterable[View]] = field(default_factory=dict)
+    """by resource: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs"""
+
+
+def unrest(scene: Scene) -> str:
+    """Say the first thing that is still under way; empty when all is quiet."""
+    return (
+        _growing(scene.workloads)
+        or _joining(scene.nodeclaims)
+        or _starting(scene.pods)
+        or _undecided(scene)
+        or ""
+    )
+
+
+def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
+    """Name the NodePools of which nobody has said yet whether they are ready."""
+    return [
+        pool["metadata"]["name"]
+        for pool in nodepools
+        if condition(pool, "Ready").get("status") not in {"True", "False"}
+    ]
+
+
+def _growing(workloads: Mapping[str, Iterable[View]]) -> str:
+    """Controllers have not made all the pods yet."""
+    for resource in REPLICATED:
+        for each in workloads.get(resource, ()):
+            spec, status = each.get("spec") or {}, each.get("status") or {}
+            if not _is_observed(each) or status.get("replicas", 0) != spec.get("replicas", 1):
+                return f"{each['kind']}/{each['metadata']['name']} has not all its pods"
+    for resource in ("daemonsets", "jobs"):
+        for each in workloads.get(resource, ()):
+            if not each.get("status"):
+                return f"{each['kind']}/{each['metadata']['name']} has not been looked at"
+    return ""
+
+
+def _is_observed(workload: View) -> bool:
+    observed = (workload.get("status") or {}).get("observedGeneration", 0)
+    return bool(observed >= workload["metadata"].get("generation", 1))
+
+
+def _joining(claims: Iterable[View]) -> str:
+    for claim in claims:
+        if condition(claim, "Initialized").get("status") != "True":
+            return f"NodeClaim/{claim['metadata']['name']} is on its way"
+    return ""
+
+
+def _starting(pods: Iterable[View]) -> str:
+    for pod in pods:
+        bound = (pod.get("spec") or {}).get("nodeName")
+        if bound and (pod.get("status") or {}).get("phase", "Pending") == "Pending":
+            return f"Pod/{pod_key(pod)} is starting"
+    return ""
+
+
+def _undecided(scene: Scene) -> str:
+    """A pending pod is looked at first; then comes a time in which a node or a retry would show."""
+    for pod in scene.pods:
+        if _is_waiting(pod):
+            created = parse_time(pod["metadata"]["creationTimestamp"])
+            if scene.last_decision is None or scene.last_decision < created:
+                return f"Pod/{pod_key(pod)} waits for a decision"
+            if scene.now - max(scene.last_change, scene.last_decision) < CALM:
+                return f"Pod/{pod_key(pod)} is pending"
+    return ""
+
+
+def _is_waiting(pod: Mapping[str, Any]) -> bool:
+    phase = (pod.get("status") or {}).get("phase", "Pending")
+    return not (pod.get("spec") or {}).get("nodeName") and phase == "Pending"
