@@ -6,21 +6,24 @@ Formulas: EC2's and the kubelet's arithmetic as Karpenter v1 applies it, to the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 from nodesmith.model.catalog import InstanceFacts
-from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration
-from nodesmith.model.nodeclasses import (
-    AL2023,
-    BOTTLEROCKET,
-    GIB,
-    WINDOWS_FAMILIES,
-    EC2NodeClass,
-    NetworkInterface,
-)
+from nodesmith.model.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses import BOTTLEROCKET, GIB
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.quantities import whole_units
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, total
+
+__all__ = [
+    "NodeConfiguration",
+    "NodeSettings",
+    "allocatable",
+    "capacity",
+    "eviction_threshold",
+    "overhead",
+    "pods",
+]
 
 MIB = 2**20
 _ARM64_FIRMWARE_MIB = 64
@@ -33,49 +36,6 @@ _GPU_RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Habana": "h
 NEURON, NEURON_CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 EFA, POD_ENI = "vpc.amazonaws.com/efa", "vpc.amazonaws.com/pod-eni"
 PRIVATE_IPV4 = "vpc.amazonaws.com/PrivateIPv4Address"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """What an operator sets once for a whole cluster."""
-
-    vm_memory_overhead_percent: float = 0.075
-    """the hypervisor's share of memory, as a fraction: 0.075 is 7.5 %"""
-    reserved_enis: int = 0
-    """interfaces that the VPC CNI does not give to pods (custom networking)"""
-    prefix_delegation: bool = False
-    """the VPC CNI hands out /28 prefixes on nitro instances"""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeConfiguration:
-    """The part of an EC2NodeClass that changes what a node of a given instance type offers. Hashable."""
-
-    ami_family: str = AL2023
-    root_volume_bytes: int = 20 * GIB
-    instance_store_policy: str = ""
-    kubelet: KubeletConfiguration = DEFAULT_KUBELET
-    network_interfaces: tuple[NetworkInterface, ...] = ()
-    connection_tracking: bool = False
-    nested_virtualization: bool = False
-
-    @classmethod
-    def of(cls, nodeclass: EC2NodeClass) -> NodeConfiguration:
-        """Take from an EC2NodeClass what matters here."""
-        return cls(
-            ami_family=nodeclass.ami_family,
-            root_volume_bytes=nodeclass.root_volume_bytes,
-            instance_store_policy=nodeclass.instance_store_policy,
-            kubelet=nodeclass.kubelet,
-            network_interfaces=nodeclass.network_interfaces,
-            connection_tracking=nodeclass.connection_tracking is not None,
-            nested_virtualization=nodeclass.nested_virtualization == "enabled",
-        )
-
-    @property
-    def windows(self) -> bool:
-        """True for the Windows families."""
-        return self.ami_family in WINDOWS_FAMILIES
 
 
 def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> Resources:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Accelerator, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.labels import (
     ARCH,
@@ -18,6 +17,7 @@ from nodesmith.model.labels import (
     ZONE,
     ZONE_ID,
 )
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.requirements import Requirement, Requirements
 
 _NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")

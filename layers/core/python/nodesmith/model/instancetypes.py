@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings, allocatable, capacity, overhead
+from nodesmith.model.capacity import allocatable, capacity, overhead
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.instancelabels import ec2_labels, ec2_requirements, stated_labels, stated_requirements
 from nodesmith.model.nodeclasses import AL2023
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources
 
