@@ -1,118 +1,147 @@
-import json
-import re
-import shutil
-import subprocess
-import sys
-import time
-import tomllib
-from hashlib import sha256
-from pathlib import Path
-
 import pytest
-from packaging.requirements import Requirement
 
-from requirements.install import translated
+from nodesmith.model.requirements import (
+    NO_REQUIREMENTS,
+    Operator,
+    Requirement,
+    Requirements,
+    requirement,
+)
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "requirements").glob("*.txt"))
-ASKED = {
-    path.with_suffix(".txt").name: path.read_text().splitlines() for path in ROOT.glob("requirements/*.in")
-}
-ASKED["run.txt"] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-
-
-def pins(path: Path) -> dict[str, str]:
-    return dict(re.findall(r"^([\w.-]+)==([^ ;]+)", path.read_text(), re.MULTILINE))
+ZONE, ARCH = "topology.kubernetes.io/zone", "kubernetes.io/arch"
+INT64 = 2**63 - 1
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_pin_is_exact_and_has_its_hashes(path: Path) -> None:
-    entries = re.findall(r"^[a-z].*(?:\n    --hash=sha256:[0-9a-f]{64}.*)+", path.read_text(), re.MULTILINE)
-    assert len(entries) == len(re.findall(r"^[^\s#]", path.read_text(), re.MULTILINE)) > 0
-    assert [entry for entry in entries if "==" not in entry.splitlines()[0]] == []
+@pytest.mark.parametrize(
+    ("operator", "values", "yes", "no"),
+    [
+        ("In", ["a", "b"], ["a", "b"], ["c", ""]),
+        ("NotIn", ["a"], ["b", ""], ["a"]),
+        ("Exists", [], ["a", ""], []),
+        ("DoesNotExist", [], [], ["a", ""]),
+        ("Gt", ["3"], ["4", "100"], ["3", "-5", "a", "4.5", ""]),
+        ("Lt", ["3"], ["2", "0", "-5"], ["3", "a"]),
+        ("Gte", ["3"], ["3", "4"], ["2", "a"]),
+        ("Lte", ["3"], ["3", "2"], ["4", "a"]),
+    ],
+)
+def test_each_operator_allows_what_it_says(
+    operator: str, values: list[str], yes: list[str], no: list[str]
+) -> None:
+    needed = requirement("example.com/key", operator, values)
+    assert [value for value in yes + no if needed.allows(value)] == yes
 
 
-@pytest.mark.parametrize("name", sorted(ASKED))
-def test_the_pins_are_what_was_asked_for(name: str) -> None:
-    wanted = [Requirement(line) for line in (line.split("#")[0].strip() for line in ASKED[name]) if line]
-    assert wanted
-    found = pins(ROOT / "requirements" / name)
-    assert [
-        str(want) for want in wanted if not want.specifier.contains(found.get(canonical(want), "0"))
-    ] == []
+def test_a_value_beyond_64_bits_is_no_integer() -> None:
+    assert not requirement("k", "Gte", ["0"]).allows(str(INT64 + 1))
+    assert requirement("k", "Gte", ["0"]).allows(str(INT64))
 
 
-def test_sets_that_share_the_virtual_environment_agree() -> None:
-    together: dict[str, set[str]] = {}
-    for name in ("bootstrap", "run", "dev", "infra"):
-        for project, version in pins(ROOT / "requirements" / f"{name}.txt").items():
-            together.setdefault(project, set()).add(version)
-    assert {project: versions for project, versions in together.items() if len(versions) > 1} == {}
+def test_greater_than_the_greatest_integer_is_nothing() -> None:
+    assert requirement("k", "Gt", [str(INT64)]).is_empty
 
 
-def test_pips_configuration_reaches_uv_in_uvs_words(tmp_path: Path) -> None:
-    listing = (
-        ":env:.index-url='https://mirror.example/simple'\n"
-        f":env:.find-links='{tmp_path} {tmp_path / 'missing'} https://wheels.example'\n"
-        "global.extra-index-url='https://a.example\\nhttps://b.example'\n"
-        "global.index-url='https://overruled.example/simple'\n"
-        "user.cert='/etc/ssl/mirror.pem'\n"
-        "user.no-such-setting='whatever'\n"
+def test_keys_are_normalised() -> None:
+    assert requirement("failure-domain.beta.kubernetes.io/zone", "In", ["a"]).key == ZONE
+
+
+@pytest.mark.parametrize(
+    ("operator", "hint"), [("Inn", "did you mean 'In'"), ("in", "use one of In"), ("", "use one of In")]
+)
+def test_an_unknown_operator_is_refused_with_a_hint(operator: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        requirement("k", operator, ["a"])
+
+
+@pytest.mark.parametrize("values", [[], ["a"], ["-1"], ["1", "2"], ["1.5"], [str(10**30)]])
+def test_a_bound_that_is_not_one_natural_number_is_refused(values: list[str]) -> None:
+    with pytest.raises(ValueError, match="exactly one non-negative integer"):
+        requirement("k", "Gt", values)
+
+
+def test_bounds_tighten_and_exclude_what_they_leave_outside() -> None:
+    narrowed = requirement("k", "Gt", ["2"]).intersection(requirement("k", "Lte", ["9"]))
+    assert (narrowed.gte, narrowed.lte) == (3, 9)
+    assert narrowed.intersection(requirement("k", "In", ["1", "5", "x"])) == requirement("k", "In", ["5"])
+    assert narrowed.intersection(requirement("k", "NotIn", ["1", "5"])).values == {"5"}
+
+
+def test_crossing_bounds_leave_nothing() -> None:
+    crossed = requirement("k", "Gt", ["5"], 2).intersection(requirement("k", "Lt", ["3"]))
+    assert crossed == Requirement("k", min_values=2)
+    assert crossed.operator is Operator.DOES_NOT_EXIST
+
+
+def test_bounds_whose_every_integer_is_excluded_intersect_with_nothing() -> None:
+    two = requirement("k", "Gte", ["1"]).intersection(requirement("k", "Lte", ["2"]))
+    assert two.intersects(requirement("k", "NotIn", ["1"]))
+    assert not two.intersects(requirement("k", "NotIn", ["1", "2"]))
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "fine"),
+    [
+        ("NotIn", ["a"], True),
+        ("DoesNotExist", [], True),
+        ("In", ["a"], False),
+        ("Exists", [], False),
+        ("Gt", ["1"], False),
+    ],
+)
+def test_only_notin_and_doesnotexist_accept_a_node_without_the_label(
+    operator: str, values: list[str], fine: bool
+) -> None:
+    needed = Requirements.of(requirement("k", operator, values))
+    assert needed.allow_labels({}) is fine
+
+
+def test_requirements_on_one_key_are_intersected() -> None:
+    both = Requirements.of(requirement("k", "In", ["a", "b"]), requirement("k", "NotIn", ["b"]))
+    assert both["k"] == requirement("k", "In", ["a"])
+    assert len(both) == 1
+
+
+def test_labels_are_requirements_of_one_value() -> None:
+    assert Requirements.from_labels({"beta.kubernetes.io/arch": "arm64"})[ARCH] == requirement(
+        ARCH, "In", ["arm64"]
     )
-    assert translated(listing) == {
-        "UV_INDEX_URL": "https://mirror.example/simple",
-        "UV_EXTRA_INDEX_URL": "https://a.example https://b.example",
-        "SSL_CERT_FILE": "/etc/ssl/mirror.pem",
-        "UV_FIND_LINKS": f"{tmp_path},https://wheels.example",
-    }
 
 
-def test_an_unknown_set_is_named(checkout: Path) -> None:
-    run = install(checkout, "nonsense")
-    assert (run.returncode, run.stderr) == (1, "nodesmith: there is no requirements/nonsense.txt\n")
+def test_a_pod_may_constrain_a_well_known_key_that_the_pool_does_not_mention() -> None:
+    wanted = Requirements.of(requirement(ZONE, "In", ["us-east-1a"]))
+    assert NO_REQUIREMENTS.conflict(wanted) is None
+    assert NO_REQUIREMENTS.conflict(wanted, undefined=frozenset()) is not None
 
 
-def test_what_is_installed_already_is_seen_at_a_glance(checkout: Path) -> None:
-    started = time.monotonic()
-    run = install(checkout, "run")
-    assert (run.returncode, run.stderr) == (0, "")
-    assert time.monotonic() - started < 1
+def test_a_key_that_nobody_defines_is_a_conflict_with_a_spelling_hint() -> None:
+    offered = Requirements.of(requirement("example.com/team", "In", ["a"]))
+    conflict = offered.conflict(Requirements.of(requirement("example.com/taem", "In", ["a"])))
+    assert str(conflict) == (
+        "label 'example.com/taem' does not have known values, did you mean 'example.com/team'?"
+    )
 
 
-def test_a_pin_that_moved_is_installed_and_the_step_that_fails_is_named(checkout: Path) -> None:
-    (checkout / "requirements" / "run.txt").write_text("moved==2\n")
-    run = install(checkout, "run")
-    assert run.returncode == 1
-    assert run.stderr.startswith("nodesmith: installing run into .venv …\n")
-    assert re.search(r"this step failed: .*/uv pip install .*run.txt", run.stderr)
+def test_a_conflict_says_what_is_wanted_and_what_is_offered() -> None:
+    offered = Requirements.of(requirement(ARCH, "In", ["amd64"]))
+    conflict = offered.conflict(Requirements.of(requirement(ARCH, "In", ["arm64"])))
+    assert str(conflict) == "needs kubernetes.io/arch In [arm64], offered is kubernetes.io/arch In [amd64]"
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Make a checkout that has the set "run" installed, by a stamp and a uv that always fails."""
-    files = {
-        name: f"{name}==1\n"
-        for name in ("requirements/bootstrap.txt", "requirements/run.txt", "pyproject.toml")
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    shutil.copy(ROOT / "requirements" / "install.py", tmp_path / "requirements")
-    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    (tmp_path / ".venv" / "lib" / python / "site-packages" / "pip").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin").mkdir()
-    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
-    (tmp_path / ".venv" / "bin" / "uv").symlink_to(shutil.which("false") or "false")
-    stamp = {Path(name).stem: sha256(text.encode()).hexdigest() for name, text in files.items()}
-    stamp["project"] = stamp.pop("pyproject")
-    (tmp_path / ".venv" / "installed.json").write_text(json.dumps(stamp))
-    return tmp_path
+def test_two_refusals_of_a_label_never_clash() -> None:
+    offered = Requirements.of(requirement("k", "DoesNotExist"))
+    assert offered.conflict(Requirements.of(requirement("k", "NotIn", ["a"]))) is None
+    assert offered.conflict(Requirements.of(requirement("k", "In", ["a"]))) is not None
 
 
-def install(checkout: Path, *sets: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "requirements/install.py", *sets]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
-
-
-def canonical(requirement: Requirement) -> str:
-    return re.sub(r"[-_.]+", "-", requirement.name).lower()
+@pytest.mark.parametrize(
+    ("needed", "text"),
+    [
+        (requirement("k", "In", ["b", "a"]), "k In [a, b]"),
+        (requirement("k", "In", list("abcdefg")), "k In [a, b, c, d, e and 2 more]"),
+        (requirement("k", "Exists"), "k Exists"),
+        (requirement("k", "Gt", ["3"]), "k >=4"),
+        (requirement("k", "Gt", ["3"]).intersection(requirement("k", "Lt", ["9"])), "k >=4 <=8"),
+    ],
+)
+def test_a_requirement_reads_well(needed: Requirement, text: str) -> None:
+    assert str(needed) == text

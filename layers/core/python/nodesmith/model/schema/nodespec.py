@@ -108,7 +108,7 @@ _KNOWN_CAPACITY_TYPES = f"known are {', '.join(CAPACITY_TYPES)}"
 
 def _unknown_capacity_types(item: Mapping[str, Any]) -> set[str]:
     concrete = normalised(item["key"]) == CAPACITY_TYPE and item["operator"] == "In"
-    return set(item["values"]).difference(CAPACITY_TYPES) if concrete else set()
+    return set(item.get("values", ())).difference(CAPACITY_TYPES) if concrete else set()
 
 
 def _enough_capacity_types(item: Mapping[str, Any]) -> bool:
@@ -172,7 +172,7 @@ _REQUIREMENT_RULES = (
         lambda item: item["operator"] != "In" or len(item.get("values", ())) >= item.get("minValues", 0),
         field="values",
     ),
-    Rule("", _KNOWN_CAPACITY_TYPES, lambda item: _enough_capacity_types(item), field="values"),
+    Rule("", _KNOWN_CAPACITY_TYPES, _enough_capacity_types, field="values"),
     Rule(
         "", _KNOWN_CAPACITY_TYPES, lambda item: not _unknown_capacity_types(item), fatal=False, field="values"
     ),

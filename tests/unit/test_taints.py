@@ -1,0 +1,76 @@
+import pytest
+
+from nodesmith.model.taints import (
+    DISRUPTED,
+    UNREGISTERED,
+    Taint,
+    Toleration,
+    first_untolerated,
+    is_ephemeral,
+)
+
+TAINT = Taint("example.com/gpu", "NoSchedule", "true")
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        (Toleration("example.com/gpu", "Equal", "true", "NoSchedule"), True),
+        (Toleration("example.com/gpu", "Equal", "true"), True),
+        (Toleration("example.com/gpu", "", "true"), True),
+        (Toleration("example.com/gpu", "Equal", "false"), False),
+        (Toleration("example.com/gpu", "Exists"), True),
+        (Toleration("example.com/gpu", "Exists", effect="NoExecute"), False),
+        (Toleration("example.com/other", "Exists"), False),
+        (Toleration("", "Exists"), True),
+        (Toleration("", "Equal", "true"), False),
+        (Toleration("example.com/gpu", "Resembles", "true"), False),
+    ],
+)
+def test_a_toleration_covers_a_taint_by_key_value_and_effect(toleration: Toleration, tolerates: bool) -> None:
+    assert toleration.tolerates(TAINT) is tolerates
+
+
+@pytest.mark.parametrize(
+    ("operator", "bound", "found", "tolerates"),
+    [
+        ("Gt", "5", "6", True),
+        ("Gt", "5", "5", False),
+        ("Lt", "5", "4", True),
+        ("Lt", "5", "5", False),
+        ("Gt", "five", "6", False),
+        ("Lt", "5", "", False),
+    ],
+)
+def test_a_toleration_may_compare_integers(operator: str, bound: str, found: str, tolerates: bool) -> None:
+    taint = Taint("example.com/level", "NoSchedule", found)
+    assert Toleration("example.com/level", operator, bound).tolerates(taint) is tolerates
+
+
+def test_the_first_taint_that_hinders_is_named_and_a_preference_hinders_nobody() -> None:
+    wish = Taint("example.com/wish", "PreferNoSchedule")
+    assert first_untolerated([wish, TAINT, DISRUPTED], []) == TAINT
+    assert first_untolerated([wish, TAINT], [Toleration("", "Exists")]) is None
+
+
+@pytest.mark.parametrize(
+    ("taint", "sheds"),
+    [
+        (Taint("node.kubernetes.io/not-ready", "NoSchedule"), True),
+        (Taint("node.kubernetes.io/not-ready", "NoExecute"), True),
+        (Taint("node.kubernetes.io/unreachable", "NoSchedule"), True),
+        (Taint("node.kubernetes.io/unreachable", "NoExecute"), False),
+        (Taint("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule", "true"), True),
+        (UNREGISTERED, True),
+        (Taint("readiness.k8s.io/network", "NoSchedule"), True),
+        (DISRUPTED, False),
+        (TAINT, False),
+    ],
+)
+def test_a_starting_node_sheds_the_taints_of_starting_nodes(taint: Taint, sheds: bool) -> None:
+    assert is_ephemeral(taint) is sheds
+
+
+def test_a_taint_reads_as_kubectl_writes_it() -> None:
+    assert str(TAINT) == "example.com/gpu=true:NoSchedule"
+    assert str(DISRUPTED) == "karpenter.sh/disrupted:NoSchedule"
