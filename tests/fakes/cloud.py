@@ -110,6 +110,13 @@ class FakeCloud:
         self.raise_after(call)
         return found
 
+    def terminate(self, instances: Collection[str]) -> None:
+        call = self._begin("terminate", *sorted(instances))
+        for instance_id in instances:
+            if instance_id in self.instances:
+                self.become(instance_id, "terminated")
+        self.raise_after(call)
+
     def cluster_info(self) -> ClusterInfo:
         call = self._begin("cluster_info", self.cluster.name)
         self.raise_after(call)

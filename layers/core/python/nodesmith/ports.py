@@ -6,7 +6,6 @@ Every call may raise Transient (ask again later). No capacity is an answer, neve
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,7 +14,8 @@ from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, Lau
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.nodes import NodePatch
 
 
 class Store(Protocol):
@@ -67,6 +67,9 @@ class Cloud(Protocol):
     def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
         """Give the instances that carry these claims' tags, dead ones too, by claim; none → no entry."""
 
+    def terminate(self, instances: Collection[str]) -> None:
+        """Terminate instances by id; one that is gone or going is fine."""
+
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster that new nodes join."""
 
@@ -96,17 +99,6 @@ class Cluster(Protocol):
         """Publish an Event about a cluster-scoped object."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePatch:
-    """What a registered Node must carry. Labels and annotations are merged, `add_taints` added once by identity."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    add_taints: tuple[Any, ...] = ()
-    remove_taints: tuple[Any, ...] = ()
-    owner: Mapping[str, Any] | None = None
-
-
 class Blobs(Protocol):
     """Objects by key (S3)."""
 
@@ -130,6 +122,5 @@ __all__ = [
     "Cluster",
     "Hints",
     "NodePatch",
-    "StatusCondition",
     "Store",
 ]

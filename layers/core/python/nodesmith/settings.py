@@ -1,6 +1,6 @@
 """Settings: everything that may differ between deployments, read once from the environment.
 
-Names are Karpenter's where Karpenter has the setting (`CLUSTER_NAME`, `RESERVED_ENIS`, `VM_MEMORY_OVERHEAD_PERCENT`, …).
+Names are Karpenter's where Karpenter has the setting (`CLUSTER_NAME`, `RESERVED_ENIS`, `VM_MEMORY_OVERHEAD_PERCENT`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def _flag(text: str) -> bool:
 class Settings:
     """One function's settings. Field metadata says the environment variable and its meaning."""
 
-    cluster_name: str = _setting("CLUSTER_NAME", "the EKS cluster that is served")
     region: str = _setting("AWS_REGION", "the region of the cluster")
+    cluster_name: str = _setting(
+        "CLUSTER_NAME", "the EKS cluster that is served; empty for what a region's clusters share", ""
+    )
     table_name: str = _setting("TABLE_NAME", "the DynamoDB table of the ledger", "")
     bucket_name: str = _setting("BUCKET_NAME", "the S3 bucket of snapshots, catalogue and decisions", "")
     provisioning_queue_url: str = _setting("PROVISIONING_QUEUE_URL", "SQS queue of the concern", "")
@@ -69,7 +71,7 @@ class Settings:
     )
     clock_speed: float = _setting("CLOCK_SPEED", "how fast time runs in `nodesmith local`", 1.0, _speed)
     heartbeat_stale_seconds: int = _setting(
-        "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 180, _count
+        "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 90, _count
     )
 
     def queue_url(self, concern: str) -> str:
@@ -107,6 +109,11 @@ def snapshot_key(cluster: str) -> str:
 def decision_key(cluster: str, decision: str) -> str:
     """Name the S3 object of a decision's record."""
     return f"clusters/{cluster}/decisions/{decision}.json.gz"
+
+
+def decision_snapshot_key(cluster: str, decision: str) -> str:
+    """Name the S3 object of the snapshot that a decision was made from; kept so that it can be replayed."""
+    return f"clusters/{cluster}/decisions/{decision}.snapshot.json.gz"
 
 
 def catalog_key(region: str) -> str:

@@ -45,6 +45,20 @@ class Node:
         return ready is not None and ready.status == "True"
 
 
+@dataclass(frozen=True, slots=True)
+class NodePatch:
+    """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
+
+    `owner` is an owner reference to add.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    add_taints: tuple[Taint, ...] = ()
+    remove_taints: tuple[Taint, ...] = ()
+    owner: Mapping[str, object] | None = None
+
+
 def parse_node(manifest: Manifest) -> Node:
     """Read a reduced node manifest. Raises QuantityError, ValueError or KeyError on what no API server would hold."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))

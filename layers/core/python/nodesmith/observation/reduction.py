@@ -63,13 +63,14 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     about: dict[str, Any] = {name: metadata.get(name) for name in _METADATA}
     about["name"] = str(metadata["name"])
     about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
-    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    status = manifest.get("status") or {}
+    counted = {name: status.get(name) for name in ("nodes", "resources")}
     kept = {
         "apiVersion": manifest.get("apiVersion"),
         "kind": manifest.get("kind"),
         "metadata": without_empty(about),
         "spec": manifest.get("spec"),
-        "status": without_empty({"conditions": _conditions(conditions)}),
+        "status": without_empty({**counted, "conditions": _conditions(status.get("conditions") or ())}),
     }
     return without_empty(kept)
 

@@ -6,5 +6,17 @@ writes it down so that it can be explained and replayed.
 
 from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
+from nodesmith.decisions.provisioning.record import canonical, decision_id, plan_item, record, replay
 
-__all__ = ["Inputs", "Plan", "PlannedNode", "Unplaced", "decide"]
+__all__ = [
+    "Inputs",
+    "Plan",
+    "PlannedNode",
+    "Unplaced",
+    "canonical",
+    "decide",
+    "decision_id",
+    "plan_item",
+    "record",
+    "replay",
+]

@@ -1,0 +1,5 @@
+"""A schedule: ask AWS what can be bought, and at what price."""
+
+from nodesmith import runtime
+
+handler = runtime.catalog()

@@ -1,0 +1,235 @@
+"""DynamoDB: the ledger of one cluster, all of it in one partition.
+
+Items are `{pk, sk, ...}`. `META` carries the version that commits are conditional on and what is known of the cluster;
+`CLAIM#name`, `NODECLASS#name`, `OFFERING#capacityType#type#zone` and `BACKOFF#nodepool` hold one JSON document each in
+`doc`, claims with their `revision` beside it. Back-offs expire by the table's TTL a day after they end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.awserrors import transient_errors
+from nodesmith.errors import Conflict, Transient
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledgeritems import (
+    backoff_item,
+    cluster_item,
+    nodeclass_item,
+    read_backoff,
+    read_cluster,
+    read_nodeclass,
+)
+from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.settings import partition_key
+
+_META = "META"
+_KEPT_AFTER_BACKOFF = timedelta(days=1)
+_BATCH = 25
+_BATCH_ATTEMPTS = 8
+_LOST = frozenset(
+    {"ConditionalCheckFailedException", "TransactionCanceledException", "TransactionConflictException"}
+)
+
+Attributes = dict[str, Any]
+
+
+class DynamoStore:
+    """The Store of one cluster. `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, table: str, cluster: str) -> None:
+        self._client, self._table, self._pk = client, table, partition_key(cluster)
+
+    def load(self) -> Ledger:
+        """Read the whole partition, strongly consistent. Raises Transient."""
+        found = _Found()
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": self._pk}},
+            ConsistentRead=True,
+        )
+        with transient_errors("dynamodb:Query"):
+            for page in pages:
+                for item in page["Items"]:
+                    found.take(item)
+        return found.ledger()
+
+    def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
+        """Write new claims and move the version on, in one transaction. Raises Conflict, Transient."""
+        moved = {
+            "Update": {
+                "TableName": self._table,
+                "Key": self._key(_META),
+                "UpdateExpression": "SET version = :next, decision = :decision",
+                "ConditionExpression": "version = :read"
+                if version
+                else "attribute_not_exists(version) OR version = :read",
+                "ExpressionAttributeValues": {
+                    ":next": {"N": str(version + 1)},
+                    ":read": {"N": str(version)},
+                    ":decision": {"S": decision},
+                },
+            }
+        }
+        puts = [
+            {
+                "Put": {
+                    "TableName": self._table,
+                    "Item": self._claim(replace(claim, revision=1)),
+                    "ConditionExpression": "attribute_not_exists(pk)",
+                }
+            }
+            for claim in claims
+        ]
+        with _conflicts(f"version {version} of {self._pk} is no longer the newest"):
+            self._client.transact_write_items(TransactItems=[moved, *puts])
+
+    def save(self, claim: NodeClaim) -> NodeClaim:
+        """Write a claim's progress on condition of its revision. Raises Conflict, Transient."""
+        saved = replace(claim, revision=claim.revision + 1)
+        with _conflicts(f"NodeClaim {claim.name} has moved on from revision {claim.revision}"):
+            self._client.put_item(
+                TableName=self._table,
+                Item=self._claim(saved),
+                ConditionExpression="revision = :read",
+                ExpressionAttributeValues={":read": {"N": str(claim.revision)}},
+            )
+        return saved
+
+    def forget(self, claim: NodeClaim) -> None:
+        """Delete a claim on condition of its revision; gone already is fine. Raises Conflict, Transient."""
+        with _conflicts(f"NodeClaim {claim.name} has moved on from revision {claim.revision}"):
+            self._client.delete_item(
+                TableName=self._table,
+                Key=self._key(f"CLAIM#{claim.name}"),
+                ConditionExpression="attribute_not_exists(pk) OR revision = :read",
+                ExpressionAttributeValues={":read": {"N": str(claim.revision)}},
+            )
+
+    def save_nodeclass(self, status: NodeClassStatus) -> None:
+        """Write what an EC2NodeClass resolved to. Raises Transient."""
+        self._put(f"NODECLASS#{status.name}", nodeclass_item(status))
+
+    def forget_nodeclass(self, name: str) -> None:
+        """Delete an EC2NodeClass's resolution. Raises Transient."""
+        with transient_errors("dynamodb:DeleteItem"):
+            self._client.delete_item(TableName=self._table, Key=self._key(f"NODECLASS#{name}"))
+
+    def save_cluster(self, cluster: ClusterInfo) -> None:
+        """Write what is known of the cluster, beside the version. Raises Transient."""
+        with transient_errors("dynamodb:UpdateItem"):
+            self._client.update_item(
+                TableName=self._table,
+                Key=self._key(_META),
+                UpdateExpression="SET doc = :doc",
+                ExpressionAttributeValues={":doc": {"S": json.dumps(cluster_item(cluster))}},
+            )
+
+    def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
+        """Write back-offs of offerings, 25 to a call. Raises Transient."""
+        self._write([{"PutRequest": {"Item": self._backoff(_offering(k), b)}} for k, b in offerings.items()])
+
+    def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
+        """Delete back-offs of offerings, 25 to a call. Raises Transient."""
+        self._write([{"DeleteRequest": {"Key": self._key(_offering(key))}} for key in offerings])
+
+    def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
+        """Write or, with None, delete a NodePool's back-off. Raises Transient."""
+        key = f"BACKOFF#{nodepool}"
+        if backoff is None:
+            self._write([{"DeleteRequest": {"Key": self._key(key)}}])
+        else:
+            self._write([{"PutRequest": {"Item": self._backoff(key, backoff)}}])
+
+    def _key(self, sk: str) -> Attributes:
+        return {"pk": {"S": self._pk}, "sk": {"S": sk}}
+
+    def _item(self, sk: str, document: object) -> Attributes:
+        return {**self._key(sk), "doc": {"S": json.dumps(document, separators=(",", ":"))}}
+
+    def _claim(self, claim: NodeClaim) -> Attributes:
+        item = self._item(f"CLAIM#{claim.name}", to_item(claim))
+        return {**item, "revision": {"N": str(claim.revision)}}
+
+    def _backoff(self, sk: str, backoff: Backoff) -> Attributes:
+        expires = int((backoff.until + _KEPT_AFTER_BACKOFF).timestamp())
+        return {**self._item(sk, backoff_item(backoff)), "ttl": {"N": str(expires)}}
+
+    def _put(self, sk: str, document: object) -> None:
+        with transient_errors("dynamodb:PutItem"):
+            self._client.put_item(TableName=self._table, Item=self._item(sk, document))
+
+    def _write(self, requests: list[Attributes]) -> None:
+        with transient_errors("dynamodb:BatchWriteItem"):
+            for start in range(0, len(requests), _BATCH):
+                self._write_batch(requests[start : start + _BATCH])
+
+    def _write_batch(self, batch: list[Attributes]) -> None:
+        waiting = {self._table: batch}
+        for _ in range(_BATCH_ATTEMPTS):
+            waiting = self._client.batch_write_item(RequestItems=waiting).get("UnprocessedItems") or {}
+            if not waiting:
+                return
+        raise Transient(f"dynamodb:BatchWriteItem left {len(waiting[self._table])} back-offs unwritten")
+
+
+class _Found:
+    """A partition as it is read."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._cluster: ClusterInfo | None = None
+        self._claims: list[NodeClaim] = []
+        self._nodeclasses: dict[str, NodeClassStatus] = {}
+        self._unavailable: dict[OfferingKey, Backoff] = {}
+        self._backoffs: dict[str, Backoff] = {}
+
+    def take(self, item: Attributes) -> None:
+        kind, _, name = item["sk"]["S"].partition("#")
+        document: Any = json.loads(item["doc"]["S"]) if "doc" in item else None
+        match kind:
+            case "META":
+                self._version = int(item.get("version", {"N": "0"})["N"])
+                self._cluster = read_cluster(document) if document else None
+            case "CLAIM":
+                self._claims.append(replace(from_item(document), revision=int(item["revision"]["N"])))
+            case "NODECLASS":
+                self._nodeclasses[name] = read_nodeclass(document)
+            case "OFFERING":
+                self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
+            case "BACKOFF":
+                self._backoffs[name] = read_backoff(document)
+            case _:
+                pass  # written by a newer version: not ours to read
+
+    def ledger(self) -> Ledger:
+        claims = tuple(sorted(self._claims, key=lambda c: c.name))
+        return Ledger(
+            self._version, claims, self._nodeclasses, self._cluster, self._unavailable, self._backoffs
+        )
+
+
+def _offering(key: OfferingKey) -> str:
+    return f"OFFERING#{key.capacity_type}#{key.instance_type}#{key.zone}"
+
+
+@contextmanager
+def _conflicts(what: str) -> Iterator[None]:
+    """Turn a lost condition into Conflict, passing trouble into Transient."""
+    try:
+        with transient_errors("dynamodb:write"):
+            yield
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in _LOST:
+            raise Conflict(what) from error
+        raise

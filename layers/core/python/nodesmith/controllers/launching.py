@@ -1,0 +1,126 @@
+"""Pending claims that an earlier run left behind: find their instance, ask again, or give them up.
+
+A claim is only touched when nobody can be at work on it any more (`LEASE` is longer than a function may run), and only
+after it has been marked, so that of two runs one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.effects import ATTEMPTED_AT, Settled, TypeLookup, adopt, launch
+from nodesmith.errors import Conflict, Rejected
+from nodesmith.model.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.ports import Cloud, Store
+
+LEASE = timedelta(seconds=75)
+LAUNCH_TIMEOUT = timedelta(minutes=5)
+"""Karpenter's: a claim that has no instance by then is given up, and its pods are decided about anew."""
+
+__all__ = ["LAUNCH_TIMEOUT", "LEASE", "carry_on"]
+
+
+def carry_on(
+    ledger: Ledger,
+    nodeclasses: Mapping[str, EC2NodeClass],
+    types: TypeLookup,
+    store: Store,
+    cloud: Cloud,
+    clock: Callable[[], datetime],
+) -> Settled:
+    """See to the pending claims whose lease has run out. Claims that another run takes are left to it."""
+    now = clock()
+    left = [_marked(c, store, now) for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
+    mine = [claim for claim in left if claim is not None]
+    settled = Settled()
+    if not mine:
+        return settled
+    found = cloud.instances_of([claim.name for claim in mine])
+    again: list[NodeClaim] = []
+    for claim in mine:
+        alive = [i for i in found.get(claim.name, ()) if i.is_alive]
+        if alive:
+            adopt(claim, alive[0], types, store, now)
+            settled.launched.append(claim.name)
+        elif now - claim.created_at >= LAUNCH_TIMEOUT:
+            _give_up(claim, store, now)
+            settled.given_up.append(claim.name)
+        else:
+            again.append(claim)
+    templates = _templates(again, ledger, nodeclasses, types)
+    repeated = launch(again, templates, ledger, types, store, cloud, clock)
+    return Settled(
+        settled.launched + repeated.launched, settled.given_up + repeated.given_up, repeated.deferred
+    )
+
+
+def _is_free(claim: NodeClaim, now: datetime) -> bool:
+    attempted = claim.launch.get(ATTEMPTED_AT)
+    return not isinstance(attempted, str) or now - datetime.fromisoformat(attempted) >= LEASE
+
+
+def _marked(claim: NodeClaim, store: Store, now: datetime) -> NodeClaim | None:
+    try:
+        return store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: now.isoformat()}))
+    except Conflict:
+        return None
+
+
+def _give_up(claim: NodeClaim, store: Store, now: datetime) -> None:
+    store.save(
+        replace(
+            claim,
+            phase=Phase.GIVEN_UP,
+            phase_since=now,
+            reason="LaunchTimeout",
+            message=f"no instance within {LAUNCH_TIMEOUT.seconds // 60} minutes",
+            launch={},
+        )
+    )
+
+
+def _templates(
+    claims: Iterable[NodeClaim],
+    ledger: Ledger,
+    nodeclasses: Mapping[str, EC2NodeClass],
+    types: TypeLookup,
+) -> Sequence[LaunchTemplate]:
+    """Make the claims' launch templates again, as far as their EC2NodeClass still gives the very same ones."""
+    made: dict[str, LaunchTemplate] = {}
+    for claim in claims:
+        request = LaunchRequest.from_item(claim.name, claim.launch)
+        wanted = {override.template for override in request.overrides}
+        for template in _rebuilt(claim, request, ledger, nodeclasses, types):
+            if template.name in wanted:
+                made[template.name] = template
+    return [made[name] for name in sorted(made)]
+
+
+def _rebuilt(
+    claim: NodeClaim,
+    request: LaunchRequest,
+    ledger: Ledger,
+    nodeclasses: Mapping[str, EC2NodeClass],
+    types: TypeLookup,
+) -> Sequence[LaunchTemplate]:
+    nodeclass, status = nodeclasses.get(claim.nodeclass.name), ledger.nodeclasses.get(claim.nodeclass.name)
+    if nodeclass is None or status is None or ledger.cluster is None:
+        return ()
+    kinds = [types(nodeclass.name, o.instance_type) for o in request.overrides]
+    options = [
+        (kind, offering)
+        for kind, override in zip(kinds, request.overrides, strict=True)
+        if kind is not None
+        for offering in kind.offerings
+        if (offering.zone, offering.capacity_type) == (override.zone, request.capacity_type)
+    ]
+    try:
+        return launch_plan(claim, options, nodeclass, status, ledger.cluster)[1] if options else ()
+    except Rejected:
+        return ()  # nothing it asked for can be launched from the NodeClass as it is now

@@ -1,0 +1,79 @@
+"""The story of the lifecycle: load, see what each claim waits for, carry it out; one claim's trouble is its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodesmith.decisions.lifecycle import next_steps, to_check
+from nodesmith.effects import carry_out
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
+from nodesmith.model.events import Concern, Hint
+from nodesmith.observation.wire import decode
+from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+from nodesmith.settings import snapshot_key
+
+SOON_SECONDS = 5
+"""When to look again while a claim is on its way and no event need come: a lost race, an ended claim to clear away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """What a run needs."""
+
+    cluster_name: str
+    store: Store
+    cloud: Cloud
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+
+
+def follow(run: Lifecycle) -> Counter[str]:
+    """Bring every claim a step further; give the number of commands carried out, by kind.
+
+    Raises Transient after all others are done when a call failed.
+    """
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    if data is None:
+        return Counter()
+    snapshot, ledger, now = decode(data), run.store.load(), run.clock()
+    if snapshot.cluster != run.cluster_name:
+        raise Rejected(
+            f"snapshot: field 'cluster' is {snapshot.cluster!r}, this function serves {run.cluster_name!r}"
+        )
+    checked = to_check(ledger.claims, snapshot, now)
+    instances = run.cloud.instances_of(checked) if checked else {}
+    commands = next_steps(ledger.claims, snapshot, instances, checked, now)
+    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
+    done: Counter[str] = Counter()
+    failures: list[str] = []
+    for command in commands:
+        try:
+            carry_out(command, nodes, run.store, run.cloud, run.cluster)
+            done[type(command).__name__] += 1
+        except Conflict:
+            done["Conflict"] += 1
+        except (Transient, Rejected) as error:
+            failures.append(f"NodeClaim {command.claim.name}: {error}")
+    _wake(run, commands, done)
+    if failures:
+        raise Transient("; ".join(failures))
+    return done
+
+
+def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
+    kinds = {type(command) for command in commands}
+    if GiveUp in kinds or Register in kinds or done["Conflict"]:
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
+    if kinds & {GiveUp, Forget}:
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up"))
+    if kinds & {Initialize, Forget}:
+        run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
+
+
+__all__ = ["Lifecycle", "follow"]

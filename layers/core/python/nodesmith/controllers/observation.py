@@ -1,0 +1,53 @@
+"""The story of observation: when the forwarder has gone silent, look at the API server ourselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from nodesmith.errors import Rejected
+from nodesmith.model.events import Concern, Hint
+from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.ports import Blobs, Hints
+from nodesmith.settings import snapshot_key
+
+_WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
+
+
+class Observer(Protocol):
+    """Something that reads a whole cluster."""
+
+    def observe(self) -> Observed:
+        """List everything a decision needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a run needs. A snapshot older than `stale_after` means that the forwarder is away."""
+
+    cluster: str
+    observer: Callable[[], Observer]
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+    stale_after: timedelta
+
+
+def observe(run: Observation) -> bool:
+    """Write a snapshot if the newest is stale or damaged; tell whether one was written. Raises Transient."""
+    now = run.clock()
+    if _is_fresh(run.blobs.get(snapshot_key(run.cluster)), now - run.stale_after):
+        return False
+    run.blobs.put(snapshot_key(run.cluster), encode(run.cluster, now, run.observer().observe()))
+    for concern in _WOKEN:
+        run.hints.send(concern, Hint(run.cluster, "observed without the forwarder"))
+    return True
+
+
+def _is_fresh(data: bytes | None, oldest: datetime) -> bool:
+    try:
+        return data is not None and decode(data).taken_at > oldest
+    except Rejected:
+        return False

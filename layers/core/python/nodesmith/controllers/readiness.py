@@ -1,0 +1,142 @@
+"""The story of readiness: describe the cluster, resolve EC2NodeClasses, keep what was found, say it on the objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nodesmith.decisions.readiness import (
+    StatusUpdate,
+    nodeclass_update,
+    nodepool_update,
+    ready_condition,
+    to_resolve,
+)
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclassstatus import NodeClassStatus
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.problems import Parsed
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.wire import decode
+from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+from nodesmith.settings import snapshot_key
+
+ParsedClasses = list[tuple[Mapping[str, Any], Parsed[EC2NodeClass]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What a run needs."""
+
+    cluster_name: str
+    store: Store
+    cloud: Cloud
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessReport:
+    """EC2NodeClasses resolved anew, and objects (`Kind/name`) whose status was written."""
+
+    resolved: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+
+
+def make_ready(run: Readiness) -> ReadinessReport:
+    """Bring the ledger and the objects' conditions up to date.
+
+    Raises Transient once all else is done when a call failed: what could be resolved is kept.
+    """
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    if data is None:
+        return ReadinessReport()
+    snapshot, ledger, now = decode(data), run.store.load(), run.clock()
+    failures: list[str] = []
+    parsed = [(manifest, parse_nodeclass(manifest)) for manifest in snapshot.nodeclasses]
+    statuses, changed = _resolve(run, parsed, ledger, now, failures)
+    updates = _updates(snapshot, parsed, statuses, now)
+    written = tuple(f"{u.kind}/{u.name}" for u in updates if _write(run.cluster, u, failures))
+    if changed:
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
+    if failures:
+        raise Transient("; ".join(failures))
+    return ReadinessReport(tuple(changed), written)
+
+
+def _resolve(
+    run: Readiness, parsed: ParsedClasses, ledger: Ledger, now: datetime, failures: list[str]
+) -> tuple[dict[str, NodeClassStatus], list[str]]:
+    """Resolve what is due; give the newest status of each EC2NodeClass, and the names of those that changed."""
+    nodeclasses = [p.value for _, p in parsed if p.value is not None]
+    names = {n.name for n in nodeclasses}
+    statuses = {name: status for name, status in ledger.nodeclasses.items() if name in names}
+    changed: list[str] = []
+    for name in sorted(set(ledger.nodeclasses) - names):
+        run.store.forget_nodeclass(name)
+    due = to_resolve(nodeclasses, ledger, now)
+    if not due and ledger.cluster is not None:
+        return statuses, changed
+    try:
+        cluster = run.cloud.cluster_info()
+    except (Transient, Rejected) as error:
+        failures.append(f"cluster {run.cluster_name}: {error}")
+        return statuses, changed
+    if cluster != ledger.cluster:
+        run.store.save_cluster(cluster)
+        changed.append(f"cluster {cluster.name}")
+    for nodeclass in due:
+        try:
+            status = run.cloud.resolve(nodeclass, cluster, now)
+        except Transient as error:
+            failures.append(f"EC2NodeClass {nodeclass.name}: {error}")
+            continue
+        run.store.save_nodeclass(status)
+        if _means_more(ledger.nodeclasses.get(nodeclass.name), status):
+            changed.append(nodeclass.name)
+        statuses[nodeclass.name] = status
+    return statuses, changed
+
+
+def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
+    """Tell whether pods that had to wait may be served now."""
+    return after.is_ready and (before is None or not before.is_ready or before.hash != after.hash)
+
+
+def _updates(
+    snapshot: Snapshot, parsed: ParsedClasses, statuses: Mapping[str, NodeClassStatus], now: datetime
+) -> list[StatusUpdate]:
+    updates: list[StatusUpdate] = []
+    states = {}
+    for manifest, one in parsed:
+        name = str((manifest.get("metadata") or {}).get("name"))
+        update = nodeclass_update(manifest, one, statuses.get(name), now)
+        states[name] = ready_condition(update, manifest)
+        if update is not None:
+            updates.append(update)
+    for manifest in snapshot.nodepools:
+        pool_update = nodepool_update(manifest, parse_nodepool(manifest), states, snapshot, now)
+        if pool_update is not None:
+            updates.append(pool_update)
+    return updates
+
+
+def _write(cluster: Cluster, update: StatusUpdate, failures: list[str]) -> bool:
+    try:
+        if update.kind == "NodePool":
+            cluster.nodepool_status(update.name, update.status)
+        else:
+            cluster.nodeclass_status(update.name, update.status)
+        for warning in update.warnings:
+            cluster.event(update.kind, update.name, "ValidationFailed", warning, warning=True)
+    except (Transient, Rejected) as error:
+        failures.append(f"{update.kind} {update.name}: {error}")
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""Lifecycle: launched, registered, initialized, or given up. What to do next for each claim, and why it waits.
+
+Rules and time-outs are Karpenter's (its lifecycle controller): a node registers when it appears with the claim's
+provider id, within 15 minutes; it is initialized when it is Ready, sheds its startup and ephemeral taints, and shows
+every resource that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodesmith.model import labels
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaimobjects import annotations_of, labels_of, manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node, NodePatch
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import UNREGISTERED, is_ephemeral
+
+REGISTRATION_TIMEOUT = timedelta(minutes=15)
+INSTANCE_CHECK_AFTER = timedelta(minutes=1)
+"""Age from which a claim without a Node has its instance looked at."""
+
+
+def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> list[str]:
+    """Name the claims whose Node should be there by now: their instances are worth a call."""
+    joined = {node.provider_id for node in snapshot.nodes}
+    return sorted(
+        claim.name
+        for claim in claims
+        if claim.phase is Phase.LAUNCHED
+        and claim.provider_id not in joined
+        and now - claim.phase_since >= INSTANCE_CHECK_AFTER
+    )
+
+
+def next_steps(
+    claims: Sequence[NodeClaim],
+    snapshot: Snapshot,
+    instances: Mapping[str, tuple[Instance, ...]],
+    checked: Iterable[str],
+    now: datetime,
+) -> list[Command]:
+    """Give one command per claim that needs one, by claim name; claims that are as they should be give none.
+
+    `instances` are those found for the claims in `checked`.
+    """
+    by_provider: dict[str, list[Node]] = {}
+    for node in snapshot.nodes:
+        by_provider.setdefault(node.provider_id, []).append(node)
+    shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    looked_at = frozenset(checked)
+    commands: list[Command] = []
+    for claim in sorted(claims, key=lambda c: c.name):
+        nodes = by_provider.get(claim.provider_id, []) if claim.provider_id else []
+        dead = claim.name in looked_at and not any(i.is_alive for i in instances.get(claim.name, ()))
+        command = _next_step(claim, nodes, dead, now)
+        if command is None and _is_stale(claim, shown.get(claim.name)):
+            command = Show(claim)
+        if command is not None:
+            commands.append(command)
+    return commands
+
+
+def _next_step(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetime) -> Command | None:
+    match claim.phase:
+        case Phase.LAUNCHED:
+            return _register(claim, nodes, dead, now)
+        case Phase.REGISTERED:
+            return _initialize(claim, nodes, now)
+        case Phase.GIVEN_UP:
+            return Forget(claim)
+        case Phase.PENDING | Phase.INITIALIZED:
+            return None
+
+
+def _register(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetime) -> Command | None:
+    if len(nodes) > 1:
+        names = ", ".join(sorted(node.name for node in nodes))
+        return _wait(claim, "MultipleNodesFound", f"Nodes {names} have the providerID {claim.provider_id}")
+    if nodes:
+        return Register(_at(claim, Phase.REGISTERED, now, node_name=nodes[0].name, registered_at=now))
+    if dead:
+        return _give_up(claim, "InstanceTerminated", f"instance {claim.instance_id} has gone", now)
+    if now - claim.created_at >= REGISTRATION_TIMEOUT:
+        why = f"no Node has registered within {REGISTRATION_TIMEOUT.seconds // 60} minutes"
+        return _give_up(claim, "RegistrationTimeout", why, now)
+    return _wait(claim, "NodeNotFound", "Node not registered with cluster")
+
+
+def _initialize(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Command | None:
+    if not nodes:
+        return _wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
+    node = nodes[0]
+    obstacle = _initialization_obstacle(claim, node)
+    if obstacle is not None:
+        return _wait(claim, *obstacle)
+    done = _at(
+        claim,
+        Phase.INITIALIZED,
+        now,
+        initialized_at=now,
+        capacity=node.capacity,
+        allocatable=node.allocatable,
+    )
+    return Initialize(done)
+
+
+def _initialization_obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+    if not node.is_ready:
+        return "NodeNotReady", f"Node {node.name} is not Ready"
+    identities = {t.identity for t in node.taints}
+    startup = next((t for t in claim.startup_taints if t.identity in identities), None)
+    if startup is not None:
+        return "StartupTaintsExist", f"startup taint {startup} is still on the Node"
+    ephemeral = next((t for t in node.taints if is_ephemeral(t)), None)
+    if ephemeral is not None:
+        return "KnownEphemeralTaintsExist", f"taint {ephemeral} is still on the Node"
+    missing = next(
+        (n for n in sorted(claim.requests) if claim.requests[n] and not node.allocatable.of(n)), None
+    )
+    if missing is not None:
+        return "ResourceNotRegistered", f"the Node does not show the resource {missing} yet"
+    return None
+
+
+def _at(claim: NodeClaim, phase: Phase, now: datetime, **changes: object) -> NodeClaim:
+    return replace(claim, phase=phase, phase_since=now, reason="", message="", **changes)  # type: ignore[arg-type]
+
+
+def _give_up(claim: NodeClaim, reason: str, message: str, now: datetime) -> GiveUp:
+    return GiveUp(replace(claim, phase=Phase.GIVEN_UP, phase_since=now, reason=reason, message=message))
+
+
+def _wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
+    """Note why the claim waits, once."""
+    if (claim.reason, claim.message) == (reason, message):
+        return None
+    return Wait(replace(claim, reason=reason, message=message))
+
+
+def _is_stale(claim: NodeClaim, shown: Mapping[str, object] | None) -> bool:
+    """Tell whether the NodeClaim object does not say what the ledger says."""
+    return shown is None or _conditions(shown) != _conditions(manifest(claim))
+
+
+def _conditions(obj: Mapping[str, object]) -> dict[str, tuple[str, str]]:
+    status = obj.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    return {
+        str(c.get("type")): (str(c.get("status")), str(c.get("reason")))
+        for c in conditions or ()
+        if isinstance(c, Mapping)
+    }
+
+
+def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
+    """Give what registering puts on the Node: the claim's labels, annotations and taints; `unregistered` goes.
+
+    A Node labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already.
+    """
+    synced = node is not None and node.labels.get(labels.DO_NOT_SYNC_TAINTS) == "true"
+    return NodePatch(
+        labels={**labels_of(claim), labels.REGISTERED: "true"},
+        annotations=annotations_of(claim),
+        add_taints=() if synced else (*claim.taints, *claim.startup_taints),
+        remove_taints=(UNREGISTERED,),
+    )
+
+
+INITIALIZATION_PATCH = NodePatch(labels={labels.INITIALIZED: "true"})

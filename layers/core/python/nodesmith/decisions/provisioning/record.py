@@ -1,0 +1,103 @@
+"""The record of a decision: enough to explain it to a person and to make it again, to the same bytes.
+
+A record is JSON. `inputs` holds the ledger and settings as they were and names snapshot and catalogue by their content;
+`plan` is the decision. `plan` depends on nothing but the inputs, so `replay` must give the same bytes on any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.ledgeritems import ledger_item, read_ledger
+from nodesmith.model.nodeclaims import to_item
+from nodesmith.model.snapshot import Snapshot
+
+FORMAT, VERSION = "nodesmith-decision", 1
+_ID_DIGITS = 8
+
+
+def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str:
+    """Name a decision after when and from what it was made: names sort by time."""
+    content = hashlib.sha256(f"{snapshot_digest}/{ledger_version}/{now.isoformat()}".encode()).hexdigest()
+    return f"{now:%Y%m%dT%H%M%SZ}-{content[:_ID_DIGITS]}"
+
+
+def record(
+    inputs: Inputs, plan: Plan, snapshot_digest: str, durations_ms: Mapping[str, float]
+) -> dict[str, Any]:
+    """Write down a decision. `durations_ms` are for people; a replay leaves them out."""
+    stated = {
+        "snapshot": {"sha256": snapshot_digest, "takenAt": inputs.snapshot.taken_at.isoformat()},
+        "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
+        "ledger": ledger_item(inputs.ledger),
+        "settings": asdict(inputs.settings),
+    }
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "id": inputs.decision,
+        "concern": "provisioning",
+        "cluster": inputs.snapshot.cluster,
+        "at": inputs.now.isoformat(),
+        "inputsHash": hashlib.sha256(canonical(stated)).hexdigest(),
+        "inputs": stated,
+        "plan": plan_item(plan),
+        "durationsMs": {name: round(ms, 1) for name, ms in durations_ms.items()},
+    }
+
+
+def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
+    """Make the decision again; give its plan in the same canonical bytes as `canonical(written["plan"])`."""
+    inputs = Inputs(
+        snapshot,
+        read_ledger(written["inputs"]["ledger"]),
+        catalog,
+        NodeSettings(**written["inputs"]["settings"]),
+        datetime.fromisoformat(written["at"]),
+        written["id"],
+    )
+    return canonical(plan_item(decide(inputs)))
+
+
+def canonical(value: object) -> bytes:
+    """Write JSON data as the one text that equal data has."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def plan_item(plan: Plan) -> dict[str, Any]:
+    """Write a plan as JSON data."""
+    return {
+        "nodes": [_node_item(node) for node in plan.nodes],
+        "placed": {name: list(pods) for name, pods in sorted((plan.placed or {}).items())},
+        "waiting": dict(sorted((plan.waiting or {}).items())),
+        "unplaced": [_unplaced_item(u) for u in plan.unplaced],
+        "ignored": [_unplaced_item(u) for u in plan.ignored],
+        "obstacles": dict(sorted((plan.obstacles or {}).items())),
+        "problems": list(plan.problems),
+        "priceHourlyUsd": round(plan.price_hourly_usd, 6),
+        "boundHourlyUsd": round(plan.bound_hourly_usd, 6),
+        "steps": plan.steps,
+    }
+
+
+def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
+    return {"pods": list(unplaced.pods), "reason": unplaced.reason}
+
+
+def _node_item(node: PlannedNode) -> dict[str, Any]:
+    return {
+        "claim": to_item(node.claim),
+        "launch": node.request.to_item(),
+        "templates": [template.name for template in node.templates],
+        "priceHourlyUsd": node.price_hourly_usd,
+        "estimated": node.estimated,
+    }

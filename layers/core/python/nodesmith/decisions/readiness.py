@@ -1,0 +1,207 @@
+"""Readiness: which NodePools and EC2NodeClasses can be used, said on the objects themselves.
+
+Condition types and reasons are Karpenter's: a NodePool is Ready when its own content is valid and its NodeClass is
+ready, an EC2NodeClass when everything it selects has been found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
+from nodesmith.model.nodepools import NodePool
+from nodesmith.model.nodespec import write_requirements
+from nodesmith.model.problems import Parsed, Problem
+from nodesmith.model.resources import format_resources, total
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.times import format_time
+
+RESOLVE_AGAIN = timedelta(minutes=5)
+RESOLVE_AGAIN_UNREADY = timedelta(minutes=1)
+_LONGEST_MESSAGE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StatusUpdate:
+    """A status to write on an object, because it shows another one."""
+
+    kind: str
+    name: str
+    status: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    """problems to tell as Events, each a sentence"""
+
+
+def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
+    """Give the EC2NodeClasses whose resolution is missing, of another content, or old."""
+    due: list[EC2NodeClass] = []
+    for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
+        known = ledger.nodeclasses.get(nodeclass.name)
+        if known is None or (known.generation, known.hash) != (nodeclass.generation, nodeclass.hash):
+            due.append(nodeclass)
+            continue
+        age = now - known.resolved_at
+        if age >= (RESOLVE_AGAIN if known.is_ready else RESOLVE_AGAIN_UNREADY):
+            due.append(nodeclass)
+    return due
+
+
+def nodeclass_update(
+    manifest: Mapping[str, Any], parsed: Parsed[EC2NodeClass], status: NodeClassStatus | None, now: datetime
+) -> StatusUpdate | None:
+    """Give the status an EC2NodeClass should show, None where it shows it already."""
+    name, generation = _name(manifest), _generation(manifest)
+    if parsed.value is None:
+        conditions = [_invalid("ValidationSucceeded", "NodeClassValidationFailed", parsed.problems)]
+        wanted: dict[str, Any] = {}
+    elif status is None:
+        conditions, wanted = [StatusCondition("ValidationSucceeded", "Unknown", "AwaitingReconciliation")], {}
+    else:
+        conditions, wanted = list(status.conditions), _resolved(status)
+    conditions.append(_root(conditions))
+    wanted["conditions"] = [_shown(c, generation, now) for c in conditions]
+    return _update("EC2NodeClass", name, manifest, wanted, parsed.problems)
+
+
+def nodepool_update(
+    manifest: Mapping[str, Any],
+    parsed: Parsed[NodePool],
+    nodeclass_states: Mapping[str, StatusCondition],
+    snapshot: Snapshot,
+    now: datetime,
+) -> StatusUpdate | None:
+    """Give the status a NodePool should show, None where it shows it already.
+
+    `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name.
+    """
+    name, generation = _name(manifest), _generation(manifest)
+    pool = parsed.value
+    if pool is None:
+        conditions = [_invalid("ValidationSucceeded", "NodePoolValidationFailed", parsed.problems)]
+    else:
+        conditions = [
+            StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded"),
+            _nodeclass_ready(pool, nodeclass_states),
+        ]
+    conditions.append(_root(conditions))
+    nodes = [n for n in snapshot.nodes if n.labels.get(NODEPOOL) == name]
+    wanted = {
+        "nodes": len(nodes),
+        "resources": format_resources(total([n.capacity for n in nodes])),
+        "conditions": [_shown(c, generation, now) for c in conditions],
+    }
+    return _update("NodePool", name, manifest, wanted, parsed.problems)
+
+
+def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) -> StatusCondition:
+    """Give the Ready condition that an object shows once `update` is written."""
+    status = update.status if update else manifest.get("status") or {}
+    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
+    found: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
+    return StatusCondition(
+        "Ready",
+        str(found.get("status", "Unknown")),
+        str(found.get("reason", "")),
+        str(found.get("message", "")),
+    )
+
+
+def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> StatusCondition:
+    state = states.get(pool.nodeclass.name)
+    if state is None:
+        known = ", ".join(sorted(states)) or "none exists"
+        message = f"EC2NodeClass {pool.nodeclass.name!r} is not found (there is: {known})"
+        return StatusCondition("NodeClassReady", "False", "NodeClassNotFound", message)
+    if state.status == "True":
+        return StatusCondition("NodeClassReady", "True", "NodeClassReady")
+    reason = state.reason if state.status == "False" else "NodeClassReadinessUnknown"
+    return StatusCondition("NodeClassReady", state.status, reason, state.message)
+
+
+def _invalid(type_: str, reason: str, problems: Sequence[Problem]) -> StatusCondition:
+    message = "; ".join(str(p) for p in problems if p.fatal)
+    return StatusCondition(type_, "False", reason, message[:_LONGEST_MESSAGE])
+
+
+def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
+    """Ready is the conjunction of all others; the first that fails gives its reason."""
+    failing = next((c for c in conditions if c.status == "False"), None) or next(
+        (c for c in conditions if c.status != "True"), None
+    )
+    if failing is None:
+        return StatusCondition("Ready", "True", "Ready")
+    message = f"{failing.type}={failing.status}: {failing.message or failing.reason}"
+    return StatusCondition("Ready", failing.status, "UnhealthyDependents", message[:_LONGEST_MESSAGE])
+
+
+def _resolved(status: NodeClassStatus) -> dict[str, Any]:
+    return {
+        "subnets": [
+            {"id": s.id, "zone": s.zone, **({"zoneID": s.zone_id} if s.zone_id else {})}
+            for s in status.subnets
+        ],
+        "securityGroups": [
+            {"id": g.id, **({"name": g.name} if g.name else {})} for g in status.security_groups
+        ],
+        "amis": [
+            {
+                "id": i.id,
+                **({"name": i.name} if i.name else {}),
+                **({"deprecated": True} if i.deprecated else {}),
+                "requirements": write_requirements(i.requirements),
+            }
+            for i in status.images
+        ],
+        **({"instanceProfile": status.instance_profile} if status.instance_profile else {}),
+    }
+
+
+def _shown(condition: StatusCondition, generation: int, now: datetime) -> dict[str, Any]:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason or condition.type,
+        "message": condition.message,
+        "lastTransitionTime": format_time(condition.since or now),
+        "observedGeneration": generation,
+    }
+
+
+def _update(
+    kind: str,
+    name: str,
+    manifest: Mapping[str, Any],
+    wanted: dict[str, Any],
+    problems: Sequence[Problem],
+) -> StatusUpdate | None:
+    shown = manifest.get("status") or {}
+    counted = [(wanted.get(key) or None, shown.get(key) or None) for key in ("nodes", "resources")]
+    if _conditions(shown) == _conditions(wanted) and all(w == s for w, s in counted):
+        return None
+    return StatusUpdate(kind, name, wanted, tuple(str(p) for p in problems))
+
+
+def _conditions(status: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {
+        str(c.get("type")): (
+            str(c.get("status")),
+            str(c.get("reason")),
+            str(c.get("message") or ""),
+            str(c.get("observedGeneration") or 0),
+        )
+        for c in status.get("conditions") or ()
+    }
+
+
+def _name(manifest: Mapping[str, Any]) -> str:
+    return str((manifest.get("metadata") or {}).get("name"))
+
+
+def _generation(manifest: Mapping[str, Any]) -> int:
+    return int((manifest.get("metadata") or {}).get("generation") or 0)

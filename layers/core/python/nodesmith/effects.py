@@ -1,0 +1,239 @@
+"""The only place where commands become calls.
+
+Order is what keeps the promises. A node is bought in four steps: the intent is committed (`commit`), EC2 is asked under
+a token made from the claim's name (`launch`), what EC2 taught about capacity is kept, and last the claim moves on. A
+crash between any two leaves a pending claim, and asking again gives the same instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import assert_never
+
+from nodesmith.decisions.lifecycle import INITIALIZATION_PATCH, registration_patch
+from nodesmith.decisions.provisioning import PlannedNode
+from nodesmith.errors import Conflict, Transient
+from nodesmith.model import labels
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.launches import (
+    Deferred,
+    Instance,
+    Launched,
+    LaunchOutcome,
+    LaunchRequest,
+    LaunchTemplate,
+    NoCapacity,
+    OfferingKey,
+    Refused,
+    Shortfall,
+    TemplateMissing,
+)
+from nodesmith.model.ledger import Backoff, Ledger, next_backoff
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.ports import Cloud, Cluster, Store
+
+TypeLookup = Callable[[str, str], InstanceType | None]
+
+ATTEMPTED_AT = "attemptedAt"
+"""In a claim's launch data: when EC2 was last about to be asked. Nobody else touches the claim for a while."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """What became of launches, by claim name; `deferred` ones are to be repeated."""
+
+    launched: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    deferred: list[Deferred] = field(default_factory=list)
+
+
+def intent(node: PlannedNode, now: datetime) -> NodeClaim:
+    """Give the claim as it is committed: with the very request that EC2 will be asked."""
+    return replace(node.claim, launch={**node.request.to_item(), ATTEMPTED_AT: now.isoformat()})
+
+
+def launch(
+    claims: Sequence[NodeClaim],
+    templates: Sequence[LaunchTemplate],
+    ledger: Ledger,
+    types: TypeLookup,
+    store: Store,
+    cloud: Cloud,
+    clock: Callable[[], datetime],
+) -> Settled:
+    """Ask EC2 for the instances of committed claims and settle what it answers.
+
+    `types` gives an instance type by EC2NodeClass and name.
+    """
+    settled = Settled()
+    if not claims:
+        return settled
+    requests = [LaunchRequest.from_item(claim.name, claim.launch) for claim in claims]
+    cloud.ensure_templates(templates)
+    outcomes = dict(zip((c.name for c in claims), cloud.launch(requests), strict=True))
+    _learn(outcomes.values(), ledger, store, clock())
+    for claim in claims:
+        _settle(claim, outcomes[claim.name], types, ledger, store, clock(), settled)
+    return settled
+
+
+def adopt(claim: NodeClaim, instance: Instance, types: TypeLookup, store: Store, now: datetime) -> None:
+    """Give a pending claim the instance that is found to carry its name."""
+    store.save(launched_claim(claim, instance, types(claim.nodeclass.name, instance.instance_type), now))
+
+
+def launched_claim(
+    claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
+) -> NodeClaim:
+    """Give the claim with what is known now that its instance is. The claim's own labels win over the type's."""
+    offering = {
+        labels.INSTANCE_TYPE: instance.instance_type,
+        labels.ZONE: instance.zone,
+        labels.CAPACITY_TYPE: instance.capacity_type,
+    }
+    known = dict(kind.labels) if kind else {}
+    sold = next(
+        (
+            o
+            for o in (kind.offerings if kind else ())
+            if (o.zone, o.capacity_type) == (instance.zone, instance.capacity_type)
+        ),
+        None,
+    )
+    if sold is not None and sold.zone_id:
+        offering[labels.ZONE_ID] = sold.zone_id
+    return replace(
+        claim,
+        phase=Phase.LAUNCHED,
+        phase_since=now,
+        launched_at=now,
+        reason="",
+        message="",
+        instance_id=instance.id,
+        provider_id=instance.provider_id,
+        instance_type=instance.instance_type,
+        zone=instance.zone,
+        capacity_type=instance.capacity_type,
+        image_id=instance.image_id,
+        price_hourly_usd=sold.price_hourly_usd if sold else claim.price_hourly_usd,
+        capacity=kind.capacity if kind else claim.capacity,
+        allocatable=kind.allocatable if kind else claim.allocatable,
+        labels={**known, **claim.labels, **offering},
+        launch={},
+    )
+
+
+def _learn(outcomes: Iterable[LaunchOutcome], ledger: Ledger, store: Store, now: datetime) -> None:
+    """Keep what the answers say of capacity, before any claim moves on: a failure backs off, a success clears."""
+    missing: dict[OfferingKey, str] = {}
+    served: set[OfferingKey] = set()
+    for outcome in outcomes:
+        if isinstance(outcome, (NoCapacity, Launched)):
+            missing |= {s.offering: s.code for s in outcome.shortfalls}
+        if isinstance(outcome, Launched):
+            one = outcome.instance
+            served.add(OfferingKey(one.capacity_type, one.instance_type, one.zone))
+    backoffs: dict[OfferingKey, Backoff] = {
+        key: next_backoff(ledger.unavailable.get(key), code, now)
+        for key, code in sorted(missing.items())
+        if key not in served
+    }
+    if backoffs:
+        store.save_unavailable(backoffs)
+    recovered = sorted(served & set(ledger.unavailable))
+    if recovered:
+        store.clear_unavailable(recovered)
+
+
+def _settle(
+    claim: NodeClaim,
+    outcome: LaunchOutcome,
+    types: TypeLookup,
+    ledger: Ledger,
+    store: Store,
+    now: datetime,
+    settled: Settled,
+) -> None:
+    try:
+        match outcome:
+            case Launched():
+                adopt(claim, outcome.instance, types, store, now)
+                if claim.nodepool in ledger.nodepool_backoffs:
+                    store.save_nodepool_backoff(claim.nodepool, None)
+                settled.launched.append(claim.name)
+            case NoCapacity():
+                store.save(_given_up(claim, "InsufficientCapacity", _shortage(outcome), now))
+                settled.given_up.append(claim.name)
+            case Refused():
+                refused = next_backoff(
+                    ledger.nodepool_backoffs.get(claim.nodepool), f"{outcome.reason}: {outcome.message}", now
+                )
+                store.save_nodepool_backoff(claim.nodepool, refused)
+                store.save(_given_up(claim, outcome.reason, outcome.message, now))
+                settled.given_up.append(claim.name)
+            case TemplateMissing():
+                why = "a launch template is missing and is made anew"
+                settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))
+            case Deferred():
+                settled.deferred.append(outcome)
+            case _:
+                assert_never(outcome)
+    except Conflict:
+        # Another run settled the same claim with the same answer: EC2 knows one instance for its token.
+        settled.launched.append(claim.name)
+
+
+def _given_up(claim: NodeClaim, reason: str, message: str, now: datetime) -> NodeClaim:
+    return replace(claim, phase=Phase.GIVEN_UP, phase_since=now, reason=reason, message=message, launch={})
+
+
+def _shortage(outcome: NoCapacity) -> str:
+    codes = sorted({s.code for s in outcome.shortfalls})
+    kind = "the account's quota" if outcome.quota else "capacity"
+    return (
+        f"no {kind} in {len(outcome.shortfalls)} offerings ({', '.join(codes)}){_example(outcome.shortfalls)}"
+    )
+
+
+def _example(shortfalls: Sequence[Shortfall]) -> str:
+    return f", such as {shortfalls[0].offering}" if shortfalls else ""
+
+
+def carry_out(
+    command: Command, nodes: Mapping[str, Node], store: Store, cloud: Cloud, cluster: Cluster
+) -> None:
+    """Carry out one lifecycle command. The cluster is told last, from what the ledger then holds.
+
+    `nodes` are the snapshot's Nodes by provider id. Raises Transient, and Conflict when the claim has moved on.
+    """
+    match command:
+        case Register():
+            node = nodes.get(command.claim.provider_id)
+            patch = registration_patch(command.claim, node)
+            if not cluster.register_node(command.claim.node_name, patch):
+                raise Transient(f"Node {command.claim.node_name} went away while it registered")
+            _save_and_show(command.claim, store, cluster)
+        case Initialize():
+            if not cluster.register_node(command.claim.node_name, INITIALIZATION_PATCH):
+                raise Transient(f"Node {command.claim.node_name} went away while it was initialized")
+            _save_and_show(command.claim, store, cluster)
+        case Wait() | GiveUp():
+            _save_and_show(command.claim, store, cluster)
+        case Forget():
+            if command.claim.instance_id:
+                cloud.terminate([command.claim.instance_id])
+            cluster.delete_nodeclaim(command.claim.name)
+            store.forget(command.claim)
+        case Show():
+            cluster.apply_nodeclaim(manifest(command.claim))
+        case _:
+            assert_never(command)
+
+
+def _save_and_show(claim: NodeClaim, store: Store, cluster: Cluster) -> None:
+    cluster.apply_nodeclaim(manifest(store.save(claim)))

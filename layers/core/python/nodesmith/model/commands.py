@@ -1,0 +1,53 @@
+"""Commands: what is to be done about one claim. A closed union; one without an effect fails the type check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nodesmith.model.nodeclaims import NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Bring the Node in line with the claim; the claim is as it will be once that is done."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Initialize:
+    """Mark the Node as ready for pods; the claim is as it will be once that is done."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Note why the claim does not advance."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End the claim; what was launched for it is terminated."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove what is left of a claim that was given up: instance, object, ledger entry, in this order."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Make the NodeClaim object say what the ledger says."""
+
+    claim: NodeClaim
+
+
+Command: TypeAlias = Register | Initialize | Wait | GiveUp | Forget | Show

@@ -1,0 +1,125 @@
+"""The ledger as JSON data: what the store writes, and what a decision record keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.nodeclaims import from_item, to_item
+from nodesmith.model.nodeclassstatus import (
+    ClusterInfo,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
+from nodesmith.model.nodespec import read_requirements, write_requirements
+
+Item = dict[str, Any]
+
+
+def backoff_item(backoff: Backoff) -> Item:
+    """Write a back-off."""
+    return {"until": backoff.until.isoformat(), "failures": backoff.failures, "reason": backoff.reason}
+
+
+def read_backoff(item: Mapping[str, Any]) -> Backoff:
+    """Read what `backoff_item` wrote."""
+    return Backoff(datetime.fromisoformat(item["until"]), int(item["failures"]), item["reason"])
+
+
+def cluster_item(cluster: ClusterInfo) -> Item:
+    """Write what a new node must know of the cluster."""
+    return {
+        "name": cluster.name,
+        "endpoint": cluster.endpoint,
+        "ca_bundle": cluster.ca_bundle,
+        "service_cidr": cluster.service_cidr,
+        "version": cluster.version,
+        "ip_family": cluster.ip_family,
+        "dns_ip": cluster.dns_ip,
+        "tags": dict(cluster.tags),
+    }
+
+
+def read_cluster(item: Mapping[str, Any]) -> ClusterInfo:
+    """Read what `cluster_item` wrote."""
+    return ClusterInfo(**item)
+
+
+def nodeclass_item(status: NodeClassStatus) -> Item:
+    """Write what an EC2NodeClass resolved to."""
+    return {
+        "name": status.name,
+        "generation": status.generation,
+        "hash": status.hash,
+        "resolved_at": status.resolved_at.isoformat(),
+        "subnets": [[s.id, s.zone, s.zone_id, s.free_ips] for s in status.subnets],
+        "security_groups": [[g.id, g.name] for g in status.security_groups],
+        "images": [
+            [i.id, i.name, write_requirements(i.requirements), i.deprecated] for i in status.images
+        ],
+        "instance_profile": status.instance_profile,
+        "conditions": [
+            [c.type, c.status, c.reason, c.message, c.since.isoformat() if c.since else ""]
+            for c in status.conditions
+        ],
+    }
+
+
+def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
+    """Read what `nodeclass_item` wrote."""
+    return NodeClassStatus(
+        name=item["name"],
+        generation=int(item["generation"]),
+        hash=item["hash"],
+        resolved_at=datetime.fromisoformat(item["resolved_at"]),
+        subnets=tuple(Subnet(id_, zone, zone_id, int(free)) for id_, zone, zone_id, free in item["subnets"]),
+        security_groups=tuple(SecurityGroup(*group) for group in item["security_groups"]),
+        images=tuple(
+            Image(id_, name, read_requirements(requirements), deprecated)
+            for id_, name, requirements, deprecated in item["images"]
+        ),
+        instance_profile=item["instance_profile"],
+        conditions=tuple(
+            StatusCondition(type_, status, reason, message, datetime.fromisoformat(since) if since else None)
+            for type_, status, reason, message, since in item["conditions"]
+        ),
+    )
+
+
+def ledger_item(ledger: Ledger) -> Item:
+    """Write a whole ledger, the same for equal ledgers."""
+    return {
+        "version": ledger.version,
+        "claims": [to_item(c) for c in sorted(ledger.claims, key=lambda c: c.name)],
+        "nodeclasses": [nodeclass_item(ledger.nodeclasses[n]) for n in sorted(ledger.nodeclasses)],
+        "cluster": cluster_item(ledger.cluster) if ledger.cluster else None,
+        "unavailable": [
+            [k.capacity_type, k.instance_type, k.zone, backoff_item(ledger.unavailable[k])]
+            for k in sorted(ledger.unavailable)
+        ],
+        "nodepool_backoffs": {
+            name: backoff_item(ledger.nodepool_backoffs[name]) for name in sorted(ledger.nodepool_backoffs)
+        },
+    }
+
+
+def read_ledger(item: Mapping[str, Any]) -> Ledger:
+    """Read what `ledger_item` wrote."""
+    nodeclasses = [read_nodeclass(n) for n in item["nodeclasses"]]
+    return Ledger(
+        version=int(item["version"]),
+        claims=tuple(from_item(c) for c in item["claims"]),
+        nodeclasses={n.name: n for n in nodeclasses},
+        cluster=read_cluster(item["cluster"]) if item["cluster"] else None,
+        unavailable={
+            OfferingKey(capacity_type, instance_type, zone): read_backoff(backoff)
+            for capacity_type, instance_type, zone, backoff in item["unavailable"]
+        },
+        nodepool_backoffs={n: read_backoff(b) for n, b in item["nodepool_backoffs"].items()},
+    )

@@ -1,0 +1,263 @@
+"""The composition root: which adapter stands behind which port, for each function.
+
+Each function of this module composes one concern when it is called, which a handler does at import, in Lambda's
+initialisation; it gives the handler. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.messages import SqsHints
+from nodesmith.errors import Rejected
+from nodesmith.model.events import Concern, parse_hint
+from nodesmith.settings import Settings, read_settings
+from nodesmith.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from nodesmith.adapters.apiserver import ApiServer
+    from nodesmith.adapters.ec2 import AwsCloud
+    from nodesmith.model.capacity import NodeSettings
+
+Event = Mapping[str, Any]
+Handler = Callable[[Event, object], None]
+_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time. `speed` is how many of its seconds pass in a real one; a laptop may let it run faster."""
+
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    speed: float = 1.0
+
+    def real_seconds(self, seconds: int) -> int:
+        """Give how long to wait really for so many seconds of this clock."""
+        return round(seconds / self.speed)
+
+
+_clock = Clock()
+
+
+def set_clock(clock: Clock) -> None:
+    """Let all functions of this process go by another clock."""
+    global _clock
+    _clock = clock
+
+
+def now() -> datetime:
+    """Give the time by which all functions of this process go."""
+    return _clock.now()
+
+
+def provisioning() -> Handler:
+    """Compose provisioning: pending pods become nodes."""
+    from nodesmith.adapters.catalogs import StoredCatalogs
+    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.provisioning import Provisioning, provision
+
+    parts = _Parts(Concern.PROVISIONING)
+    run = Provisioning(
+        cluster=parts.settings.cluster_name,
+        settings=parts.node_settings(),
+        store=DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name),
+        cloud=parts.cloud(),
+        blobs=parts.blobs,
+        hints=parts.hints,
+        catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
+        clock=now,
+        stopwatch=time.perf_counter,
+    )
+    parts.client("ec2")
+
+    def provision_once() -> None:
+        outcome = provision(run)
+        counts = {
+            "NodeClaimsLaunched": len(outcome.launched),
+            "NodeClaimsGivenUp": len(outcome.given_up),
+            "PodsUnplaced": sum(len(u.pods) for u in outcome.plan.unplaced),
+        }
+        parts.telemetry.ran(counts, decisions=outcome.decisions)
+
+    return parts.handler(provision_once)
+
+
+def lifecycle() -> Handler:
+    """Compose lifecycle: claims become registered, initialized nodes, or end."""
+    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.lifecycle import Lifecycle, follow
+
+    parts = _Parts(Concern.LIFECYCLE)
+    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+
+    def follow_once() -> None:
+        cluster = ApiCluster(parts.api_server(), now)
+        run = Lifecycle(
+            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now
+        )
+        parts.telemetry.ran(follow(run))
+
+    return parts.handler(follow_once)
+
+
+def readiness() -> Handler:
+    """Compose readiness: EC2NodeClasses are resolved, conditions written."""
+    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.readiness import Readiness, make_ready
+
+    parts = _Parts(Concern.READINESS)
+    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+
+    def make_ready_once() -> None:
+        cluster = ApiCluster(parts.api_server(), now)
+        run = Readiness(
+            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now
+        )
+        report = make_ready(run)
+        counts = {"Resolved": len(report.resolved), "StatusesWritten": len(report.written)}
+        parts.telemetry.ran(counts)
+
+    return parts.handler(make_ready_once)
+
+
+def observation() -> Handler:
+    """Compose observation: a snapshot from the API server when the forwarder is away."""
+    from nodesmith.adapters.observer import Observer
+    from nodesmith.controllers.observation import Observation, observe
+
+    parts = _Parts(Concern.OBSERVATION)
+    run = Observation(
+        cluster=parts.settings.cluster_name,
+        observer=lambda: Observer(parts.api_server()),
+        blobs=parts.blobs,
+        hints=parts.hints,
+        clock=now,
+        stale_after=timedelta(seconds=parts.settings.heartbeat_stale_seconds),
+    )
+    return parts.handler(lambda: parts.telemetry.ran({"SnapshotsWritten": int(observe(run))}))
+
+
+def catalog() -> Handler:
+    """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
+    from nodesmith.adapters.catalogs import StoredCatalogs, embedded_prices
+    from nodesmith.adapters.pricing import aws_market
+    from nodesmith.controllers.catalog import refresh_catalog
+
+    parts = _Parts(Concern.CATALOG)
+    region = parts.settings.region
+    market = aws_market(region, isolated_vpc=parts.settings.isolated_vpc)
+    catalogs = StoredCatalogs(region, parts.blobs)
+
+    def handle(event: Event, context: object) -> None:
+        del event, context
+        try:
+            report = refresh_catalog(market, catalogs, embedded_prices(region), now())
+        except Rejected as error:
+            parts.telemetry.rejected(str(error))
+            return
+        parts.telemetry.ran({"InstanceTypes": report.types, "Offerings": report.offerings}, ref=report.ref)
+
+    return handle
+
+
+class _Parts:
+    """What every function is made of, each made once and only if it is asked for."""
+
+    def __init__(self, concern: Concern) -> None:
+        self.settings: Settings = read_settings(os.environ)
+        if concern is not Concern.CATALOG and not self.settings.cluster_name:
+            raise Rejected(f"settings: CLUSTER_NAME is not set, {concern} serves one cluster")
+        self.telemetry = Telemetry(concern, self.settings.cluster_name)
+        self._session = boto3.Session(region_name=self.settings.region)
+        self._clients: dict[str, Any] = {}
+        self._cloud: AwsCloud | None = None
+        self._api_server: ApiServer | None = None
+        self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
+        self.hints = SqsHints(
+            self.client("sqs"), self._queue_urls(), lambda seconds: _clock.real_seconds(seconds)
+        )
+
+    def client(self, service: str) -> Any:
+        """Give the boto3 client of a service."""
+        if service not in self._clients:
+            config = _CONFIG
+            if service == "ec2":
+                from nodesmith.adapters.ec2 import EC2_CONFIG
+
+                config = EC2_CONFIG
+            self._clients[service] = self._session.client(service, config=config)
+        return self._clients[service]
+
+    def cloud(self) -> AwsCloud:
+        """Give EC2 for this cluster."""
+        from nodesmith.adapters.ec2 import AwsCloud
+
+        if self._cloud is None:
+            self._cloud = AwsCloud(self.client, self.settings)
+        return self._cloud
+
+    def api_server(self) -> ApiServer:
+        """Give the cluster's API server, found by the settings or by EKS. Raises Transient, Rejected."""
+        from nodesmith.adapters.apiserver import ApiServer, connect
+        from nodesmith.adapters.ekstoken import EksToken
+
+        if self._api_server is None:
+            cluster = self.cloud().cluster_info()
+            credentials = self._session.get_credentials()
+            if credentials is None:
+                raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
+            token = EksToken(credentials, cluster.name, self.settings.region)
+            self._api_server = ApiServer(connect(cluster.endpoint, cluster.ca_bundle, token))
+        return self._api_server
+
+    def node_settings(self) -> NodeSettings:
+        """Give the settings that change what a node offers."""
+        from nodesmith.model.capacity import NodeSettings
+
+        return NodeSettings(
+            vm_memory_overhead_percent=self.settings.vm_memory_overhead_percent,
+            reserved_enis=self.settings.reserved_enis,
+            prefix_delegation=self.settings.prefix_delegation,
+        )
+
+    def handler(self, run: Callable[[], None]) -> Handler:
+        """Give a handler of SQS batches. All messages say the same, so one run answers them all.
+
+        Whatever the run raises, but Rejected, brings the whole batch back.
+        """
+
+        def handle(event: Event, context: object) -> None:
+            del context
+            if not self._hinted(event):
+                return
+            try:
+                run()
+            except Rejected as error:
+                self.telemetry.rejected(str(error))
+
+        return handle
+
+    def _hinted(self, event: Event) -> bool:
+        hinted = False
+        for record in event["Records"]:
+            try:
+                parse_hint(record["body"], self.settings.cluster_name)
+                hinted = True
+            except Rejected as error:
+                self.telemetry.rejected(str(error))
+        return hinted
+
+    def _queue_urls(self) -> dict[Concern, str]:
+        woken = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
+        return {concern: self.settings.queue_url(concern) for concern in woken}

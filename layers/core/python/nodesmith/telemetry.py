@@ -1,0 +1,40 @@
+"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF, in the log as well)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aws_lambda_powertools import Logger
+
+NAMESPACE = "nodesmith"
+
+
+class Telemetry:
+    """The voice of one concern in one cluster. No field may carry a manifest, a token or user data."""
+
+    def __init__(self, concern: str, cluster: str) -> None:
+        self._concern, self._cluster = concern, cluster
+        self.log = Logger(service=concern, cluster=cluster)
+
+    def ran(self, counts: Mapping[str, int], **about: Any) -> None:
+        """Say that a run is done. `counts` become metrics; what is zero is left out."""
+        self.log.info("done", counts={name: n for name, n in counts.items() if n}, **about)
+        self._count(counts)
+
+    def rejected(self, message: str) -> None:
+        """Say that input was wrong and is not tried again."""
+        self.log.error("rejected", reason=message)
+        self._count({"Rejected": 1})
+
+    def _count(self, counts: Mapping[str, int]) -> None:
+        wanted = {name: n for name, n in counts.items() if n}
+        if not wanted:
+            return
+        # Here and not above: a cold start must not pay for it before EC2 is asked.
+        from aws_lambda_powertools.metrics import MetricUnit, single_metric
+
+        for name, number in wanted.items():
+            with single_metric(name, MetricUnit.Count, number, namespace=NAMESPACE) as metric:
+                metric.add_dimension("cluster", self._cluster)
+                metric.add_dimension("concern", self._concern)

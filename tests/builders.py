@@ -1,0 +1,250 @@
+"""Objects for tests, each a valid one with the few things that matter to the test named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclassstatus import (
+    ClusterInfo,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
+from nodesmith.model.nodes import Condition, Node
+from nodesmith.model.pods import Pod
+from nodesmith.model.requirements import Requirements, requirement
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.shapes import Shape, parse_shape
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import Taint
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+CLUSTER = "test"
+REGION = "us-east-1"
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+EXPRESS = (
+    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
+    {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+)
+
+
+@lru_cache(maxsize=4)
+def catalog(region: str = REGION) -> Catalog:
+    """Give the catalogue that ships in the package."""
+    return embedded_catalog(region)
+
+
+def nodepool_manifest(
+    name: str = "default",
+    *,
+    requirements: Sequence[Mapping[str, Any]] = EXPRESS,
+    weight: int | None = None,
+    limits: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Mapping[str, str]] = (),
+    startup_taints: Sequence[Mapping[str, str]] = (),
+    nodeclass: str = "default",
+) -> dict[str, Any]:
+    """Give a NodePool's manifest."""
+    spec: dict[str, Any] = {
+        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": nodeclass},
+        "requirements": [dict(r) for r in requirements],
+    }
+    if taints:
+        spec["taints"] = [dict(t) for t in taints]
+    if startup_taints:
+        spec["startupTaints"] = [dict(t) for t in startup_taints]
+    template: dict[str, Any] = {"spec": spec}
+    if labels:
+        template["metadata"] = {"labels": dict(labels)}
+    body: dict[str, Any] = {"template": template}
+    if weight is not None:
+        body["weight"] = weight
+    if limits is not None:
+        body["limits"] = dict(limits)
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
+        "spec": body,
+    }
+
+
+def nodeclass_manifest(name: str = "default", **spec: Any) -> dict[str, Any]:
+    """Give an EC2NodeClass's manifest; keywords are fields of its spec."""
+    selector = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name, "uid": f"uid-nodeclass-{name}", "generation": 1},
+        "spec": {
+            "role": "nodes",
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": selector,
+            "securityGroupSelectorTerms": selector,
+            **spec,
+        },
+    }
+
+
+def nodeclass(name: str = "default", **spec: Any) -> EC2NodeClass:
+    """Give a parsed EC2NodeClass."""
+    parsed = parse_nodeclass(nodeclass_manifest(name, **spec))
+    assert parsed.value is not None, parsed.problems
+    return parsed.value
+
+
+def cluster_info() -> ClusterInfo:
+    """Give what a new node must know of the cluster."""
+    return ClusterInfo(CLUSTER, "https://api.test.example", "Q0EK", "10.100.0.0/16", "1.34")
+
+
+def nodeclass_status(name: str = "default", zones: Sequence[str] = ZONES, **fields: Any) -> NodeClassStatus:
+    """Give an EC2NodeClass's resolution that is ready, with one subnet a zone and an image per architecture."""
+    images = tuple(
+        Image(
+            f"ami-{arch}",
+            f"al2023-{arch}",
+            Requirements.of(
+                requirement("kubernetes.io/arch", "In", [arch]),
+                requirement("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist"),
+                requirement("karpenter.k8s.aws/instance-accelerator-count", "DoesNotExist"),
+            ),
+        )
+        for arch in ("amd64", "arm64")
+    )
+    ready: dict[str, Any] = {
+        "generation": 1,
+        "hash": nodeclass(name).hash,
+        "resolved_at": NOW,
+        "subnets": tuple(Subnet(f"subnet-{z[-1]}", z, free_ips=4000) for z in zones),
+        "security_groups": (SecurityGroup("sg-1", "nodes"),),
+        "images": images,
+        "instance_profile": "profile",
+        "conditions": (StatusCondition("Ready", "True", "Ready"),),
+    }
+    return NodeClassStatus(name, **(ready | fields))
+
+
+def ledger(**fields: Any) -> Ledger:
+    """Give a ledger in which the EC2NodeClass `default` and the cluster are resolved."""
+    known: dict[str, Any] = {"nodeclasses": {"default": nodeclass_status()}, "cluster": cluster_info()}
+    return Ledger(**(known | fields))
+
+
+def shape(
+    cpu: str = "1",
+    memory: str = "64Mi",
+    *,
+    app: str = "web",
+    namespace: str = "default",
+    owner: str = "",
+    requests: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Shape:
+    """Give the shape of a one-container pod; keywords are fields of the pod's spec."""
+    kind, _, name = (owner or f"ReplicaSet/{app}").partition("/")
+    asked = {"cpu": cpu, "memory": memory, **(requests or {})}
+    return parse_shape(
+        {
+            "metadata": {
+                "namespace": namespace,
+                "labels": {"app": app},
+                "ownerReferences": [{"kind": kind, "name": name, "controller": True}],
+            },
+            "spec": {"containers": [{"name": "main", "resources": {"requests": asked}}], **spec},
+        }
+    )
+
+
+def spread(
+    key: str = "topology.kubernetes.io/zone", *, hard: bool, app: str = "web", max_skew: int = 1
+) -> Any:
+    """Give the spec field of one topology spread constraint over pods of `app`."""
+    return [
+        {
+            "topologyKey": key,
+            "maxSkew": max_skew,
+            "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app": app}},
+        }
+    ]
+
+
+def pods(
+    of: Shape, count: int = 1, *, prefix: str = "", node: str = "", unschedulable: bool = True
+) -> list[Pod]:
+    """Give pods of one shape, unschedulable unless bound to a node."""
+    name = prefix or of.labels.get("app", "pod")
+    return [
+        Pod(
+            f"{of.namespace}/{name}-{index:04d}",
+            of,
+            NOW - timedelta(seconds=60),
+            node=node,
+            unschedulable=unschedulable and not node,
+        )
+        for index in range(count)
+    ]
+
+
+def node(
+    name: str = "node-1",
+    *,
+    cpu: str = "4",
+    memory: str = "16Gi",
+    zone: str = ZONES[0],
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    **fields: Any,
+) -> Node:
+    """Give a Ready node with room for 58 pods."""
+    offered = parse_resources({"cpu": cpu, "memory": memory, "pods": "58"})
+    known = {
+        "topology.kubernetes.io/zone": zone,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+    }
+    return Node(
+        name,
+        NOW - timedelta(hours=1),
+        provider_id=fields.pop("provider_id", f"aws:///{zone}/i-{name}"),
+        labels={**known, **(labels or {})},
+        taints=tuple(taints),
+        capacity=offered,
+        allocatable=offered,
+        conditions={"Ready": Condition("True")},
+        **fields,
+    )
+
+
+def snapshot(*, pods: Sequence[Pod] = (), **fields: Any) -> Snapshot:
+    """Give a snapshot with the NodePool and EC2NodeClass `default`, unless others are named."""
+    known: dict[str, Any] = {"nodepools": (nodepool_manifest(),), "nodeclasses": (nodeclass_manifest(),)}
+    return Snapshot(CLUSTER, NOW, pods=tuple(pods), **(known | fields))
+
+
+def inputs(**fields: Any) -> Inputs:
+    """Give what a provisioning decision is made from; keywords replace its parts, or the snapshot's pods."""
+    known: dict[str, Any] = {
+        "ledger": ledger(),
+        "catalog": catalog(),
+        "settings": NodeSettings(),
+        "now": NOW,
+        "decision": "20261121T120000Z-test",
+    }
+    if "snapshot" not in fields:
+        known["snapshot"] = snapshot(pods=fields.pop("pods", ()))
+    return Inputs(**(known | fields))

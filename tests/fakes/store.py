@@ -1,0 +1,112 @@
+"""The ledger in memory: the same promises as DynamoDB, and failures when told to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nodesmith.errors import Conflict
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+
+
+def _nothing(method: str) -> None:
+    """Let the call be."""
+
+
+@dataclass(slots=True)
+class FakeStore:
+    """A Store for one cluster. `raise_before` and `raise_after` are called with each method's name and may raise."""
+
+    version: int = 0
+    claims: dict[str, NodeClaim] = field(default_factory=dict)
+    decisions: list[str] = field(default_factory=list)
+    nodeclasses: dict[str, NodeClassStatus] = field(default_factory=dict)
+    cluster: ClusterInfo | None = None
+    unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
+    nodepool_backoffs: dict[str, Backoff] = field(default_factory=dict)
+    raise_before: Callable[[str], None] = _nothing
+    raise_after: Callable[[str], None] = _nothing
+
+    def load(self) -> Ledger:
+        self.raise_before("load")
+        ledger = Ledger(
+            self.version,
+            tuple(self.claims[name] for name in sorted(self.claims)),
+            dict(self.nodeclasses),
+            self.cluster,
+            dict(self.unavailable),
+            dict(self.nodepool_backoffs),
+        )
+        self.raise_after("load")
+        return ledger
+
+    def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
+        self.raise_before("commit")
+        if version != self.version or any(claim.name in self.claims for claim in claims):
+            raise Conflict(f"version {version} is no longer the newest")
+        self.version += 1
+        self.decisions.append(decision)
+        for claim in claims:
+            self.claims[claim.name] = _stored(replace(claim, revision=1))
+        self.raise_after("commit")
+
+    def save(self, claim: NodeClaim) -> NodeClaim:
+        self.raise_before("save")
+        known = self.claims.get(claim.name)
+        if known is None or known.revision != claim.revision:
+            raise Conflict(f"NodeClaim {claim.name} has moved on")
+        saved = _stored(replace(claim, revision=claim.revision + 1))
+        self.claims[claim.name] = saved
+        self.raise_after("save")
+        return saved
+
+    def forget(self, claim: NodeClaim) -> None:
+        self.raise_before("forget")
+        known = self.claims.get(claim.name)
+        if known is not None and known.revision != claim.revision:
+            raise Conflict(f"NodeClaim {claim.name} has moved on")
+        self.claims.pop(claim.name, None)
+        self.raise_after("forget")
+
+    def save_nodeclass(self, status: NodeClassStatus) -> None:
+        self.raise_before("save_nodeclass")
+        self.nodeclasses[status.name] = status
+        self.raise_after("save_nodeclass")
+
+    def forget_nodeclass(self, name: str) -> None:
+        self.raise_before("forget_nodeclass")
+        self.nodeclasses.pop(name, None)
+        self.raise_after("forget_nodeclass")
+
+    def save_cluster(self, cluster: ClusterInfo) -> None:
+        self.raise_before("save_cluster")
+        self.cluster = cluster
+        self.raise_after("save_cluster")
+
+    def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
+        self.raise_before("save_unavailable")
+        self.unavailable.update(offerings)
+        self.raise_after("save_unavailable")
+
+    def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
+        self.raise_before("clear_unavailable")
+        for key in offerings:
+            self.unavailable.pop(key, None)
+        self.raise_after("clear_unavailable")
+
+    def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
+        self.raise_before("save_nodepool_backoff")
+        if backoff is None:
+            self.nodepool_backoffs.pop(nodepool, None)
+        else:
+            self.nodepool_backoffs[nodepool] = backoff
+        self.raise_after("save_nodepool_backoff")
+
+
+def _stored(claim: NodeClaim) -> NodeClaim:
+    """Give the claim as it comes back from storage."""
+    return from_item(json.loads(json.dumps(to_item(claim))))
