@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
+from typing import Never
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from nodesmith.errors import Rejected
+from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.catalog import catalog_command
 
 app = typer.Typer()
@@ -63,6 +66,31 @@ def test_faults_of_a_file_go_to_standard_error_and_the_rest_is_listed(tmp_path: 
     result = run("--source", str(file), "-o", "json")
     assert [one["name"] for one in json.loads(result.stdout)] == ["c5.large", "m5.large"]
     assert "InstanceType/c5.large: offerings[0].priceHourly is missing" in result.stderr
+
+
+class QuietMarket:
+    """A market of which only the spot prices can be learned."""
+
+    def __getattr__(self, call: str) -> Callable[[], Never]:
+        def refuse() -> Never:
+            raise Transient(f"{call}: not today")
+
+        return refuse
+
+    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
+        assert now.tzinfo is not None
+        return {("m5.large", "us-east-1a"): 0.0123}
+
+
+def test_what_aws_does_not_answer_is_taken_from_the_package_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nodesmith.adapters.pricing.aws_market", lambda _: QuietMarket())
+    result = run("m5.large", "--source", "aws", "--zone", "us-east-1a", "-o", "json")
+    offerings = {o["capacityType"]: o for o in json.loads(result.stdout)[0]["offerings"]}
+    assert (offerings["spot"]["priceHourly"], offerings["spot"]["estimated"]) == (0.0123, False)
+    assert (offerings["on-demand"]["priceHourly"], offerings["on-demand"]["estimated"]) == (0.096, False)
+    assert "on_demand_prices: not today" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
@@ -22,6 +23,7 @@ from nodesmith.adapters.instancefacts import PublishedLimits, instance_facts
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import InstanceFacts
 
+_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 6}, connect_timeout=5, read_timeout=30)
 _PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _SHARED = {"tenancy": "Shared", "productFamily": "Compute Instance"}
 _METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"}
@@ -38,8 +40,9 @@ def price_list_region(region: str) -> str | None:
 def aws_market(region: str, *, isolated_vpc: bool = False) -> AwsMarket:
     """Connect to a region with the credentials of the environment. An isolated VPC has no way to the price list."""
     nearest = None if isolated_vpc else price_list_region(region)
-    price_list = boto3.client("pricing", region_name=nearest) if nearest else None
-    return AwsMarket(region, boto3.client("ec2", region_name=region), price_list, published_limits())
+    session = boto3.Session(region_name=region)
+    price_list = session.client("pricing", region_name=nearest, config=_CONFIG) if nearest else None
+    return AwsMarket(region, session.client("ec2", config=_CONFIG), price_list, published_limits())
 
 
 @dataclass(frozen=True, slots=True)
