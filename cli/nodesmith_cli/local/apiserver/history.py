@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import RLock
@@ -57,9 +57,10 @@ class Change:
 class Watcher:
     """A queue of the changes of one resource, in order. None in the queue says that the watch is over."""
 
-    def __init__(self, resource: str, namespace: str) -> None:
+    def __init__(self, resource: str, namespace: str, wake: Callable[[], None] | None) -> None:
         self.resource = resource
         self.namespace = namespace
+        self._wake = wake
         self.queue: SimpleQueue[Change | None] = SimpleQueue()
         self.open = True
 
@@ -71,6 +72,8 @@ class Watcher:
             self.close()
         elif self.open:
             self.queue.put(change)
+            if self._wake:
+                self._wake()
 
     def close(self) -> None:
         """Tell the reader that nothing more will come."""
@@ -134,13 +137,19 @@ class History:
             self._tell(resource, Change("DELETED", after, before))
             return after
 
-    def watch(self, resource: str, namespace: str = "", since: int | None = None) -> Watcher:
+    def watch(
+        self,
+        resource: str,
+        namespace: str = "",
+        since: int | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> Watcher:
         """Follow a resource: from now, or with everything after revision `since` first.
 
-        Raises ApiError 410 when `since` is older than what is remembered.
+        `wake` is called, under the lock, whenever there is something in the queue. Raises ApiError 410 when `since` is older than what is remembered.
         """
         with self.lock:
-            watcher = Watcher(resource, namespace)
+            watcher = Watcher(resource, namespace, wake)
             if since is not None:
                 for change in self._since(resource, since):
                     watcher.offer(change)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.model.quantities import QuantityError, parse_quantity
+from nodesmith.model.quantities import QuantityError, whole_units
 from nodesmith_cli.local.apiserver.builtin import Schema, object_schema
 from nodesmith_cli.local.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from nodesmith_cli.local.apiserver.objects import clone, parse_timestamp
 
+QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -81,11 +82,13 @@ def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldPro
     yield from _composed_problems(schema, value, path)
 
 
-def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield what cannot be decoded at all: (path, what was found, what it should be)."""
+def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
+    """Say what a typed decoder could not take, field by field."""
     wrong = _wanted(schema, value)
-    if wrong:
-        yield path, _type_name(value), wrong
+    if wrong == "quantity":
+        yield f"{QUANTITY_RULE} ({path}: {_quantity_problem(value)})"
+    elif wrong:
+        yield f"json: cannot unmarshal {_type_name(value)} into field {path} of type {wrong}"
     elif isinstance(value, dict):
         properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
         for key, item in value.items():
@@ -113,17 +116,17 @@ def _wanted(schema: Schema, value: Any) -> str:
         return "" if _TYPES["integer"](value) or isinstance(value, str) else "integer,string"
     form = schema.get("format")
     if form == "quantity":
-        return "" if isinstance(value, str) and _is_quantity(value) else "quantity"
+        return "quantity" if _quantity_problem(value) else ""
     wanted = str(schema.get("type") or "")
     return "" if wanted not in _TYPES or _TYPES[wanted](value) else wanted
 
 
-def _is_quantity(text: str) -> bool:
+def _quantity_problem(value: Any) -> str:
     try:
-        parse_quantity(text)
-    except QuantityError:
-        return False
-    return True
+        whole_units(value)
+    except QuantityError as error:
+        return str(error)
+    return ""
 
 
 def _type_problem(schema: Schema, value: Any, path: str) -> FieldProblem | None:

@@ -291,9 +291,8 @@ class Store:
         dropped: list[str] = []
         kept: Object = schemas.prune(schema, obj, dropped)
         refused = f'{served.kind} in version "{served.versions[0]}" cannot be handled as a {served.kind}: '
-        for path, found, wanted in schemas.misfits(_decodable_part(served, schema), kept):
-            why = validation.QUANTITY_RULE if wanted == "quantity" else f"json: cannot unmarshal {found} into"
-            raise bad_request(f"{refused}{why} field {path} of type {wanted}")
+        for misfit in schemas.misfits(_decodable_part(served, schema), kept):
+            raise bad_request(refused + misfit)
         told = [f'unknown field "{path}"' for path in dropped]
         if told and write.field_validation == "Strict":
             raise bad_request(f"{refused}strict decoding error: {', '.join(told)}")
