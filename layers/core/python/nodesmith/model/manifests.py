@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from nodesmith.model.schema.fields import Integer, Kind, Map, Object, Rule, Text
-from nodesmith.model.schema.reading import Report, read, shown
+from nodesmith.model.schema.reading import Report, at, nearest, read, shown
 
 
 def _is_time(text: str) -> bool:
@@ -78,7 +78,7 @@ def _check_top(kind: Kind, body: Mapping[object, object], report: Report) -> Non
             report.add(field, shown(found), f"must be {wanted}")
     for name in body:
         if name not in _TOP:
-            report.add(shown(name), "an unknown field", f"known are {', '.join(_TOP)}", fatal=False)
+            report.add(at("", name), "an unknown field", nearest(name, _TOP), fatal=False)
 
 
 def _name(metadata: object) -> str:

@@ -65,6 +65,7 @@ KUBELET = Object(
             "self.imageGCHighThresholdPercent > self.imageGCLowThresholdPercent",
             "imageGCHighThresholdPercent must be greater than imageGCLowThresholdPercent",
             _thresholds_are_ordered,
+            field="imageGCHighThresholdPercent",
         ),
         Rule(
             "(!has(self.evictionSoft) || self.evictionSoft.all(k, has(self.evictionSoftGracePeriod) && "
@@ -75,8 +76,9 @@ KUBELET = Object(
         ),
         Rule(
             "",
-            "leave out registerWithTaints, write taints into the NodePool",
+            "leave it out and write taints into the NodePool",
             lambda kubelet: "registerWithTaints" not in kubelet,
+            field="registerWithTaints",
         ),
     ),
 )

@@ -194,17 +194,20 @@ _SPEC_RULES = (
         "has(self.role) != has(self.instanceProfile)",
         "exactly one of role and instanceProfile is needed",
         lambda spec: ("role" in spec) != ("instanceProfile" in spec),
+        field="role",
     ),
     Rule(
         "has(self.amiFamily) || self.amiSelectorTerms.exists(x, has(x.alias))",
         "amiFamily is needed where no term has an alias",
         lambda spec: "amiFamily" in spec or any("alias" in term for term in spec["amiSelectorTerms"]),
+        field="amiFamily",
     ),
     Rule(
         "!has(self.amiFamily) || self.amiFamily == 'Custom' || self.amiSelectorTerms.all(x, !has(x.alias) || "
         f"x.alias.startsWith({ {family: f'{alias}@' for alias, family in ALIAS_FAMILIES.items()} }[self.amiFamily]))",
         "amiFamily must be the alias's own family, or Custom",
         family_matches_alias,
+        field="amiFamily",
     ),
 )
 

@@ -58,6 +58,7 @@ _BUDGET = Object(
             "has(self.schedule) == has(self.duration)",
             "schedule and duration go together, set both or none",
             lambda budget: ("schedule" in budget) == ("duration" in budget),
+            field="schedule",
         ),
     ),
 )
@@ -146,11 +147,13 @@ NODE_POOL = Kind(
                 "self.limits.size() == ('nodes' in self.limits ? 1 : 0)",
                 "with replicas, limits may only name nodes",
                 _limits_only_nodes,
+                field="limits",
             ),
             Rule(
                 "!has(self.replicas) || !has(self.weight)",
                 "weight has no meaning with replicas, leave one of them out",
                 lambda spec: "replicas" not in spec or "weight" not in spec,
+                field="weight",
             ),
         ),
     ),

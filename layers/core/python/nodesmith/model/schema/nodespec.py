@@ -187,4 +187,9 @@ def taints_differ(spec: Mapping[str, Any]) -> bool:
     return len(pairs) == len(set(pairs))
 
 
-TAINTS_DIFFER = Rule("", "a key and effect may occur once only over taints and startupTaints", taints_differ)
+TAINTS_DIFFER = Rule(
+    "",
+    "a key and effect may occur once only over taints and startupTaints",
+    taints_differ,
+    field="startupTaints",
+)

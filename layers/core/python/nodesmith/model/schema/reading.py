@@ -176,14 +176,15 @@ def _unknown(
 ) -> None:
     if not field.open:
         if not report.is_full:
-            report.add(at(path, name), "an unknown field", _nearest(name, tuple(field.fields)), fatal=False)
+            report.add(at(path, name), "an unknown field", nearest(name, tuple(field.fields)), fatal=False)
     elif not isinstance(name, str) or not _is_json(given):
         report.add(at(path, name), shown(given), "must be plain data, not nested deeply")
     elif given is not None:
         clean[name] = given
 
 
-def _nearest(name: object, known: tuple[str, ...]) -> str:
+def nearest(name: object, known: tuple[str, ...]) -> str:
+    """Suggest what a name that is not among the known ones may have been meant to be."""
     hint = did_you_mean(name, known).removeprefix(", ") if isinstance(name, str) else ""
     return hint or (f"known are {', '.join(known)}" if len(known) <= _FEW else "leave it out")
 
@@ -205,7 +206,7 @@ def _is_json(value: object, depth: int = 0) -> bool:
 def at(path: str, key: object) -> str:
     """Give the path of a map's entry: `limits.cpu`, `labels[example.com/team]`."""
     if isinstance(key, str) and len(key) <= 63 and key.isascii() and key.replace("-", "").isalnum():
-        return f"{path}.{key}"
+        return f"{path}.{key}" if path else key
     return f"{path}[{key[:63] if isinstance(key, str) else shown(key)}]"
 
 
