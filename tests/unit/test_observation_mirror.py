@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime
 
-from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, observed
+from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, key_of, observed
 from nodesmith.observation.wire import decode, encode
 from tests.clusters import deployment_pod, node, rolled
 
@@ -22,8 +22,9 @@ def test_a_new_object_is_a_change_and_the_same_again_is_none() -> None:
 def test_what_a_new_list_does_not_hold_is_gone() -> None:
     mirror = Mirror(NODES)
     first, second = node(1, rolled(1)), node(2, rolled(2))
-    mirror.replace([first, second])
-    (change,) = mirror.replace([second])
+    mirror.put(first)
+    mirror.put(second)
+    (change,) = mirror.keep_only({key_of(second)})
     assert (change.key, change.after) == (first["metadata"]["name"], None)
 
 

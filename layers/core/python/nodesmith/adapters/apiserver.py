@@ -73,20 +73,17 @@ class ApiServer:
             if not token:
                 return
 
-    def lines(self, path: str, query: str, *, read_seconds: float) -> Iterator[bytes]:
-        """Stream a response line by line (a watch), until it ends or is silent for `read_seconds`."""
+    def stream(self, path: str, query: str, *, read_seconds: float) -> Iterator[bytes]:
+        """Open a response that goes on (a watch) and give its lines, until it ends or is silent for `read_seconds`."""
         try:
             response = self._request("GET", f"{path}?{query}", None, "", read_seconds)
             if response.status == 404:
                 raise NotServed(f"GET {path}: the API server does not know this kind", "NotFound")
             if response.status != 200:
                 raise failure(response.status, response.read(), f"GET {path}")
-            try:
-                yield from _split(response.response.stream(65_536, decode_content=True))
-            finally:
-                response.response.close()
         except (HTTPError, OSError) as error:
             raise Transient(f"GET {path}: {error}") from error
+        return _lines(response.response, path)
 
     def _call(
         self, method: Method, path: str, body: Manifest | None = None, content_type: str = ""
@@ -138,6 +135,15 @@ def failure(status: int, content: bytes, what: str) -> NodesmithError:
     return Rejected(text)
 
 
+def _lines(response: Any, path: str) -> Iterator[bytes]:
+    try:
+        yield from _split(response.stream(65_536, decode_content=True))
+    except (HTTPError, OSError) as error:
+        raise Transient(f"GET {path}: {error}") from error
+    finally:
+        response.close()
+
+
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
     rest = b""
     for chunk in chunks:
@@ -149,7 +155,7 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> ApiClient:
     """Give a client; `ca_bundle` is base64 PEM (empty: the system's), `token` is asked before every request."""
-    configuration = Configuration(host=endpoint)
+    configuration = Configuration(host=endpoint.rstrip("/"))
     configuration.retries = False  # who calls decides, with a back-off
     if ca_bundle:
         configuration.ca_cert_data = base64.b64decode(ca_bundle).decode()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed
-from nodesmith.model.pods import Manifest
 from nodesmith.observation.mirror import WATCHED, Mirror, WatchedKind, observed
 from nodesmith.observation.wire import Observed
 
@@ -24,21 +20,20 @@ class Observer:
         return observed([self._read(kind) for kind in WATCHED])
 
     def _read(self, kind: WatchedKind) -> Mirror:
-        mirror = Mirror(kind)
-        for attempt in range(1, _ATTEMPTS + 1):
+        for _ in range(_ATTEMPTS - 1):
             try:
-                mirror.replace(self._items(kind))
-            except NotServed:
-                if not kind.custom:
-                    raise
+                return self._listed(kind)
             except Expired:
-                if attempt == _ATTEMPTS:
-                    raise
                 continue
-            break
-        return mirror
+        return self._listed(kind)
 
-    def _items(self, kind: WatchedKind) -> Iterator[Manifest]:
-        for page in self._server.pages(kind.path):
-            items: list[dict[str, Any]] = page.get("items") or []
-            yield from items
+    def _listed(self, kind: WatchedKind) -> Mirror:
+        mirror = Mirror(kind)
+        try:
+            for page in self._server.pages(kind.path):
+                for manifest in page.get("items") or ():
+                    mirror.put(manifest)
+        except NotServed:
+            if not kind.custom:
+                raise
+        return mirror

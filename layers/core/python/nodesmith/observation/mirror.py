@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,15 +75,10 @@ class Mirror:
         """Forget an object that is gone."""
         return self._forget(key_of(manifest))
 
-    def replace(self, manifests: Iterable[Manifest]) -> list[Change]:
-        """Take in a whole list: what is not in it is gone."""
-        missing = set(self.objects) | set(self.problems)
-        changes = []
-        for manifest in manifests:
-            missing.discard(key_of(manifest))
-            changes.append(self.put(manifest))
-        changes.extend(self._forget(key) for key in sorted(missing))
-        return [change for change in changes if change]
+    def keep_only(self, keys: Collection[str]) -> list[Change]:
+        """Forget every object that a whole list did not hold."""
+        gone = sorted((self.objects.keys() | self.problems.keys()) - set(keys))
+        return [change for change in map(self._forget, gone) if change]
 
     def _forget(self, key: str) -> Change | None:
         self.problems.pop(key, None)

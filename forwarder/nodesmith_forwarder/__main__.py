@@ -1,0 +1,94 @@
+"""`python -m nodesmith_forwarder`: the forwarder with its real outside, until SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from datetime import timedelta
+from threading import Event
+
+import boto3
+from botocore.config import Config
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+
+from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.messages import SqsHints
+from nodesmith.errors import Rejected
+from nodesmith_forwarder.clock import SystemClock
+from nodesmith_forwarder.forwarder import Forwarder
+from nodesmith_forwarder.health import serve_health
+from nodesmith_forwarder.logs import log_json
+from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_settings
+
+LOG = logging.getLogger("nodesmith_forwarder")
+_STUCK_AFTER = timedelta(minutes=2)  # no turn takes half as long, however slow S3 is
+_STALE_AFTER = timedelta(minutes=3)
+
+
+def main() -> int:
+    """Run until told to stop. Gives the exit status: 2 for settings that cannot work."""
+    try:
+        settings = read_forwarder_settings(os.environ)
+        client = _api_client()
+    except (Rejected, ConfigException) as error:
+        print(f"nodesmith forwarder: {error}", file=sys.stderr)  # noqa: T201 there is no log yet
+        return 2
+    log_json(settings.log_level)
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    forwarder = _forwarder(settings, client)
+    checks = {
+        "/healthz": lambda: _stuck(forwarder),
+        "/readyz": lambda: _stuck(forwarder) or _stale(forwarder),
+    }
+    health = serve_health(settings.health_port, checks)
+    LOG.info("serving cluster %s", settings.cluster_name)
+    forwarder.run(stop)
+    health.shutdown()
+    LOG.info("stopped")
+    return 0
+
+
+def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
+    patient = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "max_attempts": 2})
+    session = boto3.Session(region_name=settings.region)
+    return Forwarder(
+        settings.cluster_name,
+        ApiServer(client),
+        S3Blobs(session.client("s3", config=patient), settings.bucket_name),
+        SqsHints(session.client("sqs", config=patient), settings.queue_urls),
+        SystemClock(),
+        settings.pace,
+    )
+
+
+def _api_client() -> ApiClient:
+    """Use the pod's service account, outside of a cluster the current kubeconfig."""
+    configuration = Configuration()
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    configuration.retries = False  # a watch has its own back-off
+    return ApiClient(configuration)
+
+
+def _stuck(forwarder: Forwarder) -> str:
+    idle = SystemClock().now() - forwarder.last_turn
+    return f"the telling loop has not gone round for {idle}" if idle > _STUCK_AFTER else ""
+
+
+def _stale(forwarder: Forwarder) -> str:
+    written = forwarder.last_written
+    if written is None or SystemClock().now() - written > _STALE_AFTER:
+        return f"last snapshot: {written or 'none yet'}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

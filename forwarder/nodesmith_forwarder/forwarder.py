@@ -1,0 +1,146 @@
+"""The story: news gathers, a snapshot is written, and then whoever should look is told so."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Event, Thread
+
+from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.errors import NodesmithError
+from nodesmith.model.events import Concern, Hint
+from nodesmith.observation.mirror import WATCHED
+from nodesmith.observation.wire import Observed, encode
+from nodesmith.ports import Blobs, Hints
+from nodesmith.settings import snapshot_key
+from nodesmith_forwarder.backoff import wait_seconds
+from nodesmith_forwarder.clock import Clock
+from nodesmith_forwarder.watching import Watch
+from nodesmith_forwarder.windows import Pace
+from nodesmith_forwarder.world import World
+
+LOG = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.5  # how late, in real seconds, a stop may be noticed
+_WHY = {
+    Concern.PROVISIONING: "{} pending pods or NodePools are new or changed",
+    Concern.LIFECYCLE: "{} nodes or NodeClaims changed",
+    Concern.READINESS: "{} NodePools or EC2NodeClasses changed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """When something is told although nothing happened.
+
+    A snapshot is written at least every `heartbeat`, so that its age says whether the forwarder lives. While pods stay
+    pending their hint is renewed every `renewal`: it may have been lost, and capacity may have come back. (The
+    functions' own tick looks every minute anyway. Karpenter looks every ten seconds, but pays nothing for a look.)
+    """
+
+    heartbeat: timedelta = timedelta(seconds=60)
+    renewal: timedelta = timedelta(seconds=30)
+
+
+class Forwarder:
+    """Tells one cluster's functions what its API server shows. What bucket and queues refuse is told again later."""
+
+    def __init__(
+        self,
+        cluster: str,
+        server: ApiServer,
+        blobs: Blobs,
+        hints: Hints,
+        clock: Clock,
+        pace: Pace = Pace(),  # noqa: B008 frozen
+        rhythm: Rhythm = Rhythm(),
+    ) -> None:
+        self._cluster = cluster
+        self._blobs = blobs
+        self._hints = hints
+        self._clock = clock
+        self._rhythm = rhythm
+        self._world = World(clock, pace)
+        self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
+        self._owed: dict[Concern, int] = {}
+        self._failures = 0
+        self._retry_at: datetime | None = None
+        self._renew_at: datetime | None = None
+        self.last_turn = clock.now()
+        """When the telling loop last went round."""
+        self.last_written: datetime | None = None
+        """When a snapshot last reached the bucket."""
+
+    def run(self, stop: Event) -> None:
+        """Watch and tell until stopped. Raises RuntimeError when a watch has died, which only a bug can do to it.
+
+        The watches' threads are daemons: each ends with the next event of its connection, or with the process.
+        """
+        threads = [Thread(target=watch.run, args=(stop,), daemon=True) for watch in self._watches]
+        for thread in threads:
+            thread.start()
+        while not stop.is_set():
+            self.last_turn = self._clock.now()
+            if self._wait():
+                self._tell()
+            if not all(thread.is_alive() for thread in threads) and not stop.is_set():
+                raise RuntimeError("a watch has died, its error is in the log above")
+
+    def _wait(self) -> bool:
+        """Wait for the next thing to tell, but not for long; True when there is one."""
+        with self._world.changed:
+            seconds = self._seconds_left()
+            if seconds > 0:
+                self._world.changed.wait(min(self._clock.wall_seconds(seconds), _LOOK_SECONDS))
+            return self._seconds_left() <= 0
+
+    def _seconds_left(self) -> float:
+        if self._world.missing:
+            return _LOOK_SECONDS  # whatever is due waits until all can be seen again
+        now = self._clock.now()
+        if self._retry_at is not None:
+            return (self._retry_at - now).total_seconds()
+        heartbeat = now if self.last_written is None else self.last_written + self._rhythm.heartbeat
+        moments = [heartbeat, self._renew_at, self._world.windows.next_due()]
+        return (min(moment for moment in moments if moment is not None) - now).total_seconds()
+
+    def _tell(self) -> None:
+        now = self._clock.now()
+        closed, observed = self._world.take()
+        pending = sum(pod.is_provisionable for pod in observed.pods)
+        if self._renew_at is not None and self._renew_at <= now:
+            self._owed.setdefault(Concern.PROVISIONING, pending)
+        self._owed.update({topic: count for topic, count in closed.items() if topic is not None})
+        if not pending:
+            self._owed.pop(Concern.PROVISIONING, None)
+            self._renew_at = None
+        self._settle(self._deliver(now, observed), now)
+
+    def _deliver(self, now: datetime, observed: Observed) -> NodesmithError | None:
+        """Write the snapshot, then send what is owed; what fails stays owed. The order is what makes hints true."""
+        try:
+            self._blobs.put(snapshot_key(self._cluster), encode(self._cluster, now, observed))
+        except NodesmithError as error:
+            return error
+        self.last_written = now
+        failed = None
+        for concern, count in sorted(self._owed.items()):
+            try:
+                self._hints.send(concern, Hint(self._cluster, _WHY[concern].format(count)))
+            except NodesmithError as error:
+                failed = error
+                continue
+            del self._owed[concern]
+            LOG.info("told %s: %s", concern, _WHY[concern].format(count))
+            if concern is Concern.PROVISIONING:
+                self._renew_at = now + self._rhythm.renewal
+        return failed
+
+    def _settle(self, failed: NodesmithError | None, now: datetime) -> None:
+        if failed is None:
+            self._failures, self._retry_at = 0, None
+            return
+        self._failures += 1
+        seconds = wait_seconds(self._failures, first_seconds=1.0)
+        self._retry_at = now + timedelta(seconds=seconds)
+        LOG.warning("telling failed, again in %.1f s: %s", seconds, failed)

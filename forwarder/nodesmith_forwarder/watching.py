@@ -1,0 +1,116 @@
+"""One kind, listed once and then watched: through expired versions, restarts of the API server and missing CRDs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from threading import Event
+from typing import Any
+
+from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, failure
+from nodesmith.errors import NodesmithError, Transient
+from nodesmith.observation.mirror import WatchedKind, key_of
+from nodesmith_forwarder.backoff import jittered, wait_seconds
+from nodesmith_forwarder.world import World
+
+LOG = logging.getLogger(__name__)
+SILENCE_SECONDS = 90.0  # API servers send a bookmark a minute: longer silence is a dead connection
+PAUSE_SECONDS = 0.5
+"""After a watch that ended in good order, and at first after one that failed."""
+ABSENT_SECONDS = 10.0
+_WATCH_SECONDS = 300.0
+_FAILURES_BEFORE_LISTING = 3  # a version may also come to nothing, say after etcd was restored from a backup
+
+
+class Watch:
+    """Keeps one kind of a World true. `run` is for a thread of its own."""
+
+    def __init__(self, kind: WatchedKind, server: ApiServer, world: World) -> None:
+        self._kind = kind
+        self._server = server
+        self._world = world
+        self._version = ""
+        self._failures = 0
+
+    def run(self, stop: Event) -> None:
+        """Follow the kind until stopped. A connection that is open then ends with its next event."""
+        while not stop.is_set():
+            try:
+                self._follow(stop)
+            except Expired as error:
+                LOG.info("%s: listing again: %s", self._kind.kind, error)
+                self._version = ""
+                self._fail(stop)
+            except NotServed:
+                self._absent(stop)
+            except NodesmithError as error:
+                if self._world.mark(self._kind, current=False) and not stop.is_set():
+                    LOG.warning("%s: lost sight of it: %s", self._kind.kind, error)
+                self._fail(stop)
+
+    def _follow(self, stop: Event) -> None:
+        if not self._version:
+            self._world.mark(self._kind, current=False)  # half a list is no cluster
+            self._version = self._list()
+        lines = self._server.stream(self._kind.path, _query(self._version), read_seconds=SILENCE_SECONDS)
+        if self._world.mark(self._kind, current=True):
+            LOG.info("%s: watching from version %s", self._kind.kind, self._version)
+        for event in _events(lines):
+            self._failures = 0
+            self._take(event)
+            if stop.is_set():
+                return
+        stop.wait(jittered(PAUSE_SECONDS, 0.5))
+
+    def _list(self) -> str:
+        keys: set[str] = set()
+        version = ""
+        for page in self._server.pages(self._kind.path):
+            items = page.get("items") or []
+            self._world.put(self._kind, items)
+            keys.update(map(key_of, items))
+            version = str(page["metadata"]["resourceVersion"])
+        self._world.keep_only(self._kind, keys)
+        return version
+
+    def _take(self, event: dict[str, Any]) -> None:
+        manifest = event.get("object") or {}
+        match event.get("type"):
+            case "ADDED" | "MODIFIED":
+                self._world.put(self._kind, [manifest])
+            case "DELETED":
+                self._world.drop(self._kind, manifest)
+            case "BOOKMARK":
+                pass
+            case _:
+                content = json.dumps(manifest).encode()
+                raise failure(int(manifest.get("code") or 500), content, f"watching {self._kind.path}")
+        self._version = str(manifest["metadata"]["resourceVersion"])
+
+    def _absent(self, stop: Event) -> None:
+        """Take a kind without its CRD as having no objects; a built-in kind is there, or we may not see it."""
+        self._version = ""
+        self._world.keep_only(self._kind, ())
+        if self._world.mark(self._kind, current=self._kind.custom):
+            LOG.warning("%s is not installed, looking again every %.0f s", self._kind.kind, ABSENT_SECONDS)
+        stop.wait(jittered(ABSENT_SECONDS, 0.2))
+
+    def _fail(self, stop: Event) -> None:
+        self._failures += 1
+        if self._failures >= _FAILURES_BEFORE_LISTING:
+            self._version = ""
+        stop.wait(wait_seconds(self._failures, PAUSE_SECONDS))
+
+
+def _query(version: str) -> str:
+    seconds = round(jittered(_WATCH_SECONDS, 0.2))  # so that watches do not all end at the same moment
+    return f"watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}"
+
+
+def _events(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise Transient(f"the watch ended in the middle of an event: {error}") from error

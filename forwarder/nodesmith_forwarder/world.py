@@ -1,0 +1,70 @@
+"""What the watches have seen so far, shared by their threads and the one that tells."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from threading import Condition
+
+from nodesmith.model.pods import Manifest
+from nodesmith.observation.mirror import WATCHED, Change, Mirror, WatchedKind, observed
+from nodesmith.observation.wire import Observed
+from nodesmith_forwarder.clock import Clock
+from nodesmith_forwarder.triggers import triggered
+from nodesmith_forwarder.windows import Pace, Topic, Windows
+
+
+class World:
+    """A mirror of every watched kind, the windows of what changed, and which kinds are up to date.
+
+    A kind is current from its first full list until its watch fails. While one is not, a snapshot would claim to know
+    what nobody can see, and none is to be taken.
+    """
+
+    def __init__(self, clock: Clock, pace: Pace) -> None:
+        self.changed = Condition()
+        self.windows = Windows(pace)
+        self._clock = clock
+        self._mirrors = {kind.name: Mirror(kind) for kind in WATCHED}
+        self._current: set[str] = set()
+
+    def put(self, kind: WatchedKind, manifests: Iterable[Manifest]) -> None:
+        """Take in the newest states of objects."""
+        with self.changed:
+            mirror = self._mirrors[kind.name]
+            self._note(mirror.put(manifest) for manifest in manifests)
+
+    def drop(self, kind: WatchedKind, manifest: Manifest) -> None:
+        """Forget an object that is gone."""
+        with self.changed:
+            self._note([self._mirrors[kind.name].drop(manifest)])
+
+    def keep_only(self, kind: WatchedKind, keys: Collection[str]) -> None:
+        """Forget what a whole list did not hold."""
+        with self.changed:
+            self._note(self._mirrors[kind.name].keep_only(keys))
+
+    def mark(self, kind: WatchedKind, *, current: bool) -> bool:
+        """Say whether a kind is up to date; True when that is new."""
+        with self.changed:
+            is_new = current != (kind.name in self._current)
+            (self._current.add if current else self._current.discard)(kind.name)
+            self.changed.notify_all()
+            return is_new
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The kinds that are not up to date."""
+        return tuple(kind.kind for kind in WATCHED if kind.name not in self._current)
+
+    def take(self) -> tuple[Mapping[Topic, int], Observed]:
+        """Close the windows that are due, and give everything as it is now."""
+        with self.changed:
+            return self.windows.take(self._clock.now()), observed(self._mirrors.values())
+
+    def _note(self, changes: Iterable[Change | None]) -> None:
+        now, opened = self._clock.now(), False
+        for change in changes:
+            for topic, key in triggered(change) if change else ():
+                opened = self.windows.note(topic, key, now) or opened
+        if opened:
+            self.changed.notify_all()
