@@ -1,0 +1,303 @@
+"""The forwarder against an API server that pages, expires, restarts and lacks CRDs, and a bucket that goes away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.wire import decode
+from nodesmith.settings import snapshot_key
+from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_cli.local.apiserver import Store, Write
+from nodesmith_cli.local.apiserver.subresources import bound
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_forwarder import watching
+from nodesmith_forwarder.forwarder import Forwarder, Rhythm
+from tests.clusters import Manifest, deployment_pod, node, rolled
+from tests.fakes.blobs import FakeBlobs
+from tests.fakes.hints import FakeHints
+from tests.served import CRDS, created
+
+SPEED = 10.0
+PATIENCE_SECONDS = 15.0
+REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {"template": {"spec": {"nodeClassRef": REF, "requirements": []}}},
+}
+
+
+class Stage:
+    """A cluster, a forwarder that can be started and stopped, and what it told."""
+
+    def __init__(self, stack: ExitStack, crds: Any = tuple(CRDS)) -> None:
+        self.clock = LocalClock(SPEED)
+        self.blobs, self.hints = FakeBlobs(), FakeHints(self.clock.now)
+        self._stack = stack
+        self.server = LocalApiServer(crds=crds, now=self.clock.now).start()
+        stack.callback(lambda: self.server.stop())
+
+    @property
+    def store(self) -> Store:
+        return self.server.store
+
+    @contextmanager
+    def forwarding(self, rhythm: Rhythm | None = None) -> Iterator[Forwarder]:
+        api = ApiServer(connect(self.server.url, "", lambda: "token"))
+        forwarder = Forwarder("east", api, self.blobs, self.hints, self.clock, rhythm=rhythm or Rhythm())
+        stop = Event()
+        thread = Thread(target=forwarder.run, args=(stop,), daemon=True)
+        thread.start()
+        try:
+            yield forwarder
+        finally:
+            stop.set()
+            thread.join(5)
+            assert not thread.is_alive()
+
+    def restart(self, store: Store | None = None, down_seconds: float = 0.0) -> None:
+        """Stop the API server, and start one on the same port with its objects, or with those of `store`."""
+        port = int(self.server.url.rpartition(":")[2])
+        kept = store or self.store
+        self.server.stop()
+        time.sleep(down_seconds)
+        self.server = LocalApiServer(port, now=self.clock.now, store=kept).start()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return decode(self.blobs.objects[snapshot_key("east")])
+
+    def pods(self) -> set[str]:
+        return {pod.key.split("/")[1] for pod in self.snapshot.pods} if self.blobs.objects else set()
+
+    def told(self, concern: Concern) -> int:
+        return self.hints.concerns().count(concern)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with ExitStack() as stack:
+        yield Stage(stack)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def pending(name: str) -> Manifest:
+    manifest = deployment_pod(1, rolled(1))
+    manifest["metadata"]["name"] = name
+    return manifest
+
+
+def bind(store: Store, name: str) -> None:
+    """Do as the scheduler does."""
+    bound(store, name, "team-1", {"target": {"kind": "Node", "name": "n1"}}, Write())
+
+
+def test_pending_pods_become_a_snapshot_and_a_hint(stage: Stage) -> None:
+    with stage.forwarding():
+        eventually(lambda: bool(stage.blobs.puts))
+        for name in ("a", "b"):
+            created(stage.store, "pods", pending(name))
+        eventually(lambda: stage.told(Concern.PROVISIONING) > 0)
+        assert stage.pods() == {"a", "b"}
+        assert all(pod.unschedulable for pod in stage.snapshot.pods)
+        assert stage.snapshot.cluster == "east"
+
+
+class Watched(FakeHints):
+    """Hints that note what the bucket held when provisioning was told."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.clock.now)
+        self.stage = stage
+        self.held: list[set[str]] = []
+
+    def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
+        if concern is Concern.PROVISIONING:
+            self.held.append(self.stage.pods())
+        super().send(concern, hint, delay_seconds)
+
+
+def test_a_snapshot_is_written_before_anybody_is_told(stage: Stage) -> None:
+    stage.hints = hints = Watched(stage)
+    with stage.forwarding():
+        created(stage.store, "pods", pending("a"))
+        eventually(lambda: bool(hints.held))
+    assert hints.held[0] == {"a"}
+
+
+def test_a_pod_that_is_bound_is_bound_in_the_next_snapshot_and_wakes_nobody(stage: Stage) -> None:
+    created(stage.store, "pods", pending("a"))
+    with stage.forwarding():
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        bind(stage.store, "a")
+        eventually(lambda: [pod.node for pod in stage.snapshot.pods] == ["n1"])
+        assert stage.told(Concern.PROVISIONING) == 1
+
+
+def test_a_node_that_joins_and_one_that_goes_wake_lifecycle(stage: Stage) -> None:
+    with stage.forwarding():
+        created(stage.store, "nodes", node(1, rolled(1)))
+        eventually(lambda: stage.told(Concern.LIFECYCLE) == 1)
+        assert len(stage.snapshot.nodes) == 1
+        stage.store.delete("nodes", stage.snapshot.nodes[0].name)
+        eventually(lambda: stage.told(Concern.LIFECYCLE) == 2)
+        assert not stage.snapshot.nodes
+
+
+def test_a_new_nodepool_wakes_readiness_and_its_status_only_what_waits_for_it(stage: Stage) -> None:
+    with stage.forwarding():
+        created(stage.store, "nodepools", POOL)
+        eventually(lambda: stage.told(Concern.READINESS) == 1)
+        assert stage.told(Concern.PROVISIONING) == 0
+        created(stage.store, "pods", pending("a"))
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        condition = {"type": "Ready", "status": "True", "reason": "", "message": ""}
+        ready = {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-11-21T08:00:00Z"}]}}
+        stage.store.patch("nodepools", "default", ready, subresource="status")
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 2)
+        assert stage.told(Concern.READINESS) == 1
+
+
+def test_the_hint_is_renewed_while_a_pod_stays_pending(stage: Stage) -> None:
+    created(stage.store, "pods", pending("a"))
+    rhythm = Rhythm(renewal=timedelta(seconds=5))
+    with stage.forwarding(rhythm):
+        eventually(lambda: stage.told(Concern.PROVISIONING) >= 3)
+        bind(stage.store, "a")
+        eventually(lambda: [pod.node for pod in stage.snapshot.pods] == ["n1"])
+        told = stage.told(Concern.PROVISIONING)
+        stage.clock.sleep(12)
+        assert stage.told(Concern.PROVISIONING) == told
+
+
+def test_a_quiet_cluster_is_written_again_with_every_heartbeat(stage: Stage) -> None:
+    with stage.forwarding(Rhythm(heartbeat=timedelta(seconds=5))):
+        eventually(lambda: len(stage.blobs.puts) >= 3)
+        first = stage.snapshot.taken_at
+        eventually(lambda: stage.snapshot.taken_at - first >= timedelta(seconds=5))
+    assert stage.hints.sent == []
+
+
+def test_an_expired_version_is_listed_again_and_nothing_is_missed(stage: Stage) -> None:
+    created(stage.store, "pods", pending("a"))
+    with stage.forwarding():
+        eventually(lambda: stage.pods() == {"a"})
+        stage.server.stop()
+        created(stage.store, "pods", pending("b"))
+        stage.store.delete("pods", "a", "team-1")
+        stage.store.history.compact()
+        stage.restart()
+        eventually(lambda: stage.pods() == {"b"})
+
+
+def test_a_restart_of_the_api_server_is_survived_from_where_the_watch_was(stage: Stage) -> None:
+    created(stage.store, "pods", pending("a"))
+    with stage.forwarding():
+        eventually(lambda: stage.pods() == {"a"})
+        stage.restart(down_seconds=0.5)
+        created(stage.store, "pods", pending("b"))
+        eventually(lambda: stage.pods() == {"a", "b"})
+
+
+def test_an_api_server_restored_from_an_older_state_is_read_anew(stage: Stage) -> None:
+    for name in ("a", "b", "c"):
+        created(stage.store, "pods", pending(name))
+    with stage.forwarding():
+        eventually(lambda: stage.pods() == {"a", "b", "c"})
+        older = Store(stage.clock.now, CRDS)
+        created(older, "pods", pending("a"))
+        stage.restart(older)
+        eventually(lambda: stage.pods() == {"a"})
+
+
+def test_nothing_is_written_while_the_api_server_cannot_be_seen(stage: Stage) -> None:
+    with stage.forwarding(Rhythm(heartbeat=timedelta(seconds=2))):
+        eventually(lambda: len(stage.blobs.puts) >= 2)
+        stage.server.stop()
+        time.sleep(0.5)
+        written = len(stage.blobs.puts)
+        stage.clock.sleep(8)
+        assert len(stage.blobs.puts) == written
+        stage.restart()
+        eventually(lambda: len(stage.blobs.puts) > written)
+
+
+def test_a_forwarder_that_restarts_tells_what_happened_meanwhile(stage: Stage) -> None:
+    created(stage.store, "pods", pending("a"))
+    with stage.forwarding():
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+    created(stage.store, "pods", pending("b"))
+    created(stage.store, "nodes", node(1, rolled(1)))
+    with stage.forwarding():
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 2 and stage.told(Concern.LIFECYCLE) == 1)
+        assert stage.pods() == {"a", "b"}
+
+
+def test_a_bucket_that_is_down_for_a_while_loses_no_trigger(stage: Stage) -> None:
+    with stage.forwarding():
+        eventually(lambda: bool(stage.blobs.puts))
+        stage.blobs.down = True
+        created(stage.store, "pods", pending("a"))
+        created(stage.store, "nodepools", POOL)
+        stage.clock.sleep(5)
+        assert stage.hints.sent == []
+        stage.blobs.down = False
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 1 and stage.told(Concern.READINESS) == 1)
+        assert stage.pods() == {"a"}
+
+
+def test_a_queue_that_is_down_for_a_while_loses_no_trigger(stage: Stage) -> None:
+    with stage.forwarding():
+        eventually(lambda: bool(stage.blobs.puts))
+        stage.hints.down = True
+        created(stage.store, "pods", pending("a"))
+        eventually(lambda: stage.pods() == {"a"})
+        stage.hints.down = False
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+
+
+def test_crds_that_are_not_installed_yet_are_found_once_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "ABSENT_SECONDS", 0.3)
+    with ExitStack() as stack:
+        stage = Stage(stack, crds=())
+        created(stage.store, "pods", pending("a"))
+        with stage.forwarding():
+            eventually(lambda: stage.pods() == {"a"})
+            for path in CRDS:
+                stage.store.create("customresourcedefinitions", yaml.safe_load(path.read_text()))
+            created(stage.store, "nodepools", POOL)
+            eventually(lambda: [pool["metadata"]["name"] for pool in stage.snapshot.nodepools] == ["default"])
+            eventually(lambda: stage.told(Concern.READINESS) == 1)
+
+
+def test_a_watch_that_dies_of_a_bug_takes_the_forwarder_down(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(watching.Watch, "_list", broken)
+    api = ApiServer(connect(stage.server.url, "", lambda: "token"))
+    forwarder = Forwarder("east", api, stage.blobs, stage.hints, stage.clock)
+    with pytest.raises(RuntimeError, match="a watch has died"):
+        forwarder.run(Event())
