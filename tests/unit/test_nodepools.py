@@ -342,10 +342,10 @@ def test_unknown_fields_are_mentioned_and_nothing_more() -> None:
     found = parse_nodepool(manifest)
     assert found.value is not None
     assert [str(problem) for problem in found.problems] == [
-        "NodePool/full: specs is an unknown field (ignored): did you mean 'spec'?",
-        "NodePool/full: spec.tempalte is an unknown field (ignored): did you mean 'template'?",
+        "NodePool/full: specs is an unknown field and ignored: did you mean 'spec'?",
+        "NodePool/full: spec.tempalte is an unknown field and ignored: did you mean 'template'?",
         (
-            "NodePool/full: spec.ttlSecondsAfterEmpty is an unknown field (ignored): "
+            "NodePool/full: spec.ttlSecondsAfterEmpty is an unknown field and ignored: "
             "known are template, disruption, limits, weight, replicas"
         ),
     ]

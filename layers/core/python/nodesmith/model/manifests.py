@@ -78,7 +78,7 @@ def _check_top(kind: Kind, body: Mapping[object, object], report: Report) -> Non
             report.add(field, shown(found), f"must be {wanted}")
     for name in body:
         if name not in _TOP:
-            report.add(at("", name), "an unknown field", nearest(name, _TOP), fatal=False)
+            report.add(at("", name), "an unknown field and ignored", nearest(name, _TOP), fatal=False)
 
 
 def _name(metadata: object) -> str:

@@ -226,5 +226,5 @@ def _warn_of_kubelet_fields(kubelet: Mapping[str, Any], family: str, report: Rep
     for name in kubelet:
         if name not in KUBELET.fields:
             report.add(
-                f"spec.kubelet.{name}", "a field that only AL2023 can set", "leave it out", fatal=False
+                f"spec.kubelet.{name}", "ignored", "only AL2023 can set it, leave it out", fatal=False
             )

@@ -23,8 +23,7 @@ class Problem:
     fatal: bool = True
 
     def __str__(self) -> str:
-        weight = "" if self.fatal else " (ignored)"
-        return f"{self.object}: {self.field} is {self.found}{weight}: {self.remedy}"
+        return f"{self.object}: {self.field} is {self.found}: {self.remedy}"
 
 
 class Parsed(NamedTuple, Generic[T_co]):

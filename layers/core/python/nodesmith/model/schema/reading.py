@@ -176,7 +176,7 @@ def _unknown(
 ) -> None:
     if not field.open:
         if not report.is_full:
-            report.add(at(path, name), "an unknown field", nearest(name, tuple(field.fields)), fatal=False)
+            report.add(at(path, name), "an unknown field and ignored", nearest(name, tuple(field.fields)), fatal=False)
     elif not isinstance(name, str) or not _is_json(given):
         report.add(at(path, name), shown(given), "must be plain data, not nested deeply")
     elif given is not None:

@@ -1,0 +1,285 @@
+import json
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
+from nodesmith.model.nodeclaims import NodeClaim, Phase, from_item, to_item
+from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.requirements import Requirements, requirement
+from nodesmith.model.resources import Resources
+from nodesmith.model.taints import Taint
+
+CREATED = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
+SMALLEST = NodeClaim("a", "default", NodeClassRef("default"), CREATED, Phase.PENDING, CREATED)
+FULLEST = NodeClaim(
+    name="default-x7k2p",
+    nodepool="default",
+    nodeclass=NodeClassRef("blue"),
+    created_at=CREATED,
+    phase=Phase.INITIALIZED,
+    phase_since=CREATED + timedelta(seconds=50),
+    nodepool_uid="0-1",
+    nodepool_hash="11",
+    nodeclass_hash="22",
+    requirements=Requirements.of(
+        requirement("kubernetes.io/arch", "In", ["amd64"]),
+        requirement("node.kubernetes.io/instance-type", "In", ["m5.large", "c5.large"], 2),
+        requirement("karpenter.k8s.aws/instance-cpu", "Gt", ["1"]),
+        requirement("karpenter.k8s.aws/instance-cpu", "NotIn", ["8"]),
+        requirement("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist"),
+    ),
+    labels={"example.com/team": "a"},
+    annotations={"example.com/note": "b"},
+    taints=(Taint("example.com/gpu", "NoSchedule", "true"),),
+    startup_taints=(Taint("example.com/cni", "NoExecute"),),
+    requests=Resources({"cpu": 1930, "memory": 2**30, "pods": 4}),
+    expire_after="720h",
+    termination_grace_period="1h",
+    launch={"overrides": [["m5.large", 0.03]], "tags": {"a": "b"}},
+    instance_id="i-1",
+    provider_id="aws:///us-east-1a/i-1",
+    instance_type="m5.large",
+    zone="us-east-1a",
+    capacity_type="spot",
+    image_id="ami-1",
+    price_hourly_usd=0.0331,
+    node_name="ip-10-0-0-1.ec2.internal",
+    capacity=Resources({"cpu": 2000, "pods": 29}),
+    allocatable=Resources({"cpu": 1930, "pods": 29}),
+    nominated=("default/a", "default/b"),
+    launched_at=CREATED + timedelta(seconds=3),
+    registered_at=CREATED + timedelta(seconds=40),
+    initialized_at=CREATED + timedelta(seconds=50),
+    reason="Because",
+    message="of this",
+    decision="d-1",
+    revision=6,
+)
+
+
+def conditions(claim: NodeClaim) -> dict[str, tuple[str, str, str]]:
+    """Give status, reason and time of each condition by its type."""
+    found = manifest(claim)["status"]["conditions"]
+    return {c["type"]: (c["status"], c["reason"], c["lastTransitionTime"][11:]) for c in found}
+
+
+@pytest.mark.parametrize("claim", [SMALLEST, FULLEST], ids=["smallest", "fullest"])
+def test_a_claim_survives_the_ledger(claim: NodeClaim) -> None:
+    assert from_item(json.loads(json.dumps(to_item(claim)))) == claim
+
+
+def test_every_field_of_a_claim_is_tried() -> None:
+    """A field that the fullest claim leaves at its default would survive without being stored."""
+    assert {f.name for f in fields(NodeClaim) if getattr(FULLEST, f.name) == getattr(SMALLEST, f.name)} == {
+        "nodepool",
+        "created_at",
+    }
+
+
+def test_equal_claims_are_stored_alike() -> None:
+    shuffled = replace(
+        FULLEST, requirements=Requirements(dict(reversed(list(FULLEST.requirements.by_key.items()))))
+    )
+    assert json.dumps(to_item(shuffled)) == json.dumps(to_item(FULLEST))
+
+
+def test_an_older_version_reads_what_a_newer_one_wrote() -> None:
+    assert from_item({**to_item(SMALLEST), "mood": "sunny"}) == SMALLEST
+
+
+def test_the_object_carries_labels_annotations_and_its_owner() -> None:
+    metadata = manifest(FULLEST)["metadata"]
+    assert metadata == {
+        "name": "default-x7k2p",
+        "labels": {
+            "example.com/team": "a",
+            "karpenter.k8s.aws/ec2nodeclass": "blue",
+            "karpenter.sh/capacity-type": "spot",
+            "karpenter.sh/nodepool": "default",
+            "kubernetes.io/arch": "amd64",
+            "node.kubernetes.io/instance-type": "m5.large",
+            "topology.kubernetes.io/zone": "us-east-1a",
+        },
+        "annotations": {
+            "example.com/note": "b",
+            "karpenter.k8s.aws/ec2nodeclass-hash": "22",
+            "karpenter.k8s.aws/ec2nodeclass-hash-version": "nodesmith-v1",
+            "karpenter.sh/nodepool-hash": "11",
+            "karpenter.sh/nodepool-hash-version": "nodesmith-v1",
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "karpenter.sh/v1",
+                "kind": "NodePool",
+                "name": "default",
+                "uid": "0-1",
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+
+
+def test_a_claim_without_a_pool_has_no_owner() -> None:
+    assert "ownerReferences" not in manifest(replace(SMALLEST, nodepool=""))["metadata"]
+    assert labels_of(replace(SMALLEST, nodepool="")) == {"karpenter.k8s.aws/ec2nodeclass": "default"}
+
+
+def test_the_template_s_labels_win_over_requirements_and_the_instance_s_over_both() -> None:
+    zone = "topology.kubernetes.io/zone"
+    claim = replace(
+        SMALLEST,
+        requirements=Requirements.of(
+            requirement(zone, "In", ["a"]), requirement("example.com/t", "In", ["x"])
+        ),
+        labels={"example.com/t": "y"},
+        zone="b",
+    )
+    assert labels_of(claim)["example.com/t"] == "y"
+    assert labels_of(claim)[zone] == "b"
+
+
+def test_labels_that_only_a_node_may_have_are_not_copied_from_requirements() -> None:
+    claim = replace(
+        SMALLEST, requirements=Requirements.of(requirement("kubernetes.io/hostname", "In", ["a"]))
+    )
+    assert "kubernetes.io/hostname" not in labels_of(claim)
+
+
+def test_the_spec_is_what_was_asked_for() -> None:
+    assert manifest(FULLEST)["spec"] == {
+        "requirements": [
+            {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Gte", "values": ["2"]},
+            {"key": "karpenter.k8s.aws/instance-cpu", "operator": "NotIn", "values": ["8"]},
+            {"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "DoesNotExist"},
+            {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+            {
+                "key": "node.kubernetes.io/instance-type",
+                "operator": "In",
+                "values": ["c5.large", "m5.large"],
+                "minValues": 2,
+            },
+        ],
+        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "blue"},
+        "taints": [{"key": "example.com/gpu", "effect": "NoSchedule", "value": "true"}],
+        "startupTaints": [{"key": "example.com/cni", "effect": "NoExecute"}],
+        "resources": {"requests": {"cpu": "1930m", "memory": "1Gi", "pods": "4"}},
+        "expireAfter": "720h",
+        "terminationGracePeriod": "1h",
+    }
+
+
+def test_the_status_is_what_has_come_of_it() -> None:
+    status = manifest(FULLEST)["status"]
+    del status["conditions"]
+    assert status == {
+        "nodeName": "ip-10-0-0-1.ec2.internal",
+        "providerID": "aws:///us-east-1a/i-1",
+        "imageID": "ami-1",
+        "capacity": {"cpu": "2", "pods": "29"},
+        "allocatable": {"cpu": "1930m", "pods": "29"},
+    }
+
+
+def test_a_claim_that_is_through_is_ready() -> None:
+    assert conditions(FULLEST) == {
+        "Launched": ("True", "Launched", "12:00:03Z"),
+        "Registered": ("True", "Registered", "12:00:40Z"),
+        "Initialized": ("True", "Initialized", "12:00:50Z"),
+        "Ready": ("True", "Ready", "12:00:50Z"),
+    }
+
+
+def test_a_claim_under_way_says_what_it_waits_for() -> None:
+    claim = replace(
+        SMALLEST,
+        phase=Phase.LAUNCHED,
+        launched_at=CREATED + timedelta(seconds=2),
+        reason="NodeNotFound",
+        message="no node has this instance yet",
+    )
+    assert conditions(claim) == {
+        "Launched": ("True", "Launched", "12:00:02Z"),
+        "Registered": ("Unknown", "NodeNotFound", "12:00:00Z"),
+        "Initialized": ("Unknown", "AwaitingReconciliation", "12:00:00Z"),
+        "Ready": ("Unknown", "UnhealthyDependents", "12:00:00Z"),
+    }
+    registered = manifest(claim)["status"]["conditions"][1]
+    assert registered["message"] == "no node has this instance yet"
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "ready"),
+    [(Phase.GIVEN_UP, "LaunchFailed", "False"), (Phase.PENDING, "LaunchFailed", "Unknown")],
+)
+def test_only_a_claim_that_is_given_up_is_not_going_to_be_ready(
+    phase: Phase, reason: str, ready: str
+) -> None:
+    claim = replace(SMALLEST, phase=phase, phase_since=CREATED + timedelta(minutes=5), reason=reason)
+    assert conditions(claim)["Launched"][:2] == (ready, reason)
+    assert conditions(claim)["Ready"][0] == ready
+
+
+def test_two_nodes_for_one_claim_is_a_no() -> None:
+    claim = replace(SMALLEST, phase=Phase.LAUNCHED, launched_at=CREATED, reason="MultipleNodesFound")
+    assert conditions(claim)["Registered"][:2] == ("False", "MultipleNodesFound")
+
+
+def test_times_are_written_in_utc() -> None:
+    elsewhere = datetime.fromisoformat("2026-11-21T14:00:00+02:00")
+    claim = replace(SMALLEST, phase=Phase.LAUNCHED, launched_at=elsewhere)
+    assert conditions(claim)["Launched"][2] == "12:00:00Z"
+
+
+def written(**changes: Any) -> dict[str, Any]:
+    """Give the object as a user might make it, with some of its spec changed."""
+    made = manifest(FULLEST)
+    made["spec"] |= changes
+    return made
+
+
+def test_a_claim_that_a_user_made_is_read_as_one_to_be_launched() -> None:
+    made = written()
+    made["metadata"]["creationTimestamp"] = "2026-11-21T11:00:00Z"
+    found = parse_nodeclaim(made, CREATED)
+    assert found.problems == ()
+    assert found.value is not None
+    assert found.value.phase is Phase.PENDING
+    assert found.value.created_at == datetime(2026, 11, 21, 11, tzinfo=UTC)
+    assert found.value.nodepool == "default"
+    assert found.value.instance_id == ""
+    for field in ("requirements", "nodeclass", "taints", "startup_taints", "requests", "expire_after"):
+        assert getattr(found.value, field) == getattr(FULLEST, field)
+
+
+def test_a_claim_may_name_its_pool_in_its_requirements() -> None:
+    pool = {"key": "karpenter.sh/nodepool", "operator": "In", "values": ["default"]}
+    assert parse_nodeclaim(written(requirements=[pool]), CREATED).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"requirements": [{"key": "karpenter.sh/x", "operator": "Exists"}]},
+            "spec.requirements[0].key is 'karpenter.sh/x': the domain karpenter.sh is reserved",
+        ),
+        ({"nodeClassRef": None}, "spec.nodeClassRef is missing: it is required"),
+        (
+            {"resources": {"requests": {"cpu": "-1"}}},
+            "spec.resources.requests.cpu is '-1': must not be negative",
+        ),
+    ],
+)
+def test_bad_input_is_told_by_object_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:
+    found = parse_nodeclaim(written(**changes), CREATED)
+    assert found.value is None
+    assert [str(p) for p in found.fatal] == [f"NodeClaim/default-x7k2p: {message}"]
+
+
+def test_a_creation_time_that_is_none_is_told() -> None:
+    made = written()
+    made["metadata"]["creationTimestamp"] = "2026-02-30T00:00:00Z"
+    assert [p.field for p in parse_nodeclaim(made, CREATED).fatal] == ["metadata.creationTimestamp"]
