@@ -45,7 +45,8 @@ class AccountStack(Stack):
         made, _ = function(scope, spec, code, [layer(self, code, name) for name in ("core", "vendor")])
         ticker = Ticker(self, names.CATALOG_FUNCTION, "lambda:InvokeFunction", (made.function_arn,))
         ticker.every(CATALOG_TICK_MINUTES, "catalog", made.function_arn, {"why": "tick"})
-        alarms.watch_function(scope, spec.name, CATALOG_TICK_MINUTES, alarm_topic_arn)
+        rejected = alarms.own_metric("Rejected", "", "catalog")
+        alarms.watch_function(scope, spec.name, rejected, CATALOG_TICK_MINUTES, alarm_topic_arn)
 
 
 def _table(scope: Construct) -> dynamodb.Table:

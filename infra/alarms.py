@@ -11,6 +11,9 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from infra import names
+
+NAMESPACE = "nodesmith"
 WAITING_SECONDS = 300  # a hint that old means that nobody looks: ticks come every few minutes at most
 
 
@@ -34,8 +37,16 @@ def queue_metric(queue: str, name: str, statistic: str = "Maximum", minutes: int
     return _metric("AWS/SQS", name, {"QueueName": queue}, statistic, minutes)
 
 
-def watch_function(scope: Construct, function: str, tick_minutes: int, topic_arn: str) -> None:
-    """Watch a function that should run at every tick: errors that last, throttling, and silence."""
+def own_metric(name: str, cluster: str, concern: str) -> cloudwatch.Metric:
+    """Name a metric that the functions themselves write (`nodesmith.telemetry`); the account's have no cluster."""
+    whose = {"cluster": cluster} if cluster else {}
+    return _metric(NAMESPACE, name, {**whose, "concern": concern}, "Sum", 5)
+
+
+def watch_function(
+    scope: Construct, function: str, rejected: cloudwatch.Metric, tick_minutes: int, topic_arn: str
+) -> None:
+    """Watch a function that should run at every tick: errors and refusals that last, throttling, and silence."""
     minutes = max(5, tick_minutes)
     errors, throttles = (lambda_metric(function, name) for name in ("Errors", "Throttles"))
     runs = lambda_metric(function, "Invocations", minutes=minutes)
@@ -43,6 +54,9 @@ def watch_function(scope: Construct, function: str, tick_minutes: int, topic_arn
         scope,
         topic_arn,
         _Alarm(f"{function}-errors", "fails every time for a quarter of an hour: see its log", errors, 3),
+        _Alarm(
+            f"{function}-rejected", "reads what it can not use: the log names object and remedy", rejected, 3
+        ),
         _Alarm(f"{function}-throttles", "is throttled: raise the account's Lambda concurrency", throttles, 3),
         _Alarm(
             f"{function}-silent", "has not run at three ticks: see schedule and queue", runs, 3, below=True
@@ -64,6 +78,13 @@ def watch_queue(scope: Construct, queue: str, dead: str, topic_arn: str) -> None
             f"{queue}-waiting", "holds old messages: the function fails or is slow", age, 3, WAITING_SECONDS
         ),
     )
+
+
+def watch_forwarder(scope: Construct, cluster: str, topic_arn: str) -> None:
+    """Watch the forwarder by who stands in for it: observation writes snapshots only while it is away."""
+    written = own_metric("SnapshotsWritten", cluster, "observation")
+    name = names.physical_name(cluster, "forwarder-away")
+    _raise(scope, topic_arn, _Alarm(name, "sends no snapshots: see its pod", written, 3))
 
 
 def _metric(

@@ -9,7 +9,7 @@ from constructs import Construct
 
 from infra import names
 from infra.access import FORWARDER_WAKES, access_entry, forwarder_access
-from infra.alarms import watch_function, watch_queue
+from infra.alarms import own_metric, watch_forwarder, watch_function, watch_queue
 from infra.concerns import CLUSTER_CONCERNS, Concern
 from infra.context import ClusterContext
 from infra.dashboard import dashboard
@@ -49,6 +49,7 @@ class ClusterStack(Stack):
             self._serve(concern)
         self._tick()
         self._listen(self._queues["lifecycle"])
+        watch_forwarder(self, cluster.name, cluster.alarm_topic_arn)
         dashboard(self, cluster.region, cluster.name, list(self._queues))
         self._output(forwarder_access(self, self._scope).role_arn)
 
@@ -71,7 +72,8 @@ class ClusterStack(Stack):
         feed(made, pair.live)
         if talks:
             access_entry(room, cluster.name, role, concern.kubernetes_group)
-        watch_function(room, name, concern.tick_minutes, cluster.alarm_topic_arn)
+        rejected = own_metric("Rejected", cluster.name, concern.name)
+        watch_function(room, name, rejected, concern.tick_minutes, cluster.alarm_topic_arn)
         dead = names.physical_name(cluster.name, f"{concern.name}-dead")
         watch_queue(room, name, dead, cluster.alarm_topic_arn)
 

@@ -8,13 +8,13 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from infra import names
-from infra.alarms import lambda_metric, queue_metric
+from infra.alarms import lambda_metric, own_metric, queue_metric
 
 
 def dashboard(scope: Construct, region: str, cluster: str, concerns: Sequence[str]) -> None:
     """Make the dashboard; the region is in its name because dashboards are the account's."""
     rows = [_row(cluster, concern) for concern in concerns]
-    rows.append(_function_graphs("catalog", names.CATALOG_FUNCTION))
+    rows.append(_function_graphs("", "catalog", names.CATALOG_FUNCTION))
     cloudwatch.Dashboard(
         scope,
         "Dashboard",
@@ -30,14 +30,15 @@ def _row(cluster: str, concern: str) -> list[cloudwatch.IWidget]:
     age = queue_metric(queue, "ApproximateAgeOfOldestMessage")
     given_up = queue_metric(dead, "ApproximateNumberOfMessagesVisible")
     return [
-        *_function_graphs(concern, queue),
+        *_function_graphs(cluster, concern, queue),
         _graph(f"{concern}: oldest message, seconds", age),
         _graph(f"{concern}: messages waiting, given up", waiting, given_up),
     ]
 
 
-def _function_graphs(concern: str, function: str) -> list[cloudwatch.IWidget]:
+def _function_graphs(cluster: str, concern: str, function: str) -> list[cloudwatch.IWidget]:
     counts = [lambda_metric(function, name) for name in ("Invocations", "Errors", "Throttles")]
+    counts.append(own_metric("Rejected", cluster, concern))
     durations = [lambda_metric(function, "Duration", statistic) for statistic in ("p50", "p99")]
     return [_graph(f"{concern}: runs", *counts), _graph(f"{concern}: duration, ms", *durations)]
 

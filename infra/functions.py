@@ -18,7 +18,6 @@ from infra.grants import Grant, attach
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
-METRICS_NAMESPACE = "nodesmith"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +83,7 @@ def function(
         layers=list(shared),
         memory_size=spec.memory_mib,
         timeout=Duration.seconds(spec.timeout_seconds),
-        environment={
-            **spec.environment,
-            "POWERTOOLS_SERVICE_NAME": spec.concern,
-            "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
-        },
+        environment=dict(spec.environment),
         role=role,
         log_group=log_group,
     )

@@ -43,25 +43,26 @@ def launch_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[
 
 
 def instance_profile_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[Grant]:
-    """Make and mend the instance profiles of the cluster's EC2NodeClasses, told by tag; look at any."""
-    profiles = (names.arn("iam", "instance-profile/*"),)
-    why = "one profile per EC2NodeClass, made at run time; the tags are a condition"
-    requested, owned = _profile_tags("Request", cluster, region), _profile_tags("Resource", cluster, region)
-    changes = (
-        "iam:AddRoleToInstanceProfile",
-        "iam:DeleteInstanceProfile",
-        "iam:RemoveRoleFromInstanceProfile",
-    )
+    """Make the instance profiles of the cluster's EC2NodeClasses: in the cluster's own path, with its tags."""
+    made = names.arn("iam", f"instance-profile/nodesmith/{region}/{cluster}/*")
+    missing = names.arn("iam", f"instance-profile/{cluster}_*")  # IAM knows the path of what exists only
+    why = "one profile per EC2NodeClass and role, made at run time"
     return [
-        Grant("CreateProfile", ("iam:CreateInstanceProfile",), profiles, requested, why),
-        Grant("TagProfile", ("iam:TagInstanceProfile",), profiles, _both(requested, owned), why),
-        Grant("ChangeProfile", changes, profiles, owned, why),
         Grant(
-            "ReadProfile",
-            ("iam:GetInstanceProfile",),
-            profiles,
-            wildcard="an EC2NodeClass may name any profile of the account; this only reads",
+            "MakeProfile",
+            ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"),
+            (made,),
+            _profile_tags("Request", cluster, region),
+            why,
         ),
+        Grant(
+            "FillProfile",
+            ("iam:AddRoleToInstanceProfile",),
+            (made,),
+            _profile_tags("Resource", cluster, region),
+            why,
+        ),
+        Grant("ReadProfile", ("iam:GetInstanceProfile",), (made, missing), wildcard=why),
         pass_role_grant(node_roles),
     ]
 
@@ -109,7 +110,3 @@ def _while_creating(tags: Conditions) -> Conditions:
     """Narrow to tags given in the call that creates: what exists already can not be tagged into the cluster."""
     creating = {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]}
     return {**tags, "StringEquals": {**tags["StringEquals"], **creating}}
-
-
-def _both(one: Conditions, other: Conditions) -> Conditions:
-    return {operator: {**one[operator], **other[operator]} for operator in one}

@@ -23,11 +23,11 @@ class Scope:
 
 def ledger_grants(scope: Scope) -> list[Grant]:
     """Read and write the cluster's partition of the table, by key: no scan, no other cluster's items."""
-    actions = ("ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem")
+    actions = ("BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
     return [
         Grant(
             "Ledger",
-            tuple(f"dynamodb:{action}" for action in (*actions, "BatchGetItem", "BatchWriteItem")),
+            tuple(f"dynamodb:{action}" for action in actions),
             (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
             {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(scope.cluster)]}},
         )
@@ -74,11 +74,13 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
         *ledger_grants(scope),
         *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region)),
         write_grant(
-            scope.region, decision_key(scope.cluster, "*"), "one object per decision, named by its id"
+            scope.region,
+            decision_key(scope.cluster, "*"),
+            "a record and its snapshot per decision, named by its id",
         ),
-        describe_grant(scope.region, "Instances", "LaunchTemplates"),
+        describe_grant(scope.region, "Instances"),
         *launch_grants(scope.cluster, scope.region, scope.node_roles),
-        send_grant(scope, "lifecycle", "provisioning"),
+        send_grant(scope, "lifecycle"),
     ]
 
 
@@ -89,7 +91,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         *read_grants(scope.region, snapshot_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
         describe_cluster_grant(scope),
-        send_grant(scope, "lifecycle", "provisioning"),
+        send_grant(scope, "lifecycle", "provisioning", "readiness"),
     ]
 
 
@@ -98,11 +100,11 @@ def readiness_grants(scope: Scope) -> list[Grant]:
     parameters = names.arn("ssm", "parameter/aws/service/*", region=scope.region, account="")
     return [
         *ledger_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region)),
+        *read_grants(scope.region, snapshot_key(scope.cluster)),
         describe_grant(scope.region, "Images", "SecurityGroups", "Subnets"),
         Grant(
             "ResolveImages",
-            ("ssm:GetParameter", "ssm:GetParameters"),
+            ("ssm:GetParameter",),
             (parameters,),
             wildcard="AWS's public parameters: one per Kubernetes version, family, architecture and image version",
         ),

@@ -43,7 +43,7 @@ def queues(scope: Construct, cluster: str, concern: str, timeout_seconds: int) -
 
 
 def feed(function: lambda_.Function, queue: sqs.Queue) -> None:
-    """Wake the function with the queue's messages, at once; what fails in a batch is redelivered alone."""
+    """Wake the function with the queue's messages, at once. It may give back a part of a batch, or raise for all."""
     source = sources.SqsEventSource(
         queue,
         batch_size=BATCH_SIZE,

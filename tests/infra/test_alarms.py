@@ -6,7 +6,10 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC
 from tests.infra.templates import Template
 
@@ -31,6 +34,36 @@ def test_every_function_is_watched_for_errors_throttles_and_silence(templates: d
         for function in template.of_type("Lambda::Function").values():
             for metric in ("Errors", "Throttles", "Invocations"):
                 assert (metric, function["FunctionName"]) in watched(template)
+
+
+def test_what_the_functions_say_of_themselves_is_what_the_alarms_listen_to(
+    alpha: Template, account: Template, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard = {listened(alarm(alpha, f"nodesmith-alpha-{concern}-rejected")) for concern in ALL}
+    heard |= {
+        listened(alarm(account, "nodesmith-catalog-rejected")),
+        listened(alarm(alpha, "nodesmith-alpha-forwarder-away")),
+    }
+    for concern in ALL:
+        Telemetry(concern, "alpha").rejected("a reason")
+    Telemetry("catalog", "").rejected("a reason")
+    Telemetry("observation", "alpha").ran({"SnapshotsWritten": 1})
+    assert heard == {said(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line}
+
+
+def listened(found: dict[str, Any]) -> tuple[str, str, frozenset[tuple[str, str]]]:
+    """Give namespace, metric and dimensions of an alarm."""
+    dimensions = frozenset((each["Name"], each["Value"]) for each in found["Dimensions"])
+    return found["Namespace"], found["MetricName"], dimensions
+
+
+def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
+    """Give namespace, metric and dimensions of a line in the embedded metric format."""
+    document = json.loads(line)
+    (written,) = document["_aws"]["CloudWatchMetrics"]
+    (names,) = written["Dimensions"]
+    dimensions = frozenset((name, document[name]) for name in names)
+    return written["Namespace"], written["Metrics"][0]["Name"], dimensions
 
 
 def test_every_queue_is_watched_for_what_waits_and_what_was_given_up(alpha: Template) -> None:
@@ -75,7 +108,8 @@ def test_the_dashboard_has_a_row_for_every_concern_with_metrics_that_exist(alpha
     widgets = json.loads(re.sub(r"AWS::Region", "eu-west-1", body))["widgets"]
     rows = {each["y"]: each["properties"]["title"].split(":")[0] for each in widgets}
     assert list(rows.values()) == [*ALL, "catalog"]
-    shown = {metric[3] for each in widgets for metric in each["properties"]["metrics"]}
+    metrics = [metric for each in widgets for metric in each["properties"]["metrics"]]
+    shown = {metric[3] for metric in metrics if metric[0].startswith("AWS/")}
     functions = {each["FunctionName"] for each in alpha.of_type("Lambda::Function").values()}
     queues = {each["QueueName"] for each in alpha.of_type("SQS::Queue").values()}
     assert shown == functions | queues | {"nodesmith-catalog"}

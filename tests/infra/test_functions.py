@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -17,7 +19,6 @@ from tests.infra.templates import Template
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
 TALKING = ["lifecycle", "readiness", "observation"]
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333"
-POWERTOOLS = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
 
 
 def every_function(templates: dict[str, Template]) -> list[dict[str, Any]]:
@@ -47,8 +48,17 @@ def test_the_layers_are_built_for_the_python_that_runs_them() -> None:
 
 
 @pytest.mark.parametrize("concern", [*ALL, "catalog"])
-def test_every_concern_has_its_handler(concern: str) -> None:
-    assert "def handler(" in (ROOT / "functions" / concern / "handler.py").read_text()
+def test_the_handler_starts_in_the_environment_that_it_is_given(
+    alpha: Template, account: Template, concern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = account if concern == "catalog" else alpha
+    for about in fields(Settings):
+        monkeypatch.delenv(about.metadata["env"], raising=False)
+    environment = deployed(template, template.function(concern)["Environment"]["Variables"])
+    for name, value in {**environment, "AWS_REGION": REGION}.items():
+        monkeypatch.setenv(name, value)
+    handler = runpy.run_path(str(ROOT / "functions" / concern / "handler.py"))["handler"]
+    assert callable(handler)
 
 
 def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: Template) -> None:
@@ -67,10 +77,16 @@ def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: T
         )
 
 
+def test_the_catalog_function_serves_no_cluster_in_particular(account: Template) -> None:
+    environment = account.function("catalog")["Environment"]["Variables"]
+    settings = read_settings({**environment, "AWS_REGION": REGION})
+    assert settings == Settings(REGION, bucket_name="nodesmith-111122223333-eu-west-1")
+
+
 def test_no_function_has_a_variable_that_nobody_reads(templates: dict[str, Template]) -> None:
-    read = {about.metadata["env"] for about in Settings.__dataclass_fields__.values()}
+    read = {about.metadata["env"] for about in fields(Settings)}
     for each in every_function(templates):
-        assert each["Environment"]["Variables"].keys() <= read | POWERTOOLS
+        assert each["Environment"]["Variables"].keys() <= read
 
 
 def test_table_and_bucket_of_the_environment_are_those_of_the_account(
@@ -111,5 +127,9 @@ def test_every_function_logs_to_a_group_of_its_own_that_forgets(templates: dict[
 
 def deployed(template: Template, environment: dict[str, str]) -> dict[str, str]:
     """Put queues' URLs where the template has references to them."""
-    queues = {id_: f"{QUEUE}/{each['QueueName']}" for id_, each in template.of_type("SQS::Queue").items()}
+    queues = {
+        id_: f"{QUEUE}/{each['Properties']['QueueName']}"
+        for id_, each in template.resources.items()
+        if each["Type"] == "AWS::SQS::Queue"
+    }
     return {name: queues.get(value, value) for name, value in environment.items()}

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.settings import catalog_key, decision_key, partition_key, snapshot_key
-from tests.infra.deployment import REGION
+from nodesmith.adapters.instanceprofiles import profile_name
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.settings import (
+    catalog_key,
+    decision_key,
+    decision_snapshot_key,
+    partition_key,
+    snapshot_key,
+)
+from tests.infra.deployment import REGION, ROOT
 from tests.infra.iam import allows
 from tests.infra.templates import Template
 
@@ -18,8 +27,7 @@ BUCKET = "arn:aws:s3:::nodesmith-111122223333-eu-west-1"
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/nodesmith"
 SQS = "arn:aws:sqs:eu-west-1:111122223333"
 EC2 = "arn:aws:ec2:eu-west-1:111122223333"
-PROFILE = "arn:aws:iam::111122223333:instance-profile/karpenter/eu-west-1/alpha/1/alpha_1"
-LIFECYCLE_ARN = f"{SQS}:nodesmith-alpha-lifecycle"
+PROFILE = "arn:aws:iam::111122223333:instance-profile/"
 
 # The calls that know no resources, or that Lambda itself makes: everything else names what it is about.
 EVERYTHING = {
@@ -31,7 +39,6 @@ EVERYTHING = {
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
-    "ec2:DescribeLaunchTemplates",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSpotPriceHistory",
     "ec2:DescribeSubnets",
@@ -94,7 +101,7 @@ def test_describing_stops_at_the_region(alpha: Template) -> None:
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
     alpha: Template, concern: str
 ) -> None:
-    for action in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"):
+    for action in ("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"):
         for cluster, expected in (("alpha", True), ("beta", False)):
             keys = [partition_key(cluster)]
             assert may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=keys) is expected
@@ -110,6 +117,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         snapshot_key("alpha"),
         snapshot_key("beta"),
         decision_key("alpha", "d-1"),
+        decision_snapshot_key("alpha", "d-1"),
         decision_key("beta", "d-1"),
         catalog_key(REGION),
     ]
@@ -118,7 +126,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         for concern in ALL
     }
     assert written == {
-        "provisioning": [decision_key("alpha", "d-1")],
+        "provisioning": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
         "lifecycle": [],
         "readiness": [],
         "observation": [snapshot_key("alpha")],
@@ -137,23 +145,16 @@ def test_each_function_reads_its_clusters_snapshot_and_learns_when_there_is_none
     assert may(alpha, concern, "s3:ListBucket", BUCKET)  # without it S3 says 403 where it means 404
 
 
-def test_each_function_wakes_whom_it_has_to_and_nobody_of_another_cluster(alpha: Template) -> None:
-    woken = {
-        concern: [
-            each
-            for cluster in ("alpha", "beta")
-            for each in ALL
-            if may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-{cluster}-{each}")
-            and (cluster == "alpha" or pytest.fail(f"{concern} wakes {cluster}"))
-        ]
-        for concern in ALL
-    }
-    assert woken == {
-        "provisioning": ["provisioning", "lifecycle"],
-        "lifecycle": ["provisioning", "lifecycle"],
-        "readiness": ["provisioning"],
-        "observation": ["provisioning", "lifecycle", "readiness"],
-    }
+@pytest.mark.parametrize("concern", ALL)
+def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
+    alpha: Template, concern: str
+) -> None:
+    source = (ROOT / "layers/core/python/nodesmith/controllers" / f"{concern}.py").read_text()
+    woken = set(re.findall(r"Concern\.([A-Z]+)", source))
+    for other in ALL:
+        expected = other.upper() in woken
+        assert may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-alpha-{other}") is expected
+        assert not may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-beta-{other}")
 
 
 @pytest.mark.parametrize(
@@ -207,16 +208,22 @@ def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Templ
     assert not may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_lambda)
 
 
-def test_instance_profiles_are_the_clusters_own_by_tag(alpha: Template) -> None:
+def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(alpha: Template) -> None:
     statements = alpha.statements(alpha.role_of("readiness"))
-    assert allows(statements, "iam:CreateInstanceProfile", PROFILE, tags("Request", "alpha"))
-    assert not allows(statements, "iam:CreateInstanceProfile", PROFILE, tags("Request", "beta"))
-    for action in ("AddRoleToInstanceProfile", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile"):
-        assert allows(statements, f"iam:{action}", PROFILE, tags("Resource", "alpha"))
-        assert not allows(statements, f"iam:{action}", PROFILE, tags("Resource", "beta"))
-    both = tags("Request", "alpha") | tags("Resource", "alpha")
-    assert allows(statements, "iam:TagInstanceProfile", PROFILE, both)
-    assert not allows(statements, "iam:TagInstanceProfile", PROFILE, tags("Request", "alpha"))
+    for cluster in ("alpha", "beta"):
+        profile, own = f"{PROFILE}nodesmith/{REGION}/{cluster}/uid/{cluster}_0a", cluster == "alpha"
+        for action in ("CreateInstanceProfile", "TagInstanceProfile"):
+            assert allows(statements, f"iam:{action}", profile, tags("Request", "alpha")) is own
+            assert not allows(statements, f"iam:{action}", profile, tags("Request", "beta"))
+        assert allows(statements, "iam:AddRoleToInstanceProfile", profile, tags("Resource", "alpha")) is own
+        assert not allows(statements, "iam:AddRoleToInstanceProfile", profile, tags("Resource", "beta"))
+        assert allows(statements, "iam:GetInstanceProfile", profile) is own
+
+
+def test_a_profile_that_does_not_exist_yet_may_be_asked_for(alpha: Template) -> None:
+    nodeclass = EC2NodeClass("default", role="alpha-nodes")
+    missing = PROFILE + profile_name(nodeclass, "alpha", REGION)
+    assert may(alpha, "readiness", "iam:GetInstanceProfile", missing)
 
 
 def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> None:

@@ -36,5 +36,6 @@ class Telemetry:
 
         for name, number in wanted.items():
             with single_metric(name, MetricUnit.Count, number, namespace=NAMESPACE) as metric:
-                metric.add_dimension("cluster", self._cluster)
+                if self._cluster:  # CloudWatch drops a metric whose dimension is empty
+                    metric.add_dimension("cluster", self._cluster)
                 metric.add_dimension("concern", self._concern)
