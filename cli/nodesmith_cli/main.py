@@ -105,7 +105,7 @@ def local_up(
     bare: Annotated[bool, typer.Option("--bare", help="Apply no default NodePool and EC2NodeClass.")] = False,
 ) -> None:
     """Run a cluster until Ctrl-C: use kubectl on it and watch nodes come."""
-    from nodesmith_cli.local.commands import up
+    from nodesmith_cli.local.upcommand import up
 
     raise typer.Exit(
         up(

@@ -1,4 +1,4 @@
-"""What `cdk deploy` makes, made in the imitated AWS: table, bucket, queues with dead letters, the rule.
+"""What `cdk deploy` makes, made in the imitated AWS: table, bucket, queues, rule.
 
 Names, timeouts and cadences are those of `infra/`, which cannot be imported without the CDK; a test compares the two.
 """
@@ -48,7 +48,6 @@ class Deployment:
 
     cluster: str
     region: str
-    endpoint: str
     bucket: str
     queue_urls: Mapping[str, str]
     dead_letter_urls: Mapping[str, str]
@@ -65,8 +64,8 @@ class Deployment:
         }
 
 
-def deploy(client: Client, cluster: str, region: str, endpoint: str) -> Deployment:
-    """Make everything for one cluster whose API server is at `endpoint`."""
+def deploy(client: Client, cluster: str, region: str) -> Deployment:
+    """Make everything for one cluster."""
     bucket = f"nodesmith-{ACCOUNT_ID}-{region}"
     _make_table(client("dynamodb"))
     _make_bucket(client("s3"), bucket, region)
@@ -74,7 +73,7 @@ def deploy(client: Client, cluster: str, region: str, endpoint: str) -> Deployme
     for concern in CONCERNS:
         live[concern.name], dead[concern.name] = _make_queues(client("sqs"), cluster, concern)
     _make_rule(client("events"), cluster, region)
-    return Deployment(cluster, region, endpoint, bucket, live, dead)
+    return Deployment(cluster, region, bucket, live, dead)
 
 
 def queue_name(cluster: str, concern: str) -> str:

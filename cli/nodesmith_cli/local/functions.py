@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +46,17 @@ class Function:
         """Invoke. Whatever the handler raises comes through, as Lambda sees it."""
         context = Context(f"nodesmith-{self.concern}", str(uuid4()), timeout_seconds=self.timeout_seconds)
         return self.handler(event, context)
+
+    def followed_by(self, after: Callable[[], None]) -> Function:
+        """Give the same function, after each invocation of which, failed ones too, `after` is called."""
+
+        def handle(event: Mapping[str, Any], context: Context) -> Any:
+            try:
+                return self.handler(event, context)
+            finally:
+                after()
+
+        return replace(self, handler=handle)
 
 
 def shipped(name: str, in_checkout: str) -> Path:

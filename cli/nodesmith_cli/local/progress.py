@@ -50,6 +50,8 @@ class RunProgress:
             TextColumn("{task.fields[note]}", style="dim"),
             console=console,
             disable=not self._live,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
 
     def __enter__(self) -> RunProgress:
@@ -57,6 +59,10 @@ class RunProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Draw no more."""
         self._progress.stop()
 
     @contextmanager

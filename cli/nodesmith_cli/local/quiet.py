@@ -13,6 +13,7 @@ from nodesmith_cli.local.timeline import View, condition, pod_key
 CALM = timedelta(seconds=20)
 """How long nothing may have happened before a pending pod counts as stuck; a launch or a retry comes sooner."""
 REPLICATED = ("deployments", "replicasets", "statefulsets")
+WORKLOADS = (*REPLICATED, "daemonsets", "jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def _growing(workloads: Mapping[str, Iterable[View]]) -> str:
             spec, status = each.get("spec") or {}, each.get("status") or {}
             if not _is_observed(each) or status.get("replicas", 0) != spec.get("replicas", 1):
                 return f"{each['kind']}/{each['metadata']['name']} has not all its pods"
-    for resource in ("daemonsets", "jobs"):
+    for resource in WORKLOADS[len(REPLICATED) :]:
         for each in workloads.get(resource, ()):
             if not each.get("status"):
                 return f"{each['kind']}/{each['metadata']['name']} has not been looked at"

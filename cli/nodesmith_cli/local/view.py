@@ -21,9 +21,12 @@ _FULL, _EMPTY = "█", "░"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Open a console that is wide enough for the tables where there is no terminal to ask."""
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=None if terminal else _WIDTH, highlight=False, soft_wrap=not terminal)
+    """Open a console on today's stdout or stderr, wide enough for the tables where there is no terminal to ask."""
+    file = sys.stderr if stderr else sys.stdout
+    width = None if file.isatty() else _WIDTH
+    return Console(
+        file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=width is not None
+    )
 
 
 def screen(report: Report) -> RenderableType:

@@ -1,0 +1,147 @@
+"""What `nodesmith local run`, `local up` and `demo` do, and the exit status they end with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from nodesmith.errors import Rejected
+from nodesmith.model.durations import duration_seconds
+from nodesmith_cli.explain import price_and_bound, summary
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
+from nodesmith_cli.local.places import cluster_of, region_of
+from nodesmith_cli.local.progress import RunProgress
+from nodesmith_cli.local.running import Outcome, simulate, with_defaults
+from nodesmith_cli.local.system import LocalSystem, Place
+from nodesmith_cli.local.timeline import Timeline
+from nodesmith_cli.local.view import console, latency_table, screen
+from nodesmith_cli.records import state_folder
+
+OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
+_DURATION = re.compile(r"(?:\d+[hms])+", re.ASCII)
+_DEMO_LONGEST = "5m"
+
+
+def run(
+    files: Sequence[str],
+    *,
+    region: str,
+    longest: str,
+    speed: float,
+    no_capacity: Sequence[str],
+    output: Literal["table", "json"],
+    keep: Path | None,
+    bare: bool,
+) -> int:
+    """Apply files, run until quiet, report. Raises Rejected for options that make no sense."""
+    to_user, to_side = console(), console(stderr=True)
+    manifests = load_manifests(files)
+    if not manifests.documents:
+        show_faults(to_side, manifests.faults)
+        return BAD_INPUT
+    seconds = _seconds(longest)
+    manifests = manifests if bare else with_defaults(manifests)
+    place = place_of(manifests, region, speed, no_capacity)
+    outcome, _ = _simulate(place, manifests, seconds, keep, to_side if output == "json" else to_user)
+    show_faults(to_side, outcome.faults)
+    if output == "json":
+        print(json.dumps(outcome.report.to_json(), indent=2))
+    else:
+        _show(to_user, outcome)
+    return _status(outcome)
+
+
+def demo(*, speed: float, keep: Path | None) -> int:
+    """Run the example of 20 pods and tell the whole story."""
+    to_user = console()
+    example = shipped("_examples", "examples") / "express-test"
+    manifests = load_manifests([str(example)])
+    place = place_of(manifests, "", speed)
+    to_user.print(
+        f"nodesmith demo: {_told(example)} in {place.region}, the clock {place.speed:g} times as fast as life"
+    )
+    outcome, decisions = _simulate(place, manifests, _seconds(_DEMO_LONGEST), keep, to_user)
+    show_faults(to_user, outcome.faults)
+    _show(to_user, outcome)
+    _show_why(to_user, decisions)
+    to_user.print()
+    to_user.print("next: nodesmith local up                  a cluster to try kubectl on")
+    to_user.print("      nodesmith local run -f FILE …       your own manifests")
+    to_user.print("      nodesmith explain decision latest   the decision in full; --replay makes it again")
+    return _status(outcome)
+
+
+def _simulate(
+    place: Place, manifests: Manifests, seconds: float, keep: Path | None, progress_to: Console
+) -> tuple[Outcome, Sequence[Mapping[str, Any]]]:
+    with RunProgress(progress_to) as progress:
+        timeline = Timeline(progress.entry)
+        with LocalSystem(place, keep or state_folder(), timeline=timeline, stage=progress.stage) as system:
+            outcome = simulate(system, manifests, seconds)
+            decisions = [record for record in system.decisions.all if record["plan"]["nodes"]]
+            failures = sum(source.failures for source in system.invoker.sources.values())
+            log = system.log
+    if failures:
+        progress_to.print(f"{failures} invocations of functions failed, see {log}", style="yellow")
+    return outcome, decisions
+
+
+def place_of(
+    manifests: Manifests, region: str, speed: float, no_capacity: Sequence[str] = (), port: int = 0
+) -> Place:
+    """Read off the manifests what the options leave open. Raises Rejected."""
+    if not speed > 0:
+        raise Rejected(f"--speed {speed:g}: must be positive, 10 is ten times as fast as life")
+    objects = [document.manifest for document in manifests.documents]
+    return Place(region or region_of(objects), cluster_of(objects), speed, port, tuple(no_capacity))
+
+
+def _seconds(text: str) -> float:
+    if not _DURATION.fullmatch(text):
+        raise Rejected(f"--for {text!r}: write a duration such as 90s, 5m or 1h30m")
+    return float(duration_seconds(text) or 0)
+
+
+def _status(outcome: Outcome) -> int:
+    if outcome.report.pending:
+        return PODS_PENDING
+    return BAD_INPUT if outcome.faults else OK
+
+
+def _show(to: Console, outcome: Outcome) -> None:
+    to.print()
+    to.print(screen(outcome.report))
+    if outcome.latencies:
+        to.print()
+        to.print(latency_table(outcome.latencies))
+    for problem in outcome.report.problems:
+        to.print(problem, style="yellow")
+    if outcome.unrest:
+        to.print(f"time is up: {outcome.unrest}", style="yellow")
+
+
+def _show_why(to: Console, decisions: Sequence[Mapping[str, Any]]) -> None:
+    for record in decisions:
+        to.print()
+        to.print(f"why these nodes: decision {record['id']}")
+        to.print(f"  {summary(record)}")
+        to.print(f"  {price_and_bound(record['plan'])}")
+
+
+def show_faults(to: Console, faults: Sequence[Fault]) -> None:
+    """Print what is wrong with manifests, a line each."""
+    for fault in faults:
+        to.print(str(fault), style="red")
+
+
+def _told(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return path.name

@@ -1,0 +1,85 @@
+"""What was decided while a local system ran: records read from the bucket as they come, kept, and told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.times import parse_time
+from nodesmith.settings import decision_key, decision_snapshot_key
+from nodesmith_cli.explain import summary
+from nodesmith_cli.local.timeline import DECIDED, Entry, Timeline
+from nodesmith_cli.records import Blobs, Folder, Records
+
+
+class Decisions:
+    """Follows the records of one cluster. `collect` reads those that are new; safe to share between threads."""
+
+    def __init__(self, blobs: Blobs, cluster: str, timeline: Timeline, keep: Folder | None = None) -> None:
+        self._blobs = blobs
+        self._records = Records(blobs, cluster)
+        self._timeline = timeline
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[str, Any]] = {}
+
+    @property
+    def all(self) -> tuple[dict[str, Any], ...]:
+        """Every record so far, oldest first."""
+        with self._lock:
+            return tuple(self._known[decision] for decision in sorted(self._known))
+
+    @property
+    def last_at(self) -> datetime | None:
+        """When the last decision was made."""
+        records = self.all
+        return parse_time(records[-1]["at"]) if records else None
+
+    def collect(self) -> None:
+        """Read what is new, keep it with its snapshot, and put it on the timeline."""
+        with self._lock:
+            new = [decision for decision in self._records.ids() if decision not in self._known]
+            for decision in new:
+                record = self._known[decision] = self._records.read(decision)
+                self._store(decision)
+                self._timeline.add(
+                    Entry(parse_time(record["at"]), DECIDED, f"Decision/{decision}", summary(record))
+                )
+
+    def reasons(self) -> dict[str, str]:
+        """Give what stands in the way of each pending pod, as the last decision about it said."""
+        found: dict[str, str] = {}
+        for record in self.all:
+            found |= reasons_of(record)
+        return found
+
+    def problems(self) -> tuple[str, ...]:
+        """Give what the last decision could not use."""
+        records = self.all
+        return tuple(records[-1]["plan"]["problems"]) if records else ()
+
+    def _store(self, decision: str) -> None:
+        if self._keep is None:
+            return
+        for key in (
+            decision_key(self._records.cluster, decision),
+            decision_snapshot_key(self._records.cluster, decision),
+        ):
+            data = self._blobs.get(key)
+            if data is not None:
+                self._keep.put(key, data)
+
+
+def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Give a decision's reasons, by pod."""
+    plan = record["plan"]
+    found = {pod: f"waits for NodeClaim {claim}" for pod, claim in plan["waiting"].items()}
+    found |= {pod: f"has room on {name}" for name, pods in plan["placed"].items() for pod in pods}
+    for node in plan["nodes"]:
+        nominated = node["claim"].get("nominated") or ()
+        found |= dict.fromkeys(nominated, f"waits for NodeClaim {node['claim']['name']}")
+    for group in (*plan["ignored"], *plan["unplaced"]):
+        found |= dict.fromkeys(group["pods"], group["reason"])
+    return found

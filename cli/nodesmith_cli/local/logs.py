@@ -1,0 +1,40 @@
+"""Where the parts of a local system write what they have to say: a file, so that the terminal stays the user's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from nodesmith.errors import Rejected
+
+_OURS = ("nodesmith", "nodesmith_cli", "nodesmith_forwarder", "werkzeug", "urllib3", "botocore")
+
+
+@contextmanager
+def logs_to(path: Path) -> Iterator[TextIO]:
+    """Send our loggers to a new file until the end of the block. Raises Rejected where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise Rejected(f"{path}: {error.strerror}: name a folder that can be written with --keep") from None
+    handler = logging.StreamHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
+    before = {name: (logging.getLogger(name).propagate, logging.getLogger(name).level) for name in _OURS}
+    for name in _OURS:
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.INFO if name.startswith("nodesmith") else logging.WARNING)
+    try:
+        with file:
+            yield file
+    finally:
+        for name, (propagate, level) in before.items():
+            logger = logging.getLogger(name)
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)

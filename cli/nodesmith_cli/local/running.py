@@ -1,0 +1,82 @@
+"""One run: manifests applied to a local system, watched until it is quiet or its time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from nodesmith_cli.local.applying import apply_documents, surroundings_first
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.latency import Latency, latencies
+from nodesmith_cli.local.manifests import Document, Fault, Manifests, load_manifests
+from nodesmith_cli.local.quiet import undecided_nodepools, unrest
+from nodesmith_cli.local.report import Report
+from nodesmith_cli.local.system import LocalSystem
+
+_GLANCE_SECONDS = 0.1
+_READY_WITHIN_SECONDS = 30
+_DEFAULTS = ("nodeclass.yaml", "nodepool.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to. `unrest` says what was still under way when its time was up."""
+
+    report: Report
+    latencies: tuple[Latency, ...]
+    faults: tuple[Fault, ...]
+    unrest: str = ""
+
+
+def with_defaults(manifests: Manifests) -> Manifests:
+    """Add the NodePool and the EC2NodeClass named `default` where the files name no NodePool, no EC2NodeClass."""
+    folder = shipped("_examples", "examples") / "express-test"
+    found = {document.manifest["kind"] for document in manifests.documents}
+    defaults = load_manifests([str(folder / name) for name in _DEFAULTS])
+    missing = tuple(d for d in defaults.documents if d.manifest["kind"] not in found)
+    return replace(manifests, documents=(*missing, *manifests.documents))
+
+
+def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
+    """Apply what pods live in, let it become ready as in a cluster that is there already, then apply the pods."""
+    surroundings, workloads = surroundings_first(documents)
+    for document in surroundings:
+        role = (document.manifest.get("spec") or {}).get("role") if _is_nodeclass(document) else None
+        if isinstance(role, str) and role:
+            system.aws.ensure_role(role)
+    faults = apply_documents(system.store, surroundings)
+    _wait(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.store.list("nodepools")))
+    return faults + apply_documents(system.store, workloads)
+
+
+def settle(system: LocalSystem, longest_seconds: float) -> str:
+    """Run until quiet, at most so many seconds of the cluster's time; say what is still under way then."""
+    left = "nothing"
+
+    def quiet() -> bool:
+        nonlocal left
+        left = unrest(system.scene())
+        return not left
+
+    _wait(system, longest_seconds, quiet)
+    return left
+
+
+def simulate(system: LocalSystem, manifests: Manifests, longest_seconds: float) -> Outcome:
+    """Apply manifests and run until quiet."""
+    faults = (*manifests.faults, *apply(system, manifests.documents))
+    left = settle(system, longest_seconds)
+    report = system.report()
+    return Outcome(report, latencies(report.timeline, system.claims_by_node()), faults, left)
+
+
+def _wait(system: LocalSystem, longest_seconds: float, done: Callable[[], bool]) -> None:
+    until = system.clock.now() + timedelta(seconds=longest_seconds)
+    while not done() and system.clock.now() < until:
+        time.sleep(_GLANCE_SECONDS)
+
+
+def _is_nodeclass(document: Document) -> bool:
+    return bool(document.manifest["kind"] == "EC2NodeClass")

@@ -1,0 +1,222 @@
+"""The whole system in one process: all that lies between `kubectl apply` and a bound pod, started in order."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nodesmith import runtime
+from nodesmith.adapters.apiserver import ApiServer as ApiServerClient
+from nodesmith.adapters.apiserver import connect
+from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.messages import SqsHints
+from nodesmith.model.events import Concern
+from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_cli.local.apiserver import ApiServer, Store
+from nodesmith_cli.local.apiserver.history import Watcher
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.decisions import Decisions
+from nodesmith_cli.local.deployment import CONCERNS, Deployment, deploy
+from nodesmith_cli.local.functions import environment, load_function
+from nodesmith_cli.local.invoker import Invoker
+from nodesmith_cli.local.logs import logs_to
+from nodesmith_cli.local.prices import prices
+from nodesmith_cli.local.queuetime import queues_run_on
+from nodesmith_cli.local.quiet import WORKLOADS, Scene
+from nodesmith_cli.local.report import Report, build_report
+from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
+from nodesmith_cli.records import Bucket, Folder
+from nodesmith_forwarder.forwarder import Forwarder
+
+Stage = Callable[[str], AbstractContextManager[None]]
+_CA_BUNDLE = base64.b64encode(b"the local API server speaks plain HTTP").decode()
+_LAMBDAS_OWN = {
+    "POWERTOOLS_TRACE_DISABLED": "true",
+    "POWERTOOLS_METRICS_DISABLED": "true",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+}
+_THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and how a local system runs. `port` 0 takes a free one; `no_capacity` are patterns of pools."""
+
+    region: str
+    cluster: str
+    speed: float = 1.0
+    port: int = 0
+    no_capacity: tuple[str, ...] = ()
+
+
+class LocalSystem:
+    """A context manager. Inside it the cluster lives: use `store` in process, or `api.url` from outside.
+
+    `state` is the folder for the log and the records of decisions, `stage` wraps each part of the start, `timeline`
+    collects what happens. Raises Rejected for a region or pattern that does not exist.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        state: Path,
+        *,
+        timeline: Timeline | None = None,
+        stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
+    ) -> None:
+        self.place = place
+        self.log = state / "local.log"
+        self.clock = LocalClock(place.speed)
+        self.catalog = embedded_catalog(place.region)
+        self.timeline = timeline or Timeline()
+        self.started_at = self.clock.now()
+        self.decisions: Decisions
+        self.invoker: Invoker
+        self.api: ApiServer
+        self.aws: LocalAws
+        self._keep = Folder(state)
+        self._stage = stage
+        self._stopping = threading.Event()
+        self._stack = ExitStack()
+
+    @property
+    def store(self) -> Store:
+        """The cluster's objects, in process."""
+        return self.api.store
+
+    def scene(self) -> Scene:
+        """Give the cluster as it is now, for judging whether it is quiet."""
+        entries = self.timeline.entries
+        return Scene(
+            now=self.clock.now(),
+            last_change=max((e.at for e in entries if e.what != DECIDED), default=self.started_at),
+            last_decision=self.decisions.last_at,
+            pods=self.store.list("pods"),
+            nodeclaims=self.store.list("nodeclaims"),
+            nodepools=self.store.list("nodepools"),
+            workloads={resource: self.store.list(resource) for resource in WORKLOADS},
+        )
+
+    def report(self) -> Report:
+        """Give the outcome so far."""
+        return build_report(
+            self.store.list("pods"),
+            self.store.list("nodes"),
+            price_of=prices(self.catalog),
+            reasons=self.decisions.reasons(),
+            timeline=self.timeline.entries,
+            problems=self.decisions.problems(),
+        )
+
+    def claims_by_node(self) -> dict[str, str]:
+        """Give the NodeClaims' names by the names of their nodes."""
+        claims = self.store.list("nodeclaims")
+        named = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in claims}
+        return {str(node): claim for node, claim in named.items() if node}
+
+    def __enter__(self) -> LocalSystem:
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start(self, stack: ExitStack) -> None:
+        """Start what others lean on first; the stack ends it in the opposite order."""
+        # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
+        stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
+        stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
+        with self._stage("starting the API server"):
+            crds = custom_resource_definitions()
+            self.api = stack.enter_context(ApiServer(self.place.port, crds, now=self.clock.now))
+        with self._stage("starting AWS"):
+            self.aws = self._start_aws(stack)
+            client = cache(self.aws.client)
+            deployment = deploy(client, self.place.cluster, self.place.region)
+        with self._stage("starting the functions"):
+            self._start_functions(stack, client, deployment)
+        with self._stage("starting forwarder, scheduler, machines"):
+            self._run(stack, "forwarder", self._forwarder(client, deployment).run)
+            kubelets = self.aws.kubelets(self.store)
+            self._run(stack, "kubelets", lambda stop: kubelets.run(self.clock, stop))
+        stack.callback(self._stopping.set)
+
+    def _start_aws(self, stack: ExitStack) -> LocalAws:
+        stack.enter_context(queues_run_on(self.clock))
+        aws = LocalAws(
+            self.place.region,
+            cluster=self.place.cluster,
+            endpoint=Endpoint(self.api.url, _CA_BUNDLE),
+            clock=self.clock,
+            catalog=self.catalog,
+            no_capacity=self.place.no_capacity,
+        )
+        stack.enter_context(aws)
+        stack.enter_context(environment(aws.environment))
+        return aws
+
+    def _start_functions(
+        self, stack: ExitStack, client: Callable[[str], Any], deployment: Deployment
+    ) -> None:
+        stack.enter_context(environment(deployment.environment()))
+        # The queues live by the same clock, so that no delay need be turned into seconds of life: speed stays 1.
+        runtime.set_clock(runtime.Clock(self.clock.now))
+        stack.callback(runtime.set_clock, runtime.Clock())
+        functions = {c.name: load_function(c.name, c.timeout_seconds) for c in CONCERNS}
+        records = Bucket(client("s3"), deployment.bucket)
+        self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)
+        functions["provisioning"] = functions["provisioning"].followed_by(self.decisions.collect)
+        self._follow(stack)
+        self.invoker = Invoker(client("sqs"), deployment, functions, self.clock)
+        stack.callback(self.invoker.stop)
+        self.invoker.start()
+
+    def _forwarder(self, client: Callable[[str], Any], deployment: Deployment) -> Forwarder:
+        urls = {Concern(concern): url for concern, url in deployment.queue_urls.items()}
+        return Forwarder(
+            cluster=deployment.cluster,
+            server=ApiServerClient(connect(self.api.url, "", lambda: "local")),
+            blobs=S3Blobs(client("s3"), deployment.bucket),
+            hints=SqsHints(client("sqs"), urls),
+            clock=self.clock,
+        )
+
+    def _follow(self, stack: ExitStack) -> None:
+        """Put what happens to the cluster's objects on the timeline."""
+        for resource in FOLLOWED:
+            watcher = self.store.watch(resource)
+            stack.callback(self.store.history.unwatch, watcher)
+            self._thread(stack, f"follow-{resource}", partial(self._observe, watcher))
+            stack.callback(watcher.close)
+
+    def _observe(self, watcher: Watcher) -> None:
+        while (change := watcher.queue.get()) is not None:
+            after = None if change.verb == "DELETED" else change.after.object
+            before = change.before.object if change.before else None
+            self.timeline.observe(self.clock.now(), before, after)
+
+    def _run(self, stack: ExitStack, name: str, job: Callable[[threading.Event], None]) -> None:
+        self._thread(stack, name, partial(job, self._stopping))
+
+    def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
+        thread = threading.Thread(target=job, name=name, daemon=True)
+        thread.start()
+        stack.callback(thread.join, 5)

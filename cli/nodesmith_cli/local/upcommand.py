@@ -1,0 +1,138 @@
+"""What `nodesmith local up` does: a cluster that lives until Ctrl-C, and a window on it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.live import Live
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.local.commands import OK, place_of, show_faults
+from nodesmith_cli.local.manifests import Manifests, load_manifests
+from nodesmith_cli.local.progress import RunProgress
+from nodesmith_cli.local.running import apply, with_defaults
+from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.timeline import Entry, Timeline
+from nodesmith_cli.local.view import console, screen
+from nodesmith_cli.records import state_folder
+
+_CONTEXT = "nodesmith-local"
+_REFRESH_SECONDS = 1.0
+
+
+def up(
+    files: Sequence[str],
+    *,
+    region: str,
+    speed: float,
+    no_capacity: Sequence[str],
+    port: int,
+    kubeconfig: Path | None,
+    keep: Path | None,
+    bare: bool,
+) -> int:
+    """Run a cluster until interrupted. Raises Rejected for options that make no sense."""
+    to_user = console()
+    manifests = load_manifests(files) if files else Manifests()
+    manifests = manifests if bare else with_defaults(manifests)
+    place = place_of(manifests, region, speed, no_capacity, port)
+    timeline = Timeline(None if to_user.is_terminal else lambda entry: _tell(to_user, entry))
+    with _interrupted() as stop, RunProgress(to_user) as progress:
+        system = LocalSystem(place, keep or state_folder(), timeline=timeline, stage=progress.stage)
+        with system, _written(kubeconfig or default_kubeconfig(), system.api.kubeconfig()) as path:
+            progress.close()
+            show_faults(to_user, [*manifests.faults, *apply(system, manifests.documents)])
+            _greet(to_user, system, path)
+            _watch(to_user, system, stop)
+    return OK
+
+
+def default_kubeconfig() -> Path:
+    """Name the file that is written where the user names none."""
+    return Path.home() / ".kube" / "nodesmith-local"
+
+
+def _greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
+    to.print(f"cluster {system.place.cluster} in {system.place.region}, API server {system.api.url}")
+    to.print(f"AWS at {system.aws.url}, log in {system.log}")
+    to.print()
+    to.print(f"  export KUBECONFIG={kubeconfig}")
+    to.print("  kubectl create deployment web --image=busybox --replicas=20 -- sleep infinity")
+    to.print("  kubectl set resources deployment web --requests=cpu=1")
+    to.print("  kubectl get nodes,pods,nodeclaims,nodepools -o wide")
+    to.print("  nodesmith explain decision latest")
+    to.print()
+    to.print("Ctrl-C ends it; nothing is kept but the records of decisions.")
+
+
+def _watch(to: Console, system: LocalSystem, stop: threading.Event) -> None:
+    """Show nodes and pods until told to stop; without a terminal the timeline has been printing all along."""
+    if not to.is_terminal:
+        stop.wait()
+        return
+    with Live(console=to, redirect_stdout=False, redirect_stderr=False, auto_refresh=False) as live:
+        while not stop.wait(_REFRESH_SECONDS):
+            live.update(screen(system.report()), refresh=True)
+
+
+def _tell(to: Console, entry: Entry) -> None:
+    to.print(f"{entry.at:%H:%M:%S} {entry.object} {entry.what} {entry.detail}".rstrip())
+
+
+@contextmanager
+def _interrupted() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C and SIGTERM set; a second one ends the process as usual."""
+    stop = threading.Event()
+    before: dict[int, Any] = {}
+
+    def interrupt(number: int, frame: Any) -> None:
+        del frame
+        stop.set()
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, interrupt)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _written(path: Path, kubeconfig: Mapping[str, Any]) -> Iterator[Path]:
+    """Write the kubeconfig, readable by its owner only, for as long as its server lives.
+
+    Raises Rejected rather than overwrite a file that leads to another cluster.
+    """
+    try:
+        if path.exists() and not _is_ours(path.read_text(encoding="utf-8")):
+            raise Rejected(
+                f"{path}: leads to other clusters too and is left alone: name another with --kubeconfig"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(dict(kubeconfig), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise Rejected(f"{path}: {error.strerror}: name another file with --kubeconfig") from None
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _is_ours(text: str) -> bool:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return False
+    if found is None:
+        return True
+    return isinstance(found, dict) and [c.get("name") for c in found.get("contexts") or ()] == [_CONTEXT]
