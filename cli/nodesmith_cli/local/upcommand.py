@@ -97,8 +97,8 @@ def _interrupted() -> Iterator[threading.Event]:
         stop.set()
         signal.signal(number, before[number])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, interrupt)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        before[each] = signal.signal(each, interrupt)
     try:
         yield stop
     finally:
