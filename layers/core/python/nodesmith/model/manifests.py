@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from nodesmith.model.schema.fields import Integer, Kind, Map, Object, Rule, Text
-from nodesmith.model.schema.reading import Report, at, nearest, read, shown
+from nodesmith.model.schema.reading import read
+from nodesmith.model.schema.reports import Report, at, nearest, shown
 
 
 def _is_time(text: str) -> bool:

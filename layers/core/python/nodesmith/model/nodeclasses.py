@@ -31,7 +31,7 @@ from nodesmith.model.problems import Parsed
 from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.kubelet import KUBELET
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
-from nodesmith.model.schema.reading import Report
+from nodesmith.model.schema.reports import Report
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 from nodesmith.model.selectorterms import (
     AMISelectorTerm,
@@ -225,6 +225,4 @@ def _warn_of_kubelet_fields(kubelet: Mapping[str, Any], family: str, report: Rep
         return
     for name in kubelet:
         if name not in KUBELET.fields:
-            report.add(
-                f"spec.kubelet.{name}", "ignored", "only AL2023 can set it, leave it out", fatal=False
-            )
+            report.add(f"spec.kubelet.{name}", "ignored", "only AL2023 can set it, leave it out", fatal=False)
