@@ -11,21 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instances import InstanceState, MetadataOptions
 from moto.ec2.utils import random_fleet_id
 
 from nodesmith.model.labels import SPOT
 from nodesmith.model.launches import OfferingKey
-
-_NO_CAPACITY = (
-    "InsufficientInstanceCapacity",
-    "We currently do not have sufficient {type} capacity in the Availability Zone you requested ({zone}).",
-)
-_NOT_SOLD = (
-    "Unsupported",
-    "Your requested instance type ({type}) is not supported in your requested Availability Zone ({zone}).",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +29,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One override, or the error that stands for it."""
+    """One override: what it would launch, and in which pool. `data` is the template's with the override's in it."""
 
     template: Mapping[str, Any]
     override: Mapping[str, Any]
@@ -53,13 +43,11 @@ def create_fleet(backend: Any, request: Mapping[str, Any], market: Market) -> di
     target = request["TargetCapacitySpecification"]
     capacity_type = target.get("DefaultTargetCapacityType") or "on-demand"
     errors: list[dict[str, Any]] = []
-    candidates: list[Candidate] = []
-    for config in request["LaunchTemplateConfigs"]:
-        try:
-            candidates += _candidates(backend, config, capacity_type, market)
-        except EC2ClientError as error:
-            named = config["LaunchTemplateSpecification"]
-            errors.append(_error(named, {}, capacity_type, error.code, str(error.message)))
+    candidates = [
+        candidate
+        for config in request["LaunchTemplateConfigs"]
+        for candidate in _candidates(backend, config, capacity_type, market)
+    ]
     candidates.sort(key=lambda c: (c.price is None, c.price or 0.0, c.pool))
     instances = []
     for _ in range(int(target["TotalTargetCapacity"])):
@@ -99,11 +87,10 @@ def _first_launch(
     errors: list[dict[str, Any]],
 ) -> dict[str, Any] | None:
     for candidate in candidates:
-        pool = candidate.pool
-        if candidate.price is None or not market.has_capacity(pool):
-            code, message = _NOT_SOLD if candidate.price is None else _NO_CAPACITY
-            text = message.format(type=pool.instance_type, zone=pool.zone)
-            errors.append(_error(candidate.template, candidate.override, pool.capacity_type, code, text))
+        pool, refusal = candidate.pool, _refusal(backend, candidate, market)
+        if refusal:
+            code, message = refusal
+            errors.append(_error(candidate.template, candidate.override, pool.capacity_type, code, message))
             continue
         instance = _launch(backend, candidate, request.get("TagSpecifications") or ())
         instance.launch_time = market.now.replace(tzinfo=None)
@@ -116,16 +103,28 @@ def _first_launch(
     return None
 
 
+def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, str] | None:
+    """Why this override launches nothing, in EC2's code and words."""
+    pool, profile = candidate.pool, _profile_name(candidate.data)
+    where = f"the Availability Zone you requested ({pool.zone})"
+    if candidate.price is None:
+        return "Unsupported", f"The instance type {pool.instance_type} is not supported in {where}."
+    if not market.has_capacity(pool):
+        return (
+            "InsufficientInstanceCapacity",
+            f"There is not sufficient {pool.instance_type} capacity in {where}.",
+        )
+    if profile and not _profile_exists(backend, profile):
+        found = f"Value ({profile}) for parameter iamInstanceProfile.name is invalid."
+        return "InvalidParameterValue", f"{found} Invalid IAM Instance Profile name"
+    return None
+
+
 def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping[str, Any]]) -> Any:
     data, pool = candidate.data, candidate.pool
     tags = _tags(data.get("TagSpecifications") or ())
     for kind, more in _tags(specifications).items():
         tags[kind] = {**tags.get(kind, {}), **more}
-    profile = (data.get("IamInstanceProfile") or {}).get("Name")
-    if profile and not _profile_exists(backend, profile):
-        found = f"Value ({profile}) for parameter iamInstanceProfile.name is invalid."
-        message = f"{found} Invalid IAM Instance Profile name"
-        raise EC2ClientError("InvalidParameterValue", message)
     interface: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
     reservation = backend.run_instances(
         data["ImageId"],
@@ -151,9 +150,14 @@ def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping
     instance._state = InstanceState("pending", 0)  # noqa: SLF001
     for nic in instance.nics.values():
         nic.add_tags(tags.get("network-interface", {}))
+    profile = _profile_name(data)
     if profile:
         backend.associate_iam_instance_profile(instance_id=instance.id, iam_instance_profile_name=profile)
     return instance
+
+
+def _profile_name(data: Mapping[str, Any]) -> str:
+    return str((data.get("IamInstanceProfile") or {}).get("Name", ""))
 
 
 def _profile_exists(backend: Any, name: str) -> bool:

@@ -95,6 +95,21 @@ class AwsCloud:
                     found[instance.claim] = (*found.get(instance.claim, ()), instance)
         return found
 
+    def terminate(self, instances: Collection[str]) -> None:
+        """Terminate instances by id; one that EC2 does not know any more is fine. Raises Transient."""
+        ids = sorted(set(instances))
+        if not ids:
+            return
+        try:
+            with transient_errors("ec2:TerminateInstances"):
+                self._client("ec2").terminate_instances(InstanceIds=ids)
+        except ClientError as error:
+            if error_code(error) != "InvalidInstanceID.NotFound":
+                raise
+            # EC2 refuses the whole call for one unknown id.
+            for one in ids if len(ids) > 1 else ():
+                self.terminate([one])
+
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster, settings first, EKS for the rest. Raises Transient, or Rejected naming the setting."""
         from nodesmith.adapters.clusters import cluster_info

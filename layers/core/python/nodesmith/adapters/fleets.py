@@ -33,10 +33,9 @@ _QUOTA = frozenset(
     "VcpuLimitExceeded MaxSpotInstanceCountExceeded MaxFleetCountExceeded InstanceLimitExceeded".split()
 ) | {_NO_SPOT_ROLE}
 _NO_TEMPLATE = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
-_BAD_PROFILE = "InstanceProfileNameInvalid"
 _REASONS = (
     # (code prefix, part of the message, Karpenter's reason); the first that fits, "" fits all
-    ("", "Invalid IAM Instance Profile", _BAD_PROFILE),
+    ("", "Invalid IAM Instance Profile", "InstanceProfileNameInvalid"),
     ("InvalidUserData", "", "UserDataSizeLimitExceeded"),
     ("", "User data is limited", "UserDataSizeLimitExceeded"),
     ("InvalidAMIID.Malformed", "", "InvalidAMIID"),
@@ -146,7 +145,8 @@ def failure(request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
         if error.code in THROTTLED | UNWELL:
             return Deferred(request.claim, error.code, error.message)
         if error.code not in _NO_STOCK | _QUOTA:
-            return _refusal(request, error)
+            reason = refusal_reason(error.code, error.message)
+            return Refused(request.claim, reason, f"{error.code}: {error.message}")
     quota = next((error.code for error in errors if error.code in _QUOTA), "")
     named = {short.offering: short for short in shortfalls(errors)}
     if quota or not named:
@@ -163,13 +163,6 @@ def refusal_reason(code: str, message: str) -> str:
         if code.startswith(prefix) and part.lower() in message.lower():
             return reason
     return "LaunchFailed"
-
-
-def _refusal(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
-    reason = refusal_reason(error.code, error.message)
-    message = f"{error.code}: {error.message}"
-    # IAM shows EC2 a new instance profile only after some seconds: asking again is what mends it.
-    return (Deferred if reason == _BAD_PROFILE else Refused)(request.claim, reason, message)
 
 
 def _override_of(request: LaunchRequest, part: Mapping[str, Any], instance_type: str) -> Override:

@@ -1,0 +1,300 @@
+"""What every Cloud promises, kept by AwsCloud on moto and by the fake that the core is tested with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.model.instancetypes import NodeConfiguration, instance_types
+from nodesmith.model.launches import (
+    Launched,
+    LaunchRequest,
+    LaunchTemplate,
+    NoCapacity,
+    OfferingKey,
+    Override,
+    Refused,
+    TemplateMissing,
+)
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses import (
+    AMISelectorTerm,
+    EC2NodeClass,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from nodesmith.model.nodepools import NodeClassRef
+from nodesmith.ports import Cloud
+from nodesmith.settings import Settings
+from nodesmith_cli.local.cloud.account import Endpoint, furnish
+from nodesmith_cli.local.cloud.seam import Ec2Seam
+from tests.fakes.cloud import CLUSTER, FakeCloud
+
+REGION, NOW = "us-east-1", datetime(2026, 11, 21, 8, tzinfo=UTC)
+DISCOVERY = {"karpenter.sh/discovery": CLUSTER.name}
+NODECLASS = EC2NodeClass(
+    "default",
+    role="KarpenterNodeRole-express",
+    ami_selector_terms=(AMISelectorTerm(alias="al2023@latest"),),
+    subnet_selector_terms=(SubnetSelectorTerm(DISCOVERY),),
+    security_group_selector_terms=(SecurityGroupSelectorTerm(DISCOVERY),),
+)
+TYPES = ("c5.large", "m5.large", "m5.xlarge")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A Cloud and the strings of the world behind it."""
+
+    cloud: Cloud
+    exhaust: Callable[[OfferingKey], None]
+    count_alive: Callable[[], int]
+
+
+@pytest.fixture(params=["moto", "fake"])
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    if request.param == "fake":
+        fake = FakeCloud()
+        yield Subject(fake, lambda pool: fake.stock.update({str(pool): 0}), lambda: len(fake.alive()))
+        return
+    with mock_aws(), Ec2Seam(embedded_catalog(REGION)) as seam:
+        endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
+        zones = [f"{REGION}{letter}" for letter in "abc"]
+        furnish(client, CLUSTER.name, REGION, zones, CLUSTER.version, endpoint, NODECLASS.role)
+        cloud = AwsCloud(client, Settings(cluster_name=CLUSTER.name, region=REGION))
+        yield Subject(cloud, lambda pool: seam.pools.exhaust(_pattern(pool)), lambda: _alive(client("ec2")))
+
+
+@lru_cache
+def client(service: str) -> Any:
+    """One client of each service for all tests: moto answers whichever backend is there at the moment."""
+    return boto3.client(service, region_name=REGION, aws_access_key_id="none", aws_secret_access_key="none")
+
+
+def _pattern(pool: OfferingKey) -> str:
+    return f"{pool.capacity_type}:{pool.instance_type}:{pool.zone}"
+
+
+def _alive(ec2: Any) -> int:
+    reservations = ec2.describe_instances()["Reservations"]
+    states = [i["State"]["Name"] for reservation in reservations for i in reservation["Instances"]]
+    return sum(state in {"pending", "running"} for state in states)
+
+
+def planned(
+    cloud: Cloud, claim: str = "default-x7k2p", capacity_type: str = "spot"
+) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
+    """Plan a claim on three types in three zones from what the cloud resolves."""
+    status = cloud.resolve(NODECLASS, CLUSTER, NOW)
+    kinds = instance_types(embedded_catalog(REGION), NodeConfiguration.of(NODECLASS))
+    zones = {f"{REGION}{letter}" for letter in "abc"}
+    options = [
+        (kind, offering)
+        for kind in kinds
+        for offering in kind.offerings
+        if kind.name in TYPES and offering.capacity_type == capacity_type and offering.zone in zones
+    ]
+    node = NodeClaim(claim, "default", NodeClassRef("default"), NOW, Phase.PENDING, NOW)
+    return launch_plan(node, options, NODECLASS, status, CLUSTER)
+
+
+def pools_of(overrides: tuple[Override, ...], capacity_type: str = "spot") -> list[OfferingKey]:
+    return [OfferingKey(capacity_type, o.instance_type, o.zone) for o in overrides]
+
+
+def test_a_launch_buys_one_instance_in_the_cheapest_pool_and_says_everything_of_it(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    cheapest, instance = request.overrides[0], outcome.instance
+    assert (instance.instance_type, instance.zone) == (cheapest.instance_type, cheapest.zone)
+    assert (instance.capacity_type, instance.subnet_id) == ("spot", cheapest.subnet_id)
+    image = next(t.data["ImageId"] for t in templates if t.name == cheapest.template)
+    assert instance.image_id == image
+    assert instance.claim == request.claim
+    assert instance.is_alive
+    assert instance.provider_id == f"aws:///{cheapest.zone}/{instance.id}"
+    assert outcome.shortfalls == ()
+    assert subject.count_alive() == 1
+
+
+def test_the_same_request_again_gives_the_same_instance_and_buys_no_other(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    (first,), (second,) = subject.cloud.launch([request]), subject.cloud.launch([request])
+    assert isinstance(first, Launched)
+    assert isinstance(second, Launched)
+    assert second.instance.id == first.instance.id
+    assert subject.count_alive() == 1
+
+
+def test_the_same_claim_with_another_request_is_refused(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    subject.cloud.launch([request])
+    (outcome,) = subject.cloud.launch([replace(request, overrides=request.overrides[1:])])
+    assert isinstance(outcome, Refused)
+    assert outcome.reason == "LaunchFailed"
+    assert "IdempotentParameterMismatch" in outcome.message
+    assert subject.count_alive() == 1
+
+
+def test_outcomes_come_in_the_order_of_the_requests(subject: Subject) -> None:
+    claims = [f"default-{number}" for number in range(5)]
+    plans = [planned(subject.cloud, claim) for claim in claims]
+    subject.cloud.ensure_templates(plans[0][1])
+    outcomes = subject.cloud.launch([request for request, _ in plans])
+    assert [outcome.claim for outcome in outcomes] == claims
+    assert subject.count_alive() == 5
+
+
+def test_an_on_demand_request_gives_an_on_demand_instance(subject: Subject) -> None:
+    request, templates = planned(subject.cloud, capacity_type="on-demand")
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    assert outcome.instance.capacity_type == "on-demand"
+    assert subject.cloud.instances_of([request.claim])[request.claim][0].capacity_type == "on-demand"
+
+
+def test_a_pool_without_capacity_is_passed_over_and_told(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    empty, next_best = pools_of(request.overrides)[:2]
+    subject.exhaust(empty)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    assert (outcome.instance.instance_type, outcome.instance.zone) == (
+        next_best.instance_type,
+        next_best.zone,
+    )
+    assert [(s.offering, s.code) for s in outcome.shortfalls] == [(empty, "InsufficientInstanceCapacity")]
+
+
+def test_no_capacity_anywhere_is_an_answer_that_names_every_pool(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    for pool in pools_of(request.overrides):
+        subject.exhaust(pool)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, NoCapacity)
+    assert not outcome.quota
+    assert {s.offering for s in outcome.shortfalls} == set(pools_of(request.overrides))
+    assert subject.count_alive() == 0
+
+
+def test_one_claim_without_capacity_does_not_stop_the_others(subject: Subject) -> None:
+    starved, templates = planned(subject.cloud, "default-starved")
+    served, more = planned(subject.cloud, "default-served", "on-demand")
+    for pool in pools_of(starved.overrides):
+        subject.exhaust(pool)
+    subject.cloud.ensure_templates([*templates, *more])
+    outcomes = subject.cloud.launch([starved, served])
+    assert [type(outcome) for outcome in outcomes] == [NoCapacity, Launched]
+
+
+def test_a_launch_template_that_is_not_there_is_told_and_buys_nothing(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    assert subject.cloud.launch([request]) == [TemplateMissing(request.claim)]
+    assert subject.count_alive() == 0
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+
+
+def test_launch_templates_may_be_ensured_again_and_again(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    for _ in range(3):
+        subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+
+
+def test_instances_are_found_by_the_claims_they_were_bought_for_and_no_others(subject: Subject) -> None:
+    for claim in ("default-one", "default-two", "default-three"):
+        request, templates = planned(subject.cloud, claim)
+        subject.cloud.ensure_templates(templates)
+        subject.cloud.launch([request])
+    found = subject.cloud.instances_of(["default-one", "default-three", "default-never"])
+    assert set(found) == {"default-one", "default-three"}
+    assert [instance.claim for instance in found["default-one"]] == ["default-one"]
+
+
+def test_an_instance_found_later_is_the_one_that_was_launched(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    (found,) = subject.cloud.instances_of([request.claim])[request.claim]
+    assert replace(found, launched_at=NOW) == replace(outcome.instance, launched_at=NOW)
+    assert found.launched_at.tzinfo is not None
+
+
+def test_nobody_is_asked_about_no_claims(subject: Subject) -> None:
+    assert subject.cloud.instances_of([]) == {}
+
+
+def test_a_terminated_instance_is_still_shown_but_not_alive(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    subject.cloud.terminate([outcome.instance.id])
+    (found,) = subject.cloud.instances_of([request.claim])[request.claim]
+    assert not found.is_alive
+    assert subject.count_alive() == 0
+
+
+def test_terminating_what_is_gone_is_fine_and_does_not_spare_the_others(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    subject.cloud.terminate(["i-0123456789abcdef0", outcome.instance.id])
+    assert subject.count_alive() == 0
+    subject.cloud.terminate([outcome.instance.id])
+    subject.cloud.terminate([])
+
+
+def test_the_cluster_is_described_completely(subject: Subject) -> None:
+    assert subject.cloud.cluster_info() == CLUSTER
+
+
+def test_a_nodeclass_that_finds_everything_is_ready_and_says_for_which_spec(subject: Subject) -> None:
+    nodeclass = replace(NODECLASS, generation=7, hash="abc")
+    status = subject.cloud.resolve(nodeclass, CLUSTER, NOW)
+    assert status.is_ready
+    assert (status.name, status.generation, status.hash, status.resolved_at) == ("default", 7, "abc", NOW)
+    assert {c.type for c in status.conditions} == {
+        "SubnetsReady",
+        "SecurityGroupsReady",
+        "AMIsReady",
+        "InstanceProfileReady",
+        "ValidationSucceeded",
+    }
+    assert status.subnets
+    assert status.security_groups
+    assert status.images
+    assert status.instance_profile
+
+
+def test_a_nodeclass_that_cannot_be_launched_from_says_so(subject: Subject) -> None:
+    status = subject.cloud.resolve(replace(NODECLASS, ami_family="Bottlerocket"), CLUSTER, NOW)
+    assert not status.is_ready
+    obstacle = status.first_obstacle
+    assert obstacle is not None
+    assert (obstacle.type, obstacle.reason) == ("ValidationSucceeded", "UnsupportedAMIFamily")
