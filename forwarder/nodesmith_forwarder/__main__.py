@@ -25,7 +25,7 @@ from nodesmith_forwarder.logs import log_json
 from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_settings
 
 LOG = logging.getLogger("nodesmith_forwarder")
-_STUCK_AFTER = timedelta(minutes=2)  # no turn takes half as long, however slow S3 is
+_STUCK_AFTER = timedelta(minutes=5)  # no turn takes half as long, however slow S3 and SQS are
 _STALE_AFTER = timedelta(minutes=3)
 
 

@@ -1,0 +1,127 @@
+"""The rights in forwarder/base are enough for what the adapters do, and hold nothing that they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodesmith.adapters.apiserver import ApiServer, Method, connect
+from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.adapters.observer import Observer
+from nodesmith.model.taints import Taint
+from nodesmith.ports import NodePatch
+from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from tests.clusters import node, rolled
+from tests.served import CRDS, created, now
+
+BASE = Path(__file__).parents[2] / "forwarder" / "base"
+Right = tuple[str, str, str]
+REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+CLAIM = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodeClaim",
+    "metadata": {"name": "a", "finalizers": ["karpenter.sh/termination"]},
+    "spec": {"nodeClassRef": REF, "requirements": []},
+    "status": {"conditions": [{"type": "Launched", "status": "True", "reason": "", "message": ""}]},
+}
+POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {"template": {"spec": {"nodeClassRef": REF, "requirements": []}}},
+}
+NODECLASS = {
+    "apiVersion": "karpenter.k8s.aws/v1",
+    "kind": "EC2NodeClass",
+    "metadata": {"name": "default"},
+    "spec": {
+        "role": "r",
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "subnetSelectorTerms": [{"id": "subnet-0123456789abcdef0"}],
+        "securityGroupSelectorTerms": [{"id": "sg-0123456789abcdef0"}],
+    },
+}
+CONDITIONS = {"conditions": [{"type": "Ready", "status": "True", "reason": "", "message": ""}]}
+
+
+class Recorded(ApiServer):
+    """An API server's client that notes the rights its calls need."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(connect(url, "", lambda: "token"))
+        self.needed: set[Right] = set()
+
+    def _request(
+        self, method: Method, path: str, body: Mapping[str, Any] | None, content: str, read: float
+    ) -> Any:
+        self.needed.add(right(method, path))
+        return super()._request(method, path, body, content, read)
+
+
+def right(method: Method, path: str) -> Right:
+    """Read a request as RBAC does."""
+    parts = path.partition("?")[0].strip("/").split("/")
+    group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+    if rest[0] == "namespaces":
+        rest = rest[2:]
+    resource = "/".join([rest[0], *rest[2:]])
+    verb = {"GET": "get" if len(rest) > 1 else "list", "POST": "create"}.get(method, method.lower())
+    return group, resource, verb
+
+
+def granted(file: str) -> set[Right]:
+    return {
+        (group, resource, verb)
+        for role in yaml.safe_load_all((BASE / file).read_text())
+        for rule in role.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.fixture
+def local() -> Iterator[LocalApiServer]:
+    with LocalApiServer(crds=CRDS, now=now) as server:
+        for plural, manifest in (
+            ("nodepools", POOL),
+            ("ec2nodeclasses", NODECLASS),
+            ("nodes", node(1, rolled(1))),
+        ):
+            created(server.store, plural, dict(manifest))
+        yield server
+
+
+def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -> None:
+    server = Recorded(local.url)
+    cluster = ApiCluster(server)
+    name = node(1, rolled(1))["metadata"]["name"]
+    cluster.apply_nodeclaim(CLAIM)
+    cluster.apply_nodeclaim({**CLAIM, "metadata": {"name": "a", "labels": {"b": "c"}}})
+    cluster.register_node(name, NodePatch({"a": "b"}, {}, add_taints=(Taint("t", "NoSchedule"),)))
+    cluster.nodepool_status("default", CONDITIONS)
+    cluster.nodeclass_status("default", CONDITIONS)
+    for kind, about in (
+        ("NodePool", "default"),
+        ("NodeClaim", "a"),
+        ("EC2NodeClass", "default"),
+        ("Node", name),
+    ):
+        cluster.event(kind, about, "Odd", "thing")
+        cluster.event(kind, about, "Odd", "thing")
+    cluster.delete_nodeclaim("a")
+    only_for_owners = {
+        ("karpenter.sh", f"{plural}/finalizers", "update") for plural in ("nodeclaims", "nodepools")
+    }
+    assert server.needed == granted("writer.yaml") - only_for_owners
+
+
+def test_an_observer_has_the_rights_it_uses(local: LocalApiServer) -> None:
+    server = Recorded(local.url)
+    Observer(server).observe()
+    assert server.needed <= granted("reader.yaml")
+    assert {verb for _, _, verb in granted("reader.yaml")} == {"get", "list", "watch"}

@@ -1,0 +1,124 @@
+"""What `kubectl apply -k forwarder/` installs: everything it lists, as few rights as the code uses, no root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodesmith.errors import Rejected
+from nodesmith.observation.mirror import WATCHED
+from nodesmith_forwarder.settings import read_forwarder_settings
+
+ROOT = Path(__file__).parents[2]
+FORWARDER = ROOT / "forwarder"
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def find(kind: str, name: str = "") -> dict[str, Any]:
+    found = [
+        document
+        for path in sorted((FORWARDER / "base").glob("*.yaml"))
+        for document in load(path)
+        if document["kind"] == kind and name in ("", document["metadata"].get("name"))
+    ]
+    assert len(found) == 1, f"{kind} {name}: {len(found)} found"
+    return found[0]
+
+
+def pod_spec() -> dict[str, Any]:
+    spec: dict[str, Any] = find("Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+def settings_file() -> dict[str, str]:
+    lines = (FORWARDER / "forwarder.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize(("folder", "others"), [(FORWARDER / "base", set()), (FORWARDER, {"base"})])
+def test_every_manifest_is_listed_and_everything_listed_is_there(folder: Path, others: set[str]) -> None:
+    (kustomization,) = load(folder / "kustomization.yaml")
+    beside = folder if folder.name == "base" else folder / "crds"
+    there = {str(path.relative_to(folder)) for path in beside.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(kustomization["resources"]) == there | others
+
+
+def test_the_forwarder_may_read_exactly_what_it_watches() -> None:
+    granted = {
+        (group, resource, verb)
+        for rule in find("ClusterRole", "nodesmith-reader")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    used = set()
+    for kind in WATCHED:
+        _, api, *rest = kind.path.split("/")
+        group = rest[0] if api == "apis" else ""
+        used |= {(group, rest[-1], verb) for verb in ("get", "list", "watch")}
+    assert granted == used
+
+
+def test_forwarder_and_observation_function_share_the_readers_role() -> None:
+    subjects = find("ClusterRoleBinding", "nodesmith-reader")["subjects"]
+    assert [(subject["kind"], subject["name"]) for subject in subjects] == [
+        ("ServiceAccount", "nodesmith-forwarder"),
+        ("Group", "nodesmith:reader"),
+    ]
+
+
+def test_the_names_are_those_that_the_stack_gives_an_identity_to() -> None:
+    access = (ROOT / "infra" / "access.py").read_text()
+    account = find("ServiceAccount")["metadata"]
+    assert f'FORWARDER_NAMESPACE = "{account["namespace"]}"' in access
+    assert f'FORWARDER_SERVICE_ACCOUNT = "{account["name"]}"' in access
+    assert find("Namespace")["metadata"]["name"] == account["namespace"]
+    assert pod_spec()["serviceAccountName"] == account["name"]
+
+
+def test_the_settings_file_names_every_setting_that_is_needed() -> None:
+    settings = settings_file()
+    with pytest.raises(Rejected) as caught:
+        read_forwarder_settings(settings)
+    missing = {part.split()[0] for part in str(caught.value).removeprefix("settings: ").split("; ")}
+    assert missing == {name for name, value in settings.items() if not value}
+    read_forwarder_settings({name: value or "x" for name, value in settings.items()})
+
+
+def test_the_pod_fits_the_restricted_security_standard_and_writes_to_no_file() -> None:
+    spec = pod_spec()
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    user = spec["securityContext"]["runAsUser"]
+    assert f"USER {user}:{user}" in (FORWARDER / "Dockerfile").read_text()
+    assert "volumes" not in spec
+
+
+def test_the_pod_does_not_stay_on_a_node_that_is_being_disrupted() -> None:
+    for toleration in pod_spec()["tolerations"]:
+        assert toleration.get("key"), "a toleration without a key tolerates everything"
+        assert toleration["key"] != "karpenter.sh/disrupted"
+
+
+def test_the_image_holds_what_is_copied_and_nothing_else() -> None:
+    sources = {
+        line.split()[1]
+        for line in (FORWARDER / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY") and "--from" not in line
+    }
+    ignore = (FORWARDER / "Dockerfile.dockerignore").read_text().splitlines()
+    assert ignore[0] == "*"
+    assert {line[1:] for line in ignore if line.startswith("!")} == sources
+    assert all((ROOT / source).exists() for source in sources)
