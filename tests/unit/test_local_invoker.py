@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def client(service: str) -> Any:
 
 @pytest.fixture
 def deployment(clock: LocalClock) -> Deployment:  # noqa: ARG001 - moto must be there first
-    return deploy(client, CLUSTER, "us-east-1", "http://127.0.0.1:1")
+    return deploy(client, CLUSTER, "us-east-1")
 
 
 class Spy:
@@ -156,13 +157,14 @@ def test_every_concern_is_ticked_at_once_and_then_at_its_cadence(
     clock: LocalClock, deployment: Deployment
 ) -> None:
     spies = {concern: Spy() for concern in deployment.queue_urls}
-    invoker = Invoker(
-        client("sqs"), deployment, {name: Function(name, spy) for name, spy in spies.items()}, clock
-    )
+    functions = {name: Function(name, spy) for name, spy in spies.items()}
+    stopping = threading.Event()
+    invoker = Invoker(client("sqs"), deployment, functions, clock, stopping)
 
     invoker.start()
     clock.sleep(500)
-    invoker.stop()
+    stopping.set()
+    invoker.join()
 
     bodies = [body for batch in spies["lifecycle"].batches for body in batch]
     assert {tuple(json.loads(body).items()) for body in bodies} == {(("cluster", CLUSTER), ("why", "tick"))}

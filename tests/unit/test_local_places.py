@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.places import DEFAULT_CLUSTER, cluster_of, region_of
+from nodesmith_cli.local.places import DEFAULT_CLUSTER, cluster_of, region_of, zones_of
 
 
 def pool(*zones: str, key: str = "topology.kubernetes.io/zone") -> dict[str, Any]:
@@ -49,3 +49,21 @@ def test_the_cluster_is_the_one_whose_network_the_nodeclasses_select() -> None:
 @pytest.mark.parametrize("named", [(), ("${CLUSTER_NAME}",), ("other", DEFAULT_CLUSTER, "other")])
 def test_the_cluster_is_the_local_default_where_nothing_better_is_named(named: tuple[str, ...]) -> None:
     assert cluster_of([nodeclass(*named)]) == DEFAULT_CLUSTER
+
+
+@pytest.mark.parametrize(
+    ("named", "zones"),
+    [
+        ((), ["a", "b", "c"]),
+        (("us-east-1f",), ["a", "b", "f"]),
+        (("us-east-1a", "us-east-1b", "us-east-1d", "us-east-1e"), ["a", "b", "d", "e"]),
+        (("us-east-1-atl-2a",), ["-atl-2a", "a", "b"]),
+        (("eu-west-1a",), ["a", "b", "c"]),
+    ],
+)
+def test_the_cluster_has_three_zones_and_those_that_are_named(
+    named: tuple[str, ...], zones: list[str]
+) -> None:
+    sold_in = [f"us-east-1{suffix}" for suffix in ("-atl-2a", *"fedcba")]
+
+    assert zones_of([pool(*named)], "us-east-1", sold_in) == tuple(f"us-east-1{suffix}" for suffix in zones)

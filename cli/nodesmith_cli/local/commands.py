@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
 from nodesmith.model.durations import duration_seconds
 from nodesmith_cli.explain import price_and_bound, summary
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
-from nodesmith_cli.local.places import cluster_of, region_of
+from nodesmith_cli.local.places import cluster_of, region_of, zones_of
 from nodesmith_cli.local.progress import RunProgress
 from nodesmith_cli.local.running import Outcome, simulate, with_defaults
 from nodesmith_cli.local.system import LocalSystem, Place
@@ -99,7 +100,10 @@ def place_of(
     if not speed > 0:
         raise Rejected(f"--speed {speed:g}: must be positive, 10 is ten times as fast as life")
     objects = [document.manifest for document in manifests.documents]
-    return Place(region or region_of(objects), cluster_of(objects), speed, port, tuple(no_capacity))
+    region = region or region_of(objects)
+    sold_in = {offering.zone for sold in embedded_catalog(region).offerings.values() for offering in sold}
+    zones = zones_of(objects, region, sold_in)
+    return Place(region, cluster_of(objects), zones, speed, port, tuple(no_capacity))
 
 
 def _seconds(text: str) -> float:

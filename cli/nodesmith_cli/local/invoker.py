@@ -19,7 +19,7 @@ from nodesmith_cli.local.deployment import BATCH_SIZE, CONCERNS, Deployment
 from nodesmith_cli.local.functions import Function
 
 LONGEST_POLL_SECONDS = 20
-_LONGEST_POLL_OF_LIFE_SECONDS = 1
+_LONGEST_POLL_OF_LIFE_SECONDS = 0.5  # how late a stop may be noticed
 _log = logging.getLogger(__name__)
 
 
@@ -84,15 +84,20 @@ class EventSource:
 
 
 class Invoker:
-    """All event sources and ticks of a deployment, each in a thread of its own between `start` and `stop`."""
+    """All event sources and ticks of a deployment, each in a thread of its own from `start` until `stopping` is set."""
 
     def __init__(
-        self, sqs: Any, deployment: Deployment, functions: Mapping[str, Function], clock: LocalClock
+        self,
+        sqs: Any,
+        deployment: Deployment,
+        functions: Mapping[str, Function],
+        clock: LocalClock,
+        stopping: threading.Event,
     ) -> None:
         self._sqs = sqs
         self._deployment = deployment
         self._clock = clock
-        self._stopping = threading.Event()
+        self._stopping = stopping
         self._threads: list[threading.Thread] = []
         self.sources = {
             concern: EventSource(sqs, deployment.queue_urls[concern], function)
@@ -111,9 +116,8 @@ class Invoker:
         thread.start()
         self._threads.append(thread)
 
-    def stop(self) -> None:
-        """End after what is being worked on."""
-        self._stopping.set()
+    def join(self) -> None:
+        """Wait for what is being worked on when `stopping` is set."""
         for thread in self._threads:
             thread.join(timeout=10)
 

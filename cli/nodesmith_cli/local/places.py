@@ -13,6 +13,7 @@ from nodesmith.model.labels import REGION, ZONE, normalised
 DEFAULT_REGION = "us-east-1"
 DEFAULT_CLUSTER = "nodesmith-local"
 DISCOVERY_TAG = "karpenter.sh/discovery"
+USUAL_ZONES = 3
 _REGION_OF_ZONE = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-.+)")
 _CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
 
@@ -31,6 +32,22 @@ def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
         named = ", ".join(found[region] for region in sorted(found))
         raise Rejected(f"zones of {len(found)} regions are named ({named}): choose one with --region")
     return next(iter(found), DEFAULT_REGION)
+
+
+def zones_of(manifests: Iterable[Mapping[str, Any]], region: str, sold_in: Iterable[str]) -> tuple[str, ...]:
+    """Give the zones that the cluster has subnets in: three, as is usual, and those that the manifests name.
+
+    `sold_in` are the region's zones.
+    """
+    known = sorted(sold_in)
+    named = {value for manifest in manifests for key, value in _labels(manifest) if normalised(key) == ZONE}
+    return tuple(zone for zone in known if zone in named or zone in _usual(known, named, region))
+
+
+def _usual(known: list[str], named: set[str], region: str) -> list[str]:
+    """Those named first; then the region's own, which local zones such as us-west-2-lax-1a are not."""
+    first = sorted(known, key=lambda zone: (zone not in named, len(zone) > len(region) + 1, zone))
+    return first[:USUAL_ZONES]
 
 
 def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:

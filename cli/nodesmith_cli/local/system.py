@@ -54,10 +54,14 @@ _THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where and how a local system runs. `port` 0 takes a free one; `no_capacity` are patterns of pools."""
+    """Where and how a local system runs.
+
+    `zones` are those with subnets, none for all. `port` 0 takes a free one; `no_capacity` are patterns of pools.
+    """
 
     region: str
     cluster: str
+    zones: tuple[str, ...] = ()
     speed: float = 1.0
     port: int = 0
     no_capacity: tuple[str, ...] = ()
@@ -167,6 +171,7 @@ class LocalSystem:
             endpoint=Endpoint(self.api.url, _CA_BUNDLE),
             clock=self.clock,
             catalog=self.catalog,
+            zones=self.place.zones,
             no_capacity=self.place.no_capacity,
         )
         stack.enter_context(aws)
@@ -185,8 +190,8 @@ class LocalSystem:
         self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)
         functions["provisioning"] = functions["provisioning"].followed_by(self.decisions.collect)
         self._follow(stack)
-        self.invoker = Invoker(client("sqs"), deployment, functions, self.clock)
-        stack.callback(self.invoker.stop)
+        self.invoker = Invoker(client("sqs"), deployment, functions, self.clock, self._stopping)
+        stack.callback(self.invoker.join)
         self.invoker.start()
 
     def _forwarder(self, client: Callable[[str], Any], deployment: Deployment) -> Forwarder:
