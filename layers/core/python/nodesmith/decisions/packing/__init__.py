@@ -6,6 +6,7 @@ price below which no packing can go.
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.greedy import pack
+from nodesmith.decisions.packing.pareto import undominated
 from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing
 
-__all__ = ["Bin", "Item", "Node", "Packing", "lower_bound", "pack", "resource_prices"]
+__all__ = ["Bin", "Item", "Node", "Packing", "lower_bound", "pack", "resource_prices", "undominated"]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from nodesmith.decisions.packing.problem import Bin, Item
 
-_SEARCH_STEPS = 80
+_SEARCH_STEPS = 48
 
 
 def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, float]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from operator import gt
 
 from nodesmith.decisions.packing.bound import resource_prices
-from nodesmith.decisions.packing.pareto import undominated
 from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Vector
 
 _MAX_ROUNDS = 10_000
@@ -21,11 +20,14 @@ _Filling = tuple[Vector, float]
 def pack(
     items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector] | None = None
 ) -> tuple[Packing, dict[int, Vector]]:
-    """Pack as many items as the bins and purses allow; give the packing and what is left in the purses."""
+    """Pack as many items as the bins and purses allow; give the packing and what is left in the purses.
+
+    Dominated bins (see `undominated`) only cost time.
+    """
     purse_left = dict(purses or {})
     left = [item.count for item in items]
     worth = _worths(items, bins)
-    candidates = undominated(b for b in bins if b.admits)
+    candidates = [b for b in bins if b.admits]
     orders = [_order(candidate, items) for candidate in candidates]
     fillings: list[_Filling | None] = [None] * len(candidates)
     nodes: list[Node] = []

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 
-from nodesmith.decisions.packing import Node, lower_bound, pack
+from nodesmith.decisions.packing import Node, lower_bound, pack, undominated
 from nodesmith.decisions.provisioning.claims import claim_name, planned_node
-from nodesmith.decisions.provisioning.flexibility import Option, options
+from nodesmith.decisions.provisioning.flexibility import options
 from nodesmith.decisions.provisioning.market import Market, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
-from nodesmith.model.resources import Resources, total
+from nodesmith.model.resources import Resources
 
 
 @dataclass(slots=True)
@@ -57,16 +57,16 @@ def _buy_company(
 ) -> list[Template]:
     """Buy for demands that may share nodes; give the templates with what is left of their limits."""
     offered = market(tier, demands)
-    packing, left_in_purses = pack(offered.items, offered.bins, purses(tier))
+    candidates = undominated(offered.bins)
+    packing, left_in_purses = pack(offered.items, candidates, purses(tier))
     served = [
         replace(item, count=item.count - left) for item, left in zip(offered.items, packing.left, strict=True)
     ]
-    result.bound_hourly_usd += lower_bound(served, offered.bins)
+    result.bound_hourly_usd += lower_bound(served, candidates)
     result.steps += packing.steps
     queues = [list(d.pods) for d in demands]
     for node in packing.nodes:
-        for _ in range(node.repeats):
-            _buy_node(offered, node, queues, order, numbers, result)
+        _buy_nodes(offered, node, queues, order, numbers, result)
     for demand, left in zip(demands, queues, strict=True):
         if left:
             result.left.append(replace(demand, pods=tuple(left)))
@@ -78,22 +78,25 @@ def _buy_company(
     ]
 
 
-def _buy_node(
+def _buy_nodes(
     offered: Market, node: Node, queues: list[list[Pod]], order: Order, numbers: count[int], result: Purchase
 ) -> None:
-    ware = offered.ware(node.bin)
-    taken = [(i, queues[i][:n]) for i, n in enumerate(node.counts) if n]
-    pods = tuple(pod for _, mine in taken for pod in mine)
-    demands = sum(1 << i for i, _ in taken)
-    requests = total([offered.demands[i].shape.requests.times(len(mine)) for i, mine in taken])
-    chosen: Option = ware.choice, ware.offering
-    admission = offered.admission[ware.template.name]
-    found = options(ware.template, admission, demands, requests, chosen, "metal" in ware.choice.type.name)
-    if not found.options:
-        result.refusals.update({offered.demands[i]: found.refusal for i, _ in taken})
+    """Buy nodes that are all alike: what each may be is the same."""
+    held = [i for i, n in enumerate(node.counts) if n]
+    size = tuple(
+        sum(offered.items[i].size[axis] * node.counts[i] for i in held) for axis in range(len(node.bin.room))
+    )
+    ware = offered.wares[node.bin.key]
+    found = options(offered.shelves[ware.template.name], ware, sum(1 << i for i in held), size)
+    if not found.wares:
+        result.refusals.update({offered.demands[i]: found.refusal for i in held})
         return
-    name = claim_name(ware.template.name, order.decision, next(numbers))
-    planned = planned_node(ware.template, found.options, pods, name, order.decision, order.cluster, order.now)
-    result.nodes.append(planned)
-    for index, mine in taken:
-        del queues[index][: len(mine)]
+    for _ in range(node.repeats):
+        pods: list[Pod] = []
+        for i in held:
+            pods += queues[i][: node.counts[i]]
+            del queues[i][: node.counts[i]]
+        name = claim_name(ware.template.name, order.decision, next(numbers))
+        result.nodes.append(
+            planned_node(found.wares, tuple(pods), name, order.decision, order.cluster, order.now)
+        )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.decisions.provisioning.flexibility import Option
+from nodesmith.decisions.provisioning.market import Ware
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.compatibility import compatible_terms
 from nodesmith.decisions.scheduling.templates import Template, template_labels
@@ -35,21 +35,20 @@ def claim_name(nodepool: str, decision: str, index: int) -> str:
 
 
 def planned_node(
-    template: Template,
-    options: tuple[Option, ...],
+    wares: Sequence[Ware],
     pods: tuple[Pod, ...],
     name: str,
     decision: str,
     cluster: ClusterInfo,
     now: datetime,
 ) -> PlannedNode:
-    """Write down one node. `options` are its offerings, cheapest first; the first is what it is priced by."""
-    choice, cheapest = options[0]
+    """Write down one node. `wares` are what it may be, cheapest first; the first is what it is priced by."""
+    template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
     pool = template.pool
     custom = _narrowed(template, {pod.shape for pod in pods})
     requirements = template.requirements.union(custom).adding(
-        Requirement(INSTANCE_TYPE, frozenset(c.type.name for c, _ in options)),
-        Requirement(ZONE, frozenset(o.zone for _, o in options)),
+        Requirement(INSTANCE_TYPE, frozenset(ware.choice.type.name for ware in wares)),
+        Requirement(ZONE, frozenset(ware.offering.zone for ware in wares)),
         Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
     )
     claim = NodeClaim(
@@ -73,11 +72,11 @@ def planned_node(
         capacity_type=cheapest.capacity_type,
         price_hourly_usd=cheapest.price_hourly_usd,
         capacity=choice.type.capacity,
-        allocatable=_least(c.type.allocatable for c, _ in options),
+        allocatable=_least(ware.choice.type.allocatable for ware in wares),
         nominated=tuple(pod.key for pod in pods),
         decision=decision,
     )
-    offered = [(c.type, o) for c, o in options]
+    offered = [(ware.choice.type, ware.offering) for ware in wares]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster)
     return PlannedNode(claim, request, templates, cheapest.price_hourly_usd, cheapest.estimated)
 

@@ -8,104 +8,82 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import le
 
-from nodesmith.decisions.provisioning.market import Admission, limit_cost
-from nodesmith.decisions.scheduling.templates import Choice, Template
-from nodesmith.model.catalog import Offering
-from nodesmith.model.labels import ON_DEMAND, SPOT
-from nodesmith.model.requirements import Requirement, Requirements
-from nodesmith.model.resources import Resources
+from nodesmith.decisions.packing.problem import Vector
+from nodesmith.decisions.provisioning.market import Ware, limit_cost
+from nodesmith.model.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
+from nodesmith.model.requirements import Requirement
 
 MAX_OVERRIDES = 60
 _ENOUGH_TYPES = 15
 _USUAL_TOLERANCE, _WIDEST_TOLERANCE = 1.25, 2.0
-
-Option = tuple[Choice, Offering]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Offerings for one node, cheapest first; `refusal` is why there are none that satisfy minValues."""
 
-    options: tuple[Option, ...]
+    wares: tuple[Ware, ...]
     refusal: str = ""
 
 
-def options(
-    template: Template, admission: Admission, demands: int, requests: Resources, chosen: Option, exotic: bool
-) -> Options:
-    """Give what one node may be. `demands` are the bits of its demands, `requests` the sum of its pods' requests."""
-    capacity_type = chosen[1].capacity_type
-    limits = {name: limit_cost(chosen[0], name) for name in template.remaining}
-    fitting = [
-        (choice, offering)
-        for choice in template.choices
-        if requests.fits_in(choice.room)
-        and all(limit_cost(choice, name) <= most for name, most in limits.items())
-        for offering in choice.offerings
-        if not admission.mask(choice, offering) & demands ^ demands
-    ]
-    fitting.sort(key=lambda o: (o[1].price_hourly_usd, o[0].type.name, o[1].zone))
-    same = [o for o in fitting if o[1].capacity_type == capacity_type]
-    if capacity_type == SPOT:
-        same = _below_on_demand(same, fitting)
-    return _cut(same, template.requirements, chosen[1].price_hourly_usd, exotic)
+def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> Options:
+    """Give what one node may be, from its template's shelf.
 
-
-def _below_on_demand(same: list[Option], fitting: Iterable[Option]) -> list[Option]:
-    """Leave out spot that costs more than buying on demand would."""
-    on_demand = next((o for o in fitting if o[1].capacity_type == ON_DEMAND), None)
-    if on_demand is None:
-        return same
-    return [o for o in same if o[1].price_hourly_usd <= on_demand[1].price_hourly_usd]
-
-
-def _cut(same: Sequence[Option], requirements: Requirements, price: float, exotic: bool) -> Options:
-    flexible = [requirements[key] for key in sorted(requirements) if requirements[key].min_values]
-    kept: list[Option] = []
+    `demands` are the bits of the demands whose pods it holds, `size` is what they take together.
+    """
+    flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
+    limits = {name: limit_cost(chosen.choice, name) for name in chosen.template.remaining}
+    price = chosen.offering.price_hourly_usd
+    kept: list[Ware] = []
     types: set[str] = set()
-    for option in same:
-        choice, offering = option
+    for ware in shelf:
         enough = len(types) >= _ENOUGH_TYPES
-        dear = offering.price_hourly_usd > price * (_USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE)
-        needed = [r for r in flexible if len(_values(r, kept)) < (r.min_values or 0)]
-        if dear and not needed:
+        dear = ware.offering.price_hourly_usd > price * (_USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE)
+        full = dear or len(kept) >= MAX_OVERRIDES
+        needed = _lacking(flexible, kept) if full and flexible else []
+        if full and not needed:
             break
-        if not exotic and "metal" in choice.type.name:
+        if ware.admits & demands != demands or not all(map(le, size, ware.room)):
             continue
-        if len(kept) == MAX_OVERRIDES or dear:
-            kept = _making_room(kept, option, needed)
-        else:
-            kept.append(option)
-        types.add(choice.type.name)
-        if len(kept) == MAX_OVERRIDES and not needed:
-            break
-    missing = [r for r in flexible if len(_values(r, kept)) < (r.min_values or 0)]
-    if missing:
-        short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in missing)
+        if ware.offering.capacity_type != chosen.offering.capacity_type:
+            if (ware.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
+                break  # spot that costs more than buying on demand is no bargain
+            continue
+        if any(limit_cost(ware.choice, name) > most for name, most in limits.items()):
+            continue
+        if ware.is_exotic and not chosen.is_exotic:
+            continue
+        kept = _making_room(kept, ware, needed) if full else [*kept, ware]
+        types.add(ware.choice.type.name)
+    lacking = _lacking(flexible, kept)
+    if lacking:
+        short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in lacking)
         return Options((), f"minValues requirement is not met for label(s) {short}")
     return Options(tuple(kept))
 
 
-def _making_room(kept: list[Option], option: Option, needed: Iterable[Requirement]) -> list[Option]:
-    """Take an option that brings a value some minValues still lacks; the dearest doubled one gives way."""
-    if not any(_value(r, option) not in _values(r, kept) for r in needed):
+def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requirement]:
+    """Give the requirements whose minValues these wares do not reach."""
+    return [r for r in flexible if len(_values(r, kept)) < (r.min_values or 0)]
+
+
+def _making_room(kept: list[Ware], ware: Ware, needed: Iterable[Requirement]) -> list[Ware]:
+    """Take a ware with a value that some minValues still lacks; the dearest of a type that is there twice gives way."""
+    if not any(_value(r, ware) not in _values(r, kept) for r in needed):
         return kept
     if len(kept) < MAX_OVERRIDES:
-        return [*kept, option]
-    names = [choice.type.name for choice, _ in kept]
+        return [*kept, ware]
+    names = [k.choice.type.name for k in kept]
     spare = next((i for i in reversed(range(len(kept))) if names.count(names[i]) > 1), None)
-    return kept if spare is None else [*kept[:spare], *kept[spare + 1 :], option]
+    return kept if spare is None else [*kept[:spare], *kept[spare + 1 :], ware]
 
 
-def _values(requirement: Requirement, kept: Iterable[Option]) -> set[str]:
-    return {value for option in kept if (value := _value(requirement, option)) is not None}
+def _values(requirement: Requirement, kept: Iterable[Ware]) -> set[str]:
+    return {value for ware in kept if (value := _value(requirement, ware)) is not None}
 
 
-def _value(requirement: Requirement, option: Option) -> str | None:
-    choice, offering = option
-    own = {
-        "topology.kubernetes.io/zone": offering.zone,
-        "karpenter.sh/capacity-type": offering.capacity_type,
-    }
-    return own.get(requirement.key) or choice.type.labels.get(requirement.key)
+def _value(requirement: Requirement, ware: Ware) -> str | None:
+    own = {ZONE: ware.offering.zone, CAPACITY_TYPE: ware.offering.capacity_type}
+    return own.get(requirement.key) or ware.choice.type.labels.get(requirement.key)

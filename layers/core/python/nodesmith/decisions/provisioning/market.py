@@ -21,33 +21,50 @@ from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import CPU, MEMORY, Resources
 
-_EXOTIC_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 Vector = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Ware:
-    """What a bin stands for: a type of a NodePool, at its cheapest offering that admits the same demands."""
+    """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i."""
 
     template: Template
     choice: Choice
     offering: Offering
+    room: Vector
+    admits: int
+
+    @property
+    def key(self) -> str:
+        """What its bin is called."""
+        return (
+            f"{self.template.name}/{self.choice.type.name}/{self.offering.zone}/{self.offering.capacity_type}"
+        )
+
+    @property
+    def rank(self) -> tuple[float, str, str]:
+        """Cheapest first; equals go by type and zone."""
+        return self.offering.price_hourly_usd, self.choice.type.name, self.offering.zone
+
+    @property
+    def is_exotic(self) -> bool:
+        """Bare metal and accelerators: only bought for what fits nothing else."""
+        return self.choice.is_exotic
 
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Everything one tier of NodePools may sell to these demands. `admitted` answers who may go on what."""
+    """Everything one tier of NodePools may sell to these demands.
+
+    `bins` stand for the cheapest ware of each type and admission, `wares` says which by the bin's key; `shelves` hold
+    all wares of a template (by name), cheapest first.
+    """
 
     demands: tuple[Demand, ...]
-    dimensions: tuple[str, ...]
     items: tuple[Item, ...]
     bins: tuple[Bin, ...]
     wares: Mapping[str, Ware]
-    admission: Mapping[str, Admission]
-
-    def ware(self, chosen: Bin) -> Ware:
-        """Give what a bin stands for."""
-        return self.wares[chosen.key]
+    shelves: Mapping[str, Sequence[Ware]]
 
 
 class Admission:
@@ -111,39 +128,43 @@ def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
         Item(_vector(d.shape.requests, dimensions), len(d.pods), min(d.per_node, len(d.pods)))
         for d in demands
     )
-    admission = {template.name: Admission(template, demands) for template in tier}
+    shelves: dict[str, Sequence[Ware]] = {}
+    wares: dict[str, Ware] = {}
     plain: list[Bin] = []
     exotic: list[Bin] = []
-    wares: dict[str, Ware] = {}
     for purse, template in enumerate(tier):
-        for choice in template.choices:
-            bins = _bins(template, choice, admission[template.name], dimensions, purse, wares)
-            (exotic if _is_exotic(choice) else plain).extend(bins)
-    return Market(
-        tuple(demands), dimensions, items, tuple(plain) + _needed(items, plain, exotic), wares, admission
-    )
+        shelf = _shelf(template, Admission(template, demands), dimensions)
+        shelves[template.name] = shelf
+        for ware in _cheapest(shelf):
+            wares[ware.key] = ware
+            (exotic if ware.is_exotic else plain).append(_bin(ware, purse))
+    return Market(tuple(demands), items, tuple(plain) + _needed(items, plain, exotic), wares, shelves)
 
 
-def _bins(
-    template: Template,
-    choice: Choice,
-    admission: Admission,
-    dimensions: Sequence[str],
-    purse: int,
-    wares: dict[str, Ware],
-) -> list[Bin]:
-    room = _vector(choice.room, dimensions)
-    cost: Vector = ()
-    if template.remaining:
-        cost = tuple(limit_cost(choice, name) for name in sorted(template.remaining))
-    found: dict[int, Bin] = {}
-    for offering in choice.offerings:
-        mask = admission.mask(choice, offering)
-        if mask and mask not in found:
-            key = f"{template.name}/{choice.type.name}/{offering.zone}/{offering.capacity_type}"
-            wares[key] = Ware(template, choice, offering)
-            found[mask] = Bin(key, room, offering.price_hourly_usd, mask, purse if cost else -1, cost)
-    return list(found.values())
+def _shelf(template: Template, admission: Admission, dimensions: Sequence[str]) -> list[Ware]:
+    shelf = [
+        Ware(template, choice, offering, room, admits)
+        for choice in template.choices
+        for room in (_vector(choice.room, dimensions),)
+        for offering in choice.offerings
+        if (admits := admission.mask(choice, offering))
+    ]
+    return sorted(shelf, key=lambda ware: ware.rank)
+
+
+def _cheapest(shelf: Iterable[Ware]) -> Iterable[Ware]:
+    """Leave out what the same type offers dearer to the same demands."""
+    found: dict[tuple[str, int], Ware] = {}
+    for ware in shelf:
+        found.setdefault((ware.choice.type.name, ware.admits), ware)
+    return found.values()
+
+
+def _bin(ware: Ware, purse: int) -> Bin:
+    limits = ware.template.remaining
+    cost = tuple(limit_cost(ware.choice, name) for name in sorted(limits)) if limits else ()
+    price = ware.offering.price_hourly_usd
+    return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
 
 
 def limit_cost(choice: Choice, name: str) -> int:
@@ -161,7 +182,7 @@ def purses(tier: Sequence[Template]) -> dict[int, Vector]:
 
 
 def _needed(items: Sequence[Item], plain: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:
-    """Bare metal and accelerators are only bought for what fits nothing else."""
+    """Leave out the exotic bins, but for items that fit no plain one."""
     if not exotic:
         return ()
     unserved = (1 << len(items)) - 1
@@ -172,10 +193,6 @@ def _needed(items: Sequence[Item], plain: Iterable[Bin], exotic: Sequence[Bin]) 
         if not unserved:
             break
     return tuple(b for b in exotic if b.admits & unserved)
-
-
-def _is_exotic(choice: Choice) -> bool:
-    return "metal" in choice.type.name or any(choice.type.capacity.of(r) for r in _EXOTIC_RESOURCES)
 
 
 def _dimensions(demands: Sequence[Demand]) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import NOTHING, Resources, total
 from nodesmith.model.shapes import Shape
 
+_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -31,6 +33,11 @@ class Choice:
     daemons: Resources
     offerings: tuple[Offering, ...]
     """available now, in a zone with a subnet, allowed by the NodePool; cheapest first"""
+
+    @property
+    def is_exotic(self) -> bool:
+        """True for bare metal and for types with accelerators: they are slow to start, or dear."""
+        return "metal" in self.type.name or any(self.type.capacity.of(name) for name in _ACCELERATORS)
 
 
 @dataclass(frozen=True, slots=True)
