@@ -1,0 +1,122 @@
+"""The forwarder as the image starts it: a process of its own, with settings, probes and signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from nodesmith.model.events import parse_hint
+from nodesmith.observation.wire import decode
+from nodesmith.settings import snapshot_key
+from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from tests.clusters import deployment_pod, rolled
+from tests.served import CRDS, created, now
+
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join(str(ROOT / part) for part in ("layers/core/python", "forwarder"))
+PATIENCE_SECONDS = 30.0
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    server = ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.1)
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.usefixtures("aws")
+def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    s3, sqs = boto3.client("s3"), boto3.client("sqs")
+    s3.create_bucket(Bucket="snapshots")
+    queues = {
+        name: sqs.create_queue(QueueName=name)["QueueUrl"]
+        for name in ("provisioning", "lifecycle", "readiness")
+    }
+    kubeconfig, log, port = tmp_path / "config", tmp_path / "log", free_port()
+    with LocalApiServer(crds=CRDS, now=now) as server, log.open("wb") as output:
+        kubeconfig.write_text(json.dumps(server.kubeconfig()))
+        environment = {
+            **{name: os.environ[name] for name in ("PATH", "AWS_ENDPOINT_URL", *CREDENTIALS)},
+            **{f"{name.upper()}_QUEUE_URL": url for name, url in queues.items()},
+            "PYTHONPATH": PYTHONPATH,
+            "KUBECONFIG": str(kubeconfig),
+            "CLUSTER_NAME": "east",
+            "AWS_REGION": "us-east-1",
+            "BUCKET_NAME": "snapshots",
+            "HEALTH_PROBE_PORT": str(port),
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nodesmith_forwarder"],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            cwd=tmp_path,
+        )
+        try:
+            eventually(lambda: is_ready(port))
+            created(server.store, "pods", deployment_pod(1, rolled(1)))
+            received = sqs.receive_message(QueueUrl=queues["provisioning"], WaitTimeSeconds=15)["Messages"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(10)
+    assert status == 0
+    assert parse_hint(received[0]["Body"], "east").why == "1 pending pods or NodePools are new or changed"
+    snapshot = decode(s3.get_object(Bucket="snapshots", Key=snapshot_key("east"))["Body"].read())
+    assert [pod.unschedulable for pod in snapshot.pods] == [True]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines[0]["message"] == "serving cluster east"
+    assert lines[-1]["message"] == "stopped"
+    assert not any("s3cr3t" in line["message"] or "testing" in line["message"] for line in lines)
+
+
+def test_the_program_loads_nothing_of_the_functions_and_the_command_line() -> None:
+    script = "import sys, nodesmith_forwarder.__main__; print('\\n'.join(sys.modules))"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": PYTHONPATH}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert {"boto3", "kubernetes", "nodesmith"} <= loaded
+    assert not loaded & {"aws_lambda_powertools", "moto", "nodesmith_cli", "rich", "typer"}
