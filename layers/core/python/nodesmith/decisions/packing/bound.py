@@ -31,13 +31,15 @@ def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, 
     return low, _largest_second(low, lines)
 
 
-def lower_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
-    """Give a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack."""
+def lower_bound(items: Sequence[Item], bins: Sequence[Bin], prices: tuple[float, float]) -> float:
+    """Give a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack.
+
+    `prices` are `resource_prices` of the same bins; those of another demand give a true bound too, only a lower one.
+    """
     if not bins or not any(item.count for item in items):
         return 0.0
-    first, second = resource_prices(items, bins)
     demand = _demand(items)
-    return max(first * demand[0] + second * demand[1], min(b.price for b in bins))
+    return max(prices[0] * demand[0] + prices[1] * demand[1], min(b.price for b in bins))
 
 
 def _demand(items: Sequence[Item]) -> tuple[int, int]:
@@ -49,4 +51,4 @@ def _value(first: float, demand: tuple[int, int], lines: Sequence[tuple[float, f
 
 
 def _largest_second(first: float, lines: Sequence[tuple[float, float, float]]) -> float:
-    return max(0.0, min((price - first * x) / y for x, y, price in lines))
+    return max(0.0, min([(price - first * x) / y for x, y, price in lines]))

@@ -10,23 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import gt
 
-from nodesmith.decisions.packing.bound import resource_prices
 from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Vector
 
 _MAX_ROUNDS = 10_000
+_LEAST_WORTH = 1e-12
 _Filling = tuple[Vector, float]
 
 
 def pack(
-    items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector] | None = None
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    prices: tuple[float, float],
+    purses: Mapping[int, Vector] | None = None,
 ) -> tuple[Packing, dict[int, Vector]]:
     """Pack as many items as the bins and purses allow; give the packing and what is left in the purses.
 
-    Dominated bins (see `undominated`) only cost time.
+    `prices` weigh the first two resources, see `resource_prices`. Dominated bins (`undominated`) only cost time.
     """
     purse_left = dict(purses or {})
     left = [item.count for item in items]
-    worth = _worths(items, bins)
+    worth = [max(prices[0] * item.size[0] + prices[1] * item.size[1], _LEAST_WORTH) for item in items]
     candidates = [b for b in bins if b.admits]
     orders = [_order(candidate, items) for candidate in candidates]
     fillings: list[_Filling | None] = [None] * len(candidates)
@@ -52,11 +55,6 @@ def pack(
     return Packing(tuple(nodes), tuple(left), steps), purse_left
 
 
-def _worths(items: Sequence[Item], bins: Sequence[Bin]) -> list[float]:
-    first, second = resource_prices(items, bins)
-    return [max(first * item.size[0] + second * item.size[1], 1e-12) for item in items]
-
-
 def _order(candidate: Bin, items: Sequence[Item]) -> list[int]:
     """Largest first, measured against this bin: first-fit decreasing on the scarcest resource."""
 
@@ -73,16 +71,20 @@ def _order(candidate: Bin, items: Sequence[Item]) -> list[int]:
 def _fill(
     candidate: Bin, items: Sequence[Item], order: Sequence[int], left: Sequence[int], worth: Sequence[float]
 ) -> _Filling:
-    room = list(candidate.room)
+    room: Sequence[int] = candidate.room
     counts = [0] * len(items)
     value = 0.0
     for index in order:
+        count = left[index]
+        if not count:
+            continue
         item = items[index]
-        count = min(left[index], item.per_node)
+        if item.per_node < count:
+            count = item.per_node
         for have, size in zip(room, item.size, strict=True):
-            if size and count * size > have:
+            if count * size > have:
                 count = have // size
-        if count > 0:
+        if count:
             counts[index] = count
             value += count * worth[index]
             room = [have - count * size for have, size in zip(room, item.size, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import ge, le
 
 from nodesmith.decisions.packing.problem import Bin, Vector
 
@@ -13,13 +14,17 @@ def undominated(bins: Iterable[Bin]) -> list[Bin]:
     A bin is dominated by one that admits the same items or more, has as much room or more, and costs no more, both
     drawing on the same purse.
     """
-    kept: dict[int, list[Bin]] = {}
     cheapest = _cheapest_of_equals(bins)
+    kept: dict[tuple[int, int], list[Bin]] = {(b.purse, b.admits): [] for b in cheapest}
+    rivals_of = {
+        (purse, admits): [r for (p, a), r in kept.items() if p == purse and not admits & ~a]
+        for purse, admits in kept
+    }
     for candidate in sorted(cheapest, key=lambda b: (b.price, tuple(-r for r in b.room), b.key)):
-        rivals = kept.setdefault(candidate.purse, [])
-        if not any(_dominates(rival, candidate) for rival in rivals):
-            rivals.append(candidate)
-    return sorted((b for rivals in kept.values() for b in rivals), key=lambda b: (b.price, b.key))
+        group = candidate.purse, candidate.admits
+        if not any(_is_dominated(candidate, rivals) for rivals in rivals_of[group]):
+            kept[group].append(candidate)
+    return sorted((b for group in kept.values() for b in group), key=lambda b: (b.price, b.key))
 
 
 def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
@@ -32,11 +37,10 @@ def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
     return list(best.values())
 
 
-def _dominates(rival: Bin, candidate: Bin) -> bool:
-    """`rival` is known to cost no more."""
-    if candidate.admits & ~rival.admits:
-        return False
-    for mine, theirs in zip(candidate.room, rival.room, strict=True):
-        if mine > theirs:
-            return False
-    return all(mine >= theirs for mine, theirs in zip(candidate.cost, rival.cost, strict=True))
+def _is_dominated(candidate: Bin, rivals: list[Bin]) -> bool:
+    """Tell whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
+    room, cost = candidate.room, candidate.cost
+    for rival in reversed(rivals):
+        if all(map(le, room, rival.room)) and all(map(ge, cost, rival.cost)):
+            return True
+    return False

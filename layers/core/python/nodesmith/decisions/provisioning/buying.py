@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 
-from nodesmith.decisions.packing import Node, lower_bound, pack, undominated
-from nodesmith.decisions.provisioning.claims import claim_name, planned_node
+from nodesmith.decisions.packing import Node, lower_bound, pack, resource_prices, undominated
+from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
 from nodesmith.decisions.provisioning.flexibility import options
 from nodesmith.decisions.provisioning.market import Market, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
@@ -58,11 +58,12 @@ def _buy_company(
     """Buy for demands that may share nodes; give the templates with what is left of their limits."""
     offered = market(tier, demands)
     candidates = undominated(offered.bins)
-    packing, left_in_purses = pack(offered.items, candidates, purses(tier))
+    prices = resource_prices(offered.items, candidates)
+    packing, left_in_purses = pack(offered.items, candidates, prices, purses(tier))
     served = [
         replace(item, count=item.count - left) for item, left in zip(offered.items, packing.left, strict=True)
     ]
-    result.bound_hourly_usd += lower_bound(served, candidates)
+    result.bound_hourly_usd += lower_bound(served, candidates, prices)
     result.steps += packing.steps
     queues = [list(d.pods) for d in demands]
     for node in packing.nodes:
@@ -91,12 +92,15 @@ def _buy_nodes(
     if not found.wares:
         result.refusals.update({offered.demands[i]: found.refusal for i in held})
         return
+    first: PlannedNode | None = None
     for _ in range(node.repeats):
         pods: list[Pod] = []
         for i in held:
             pods += queues[i][: node.counts[i]]
             del queues[i][: node.counts[i]]
         name = claim_name(ware.template.name, order.decision, next(numbers))
-        result.nodes.append(
-            planned_node(found.wares, tuple(pods), name, order.decision, order.cluster, order.now)
-        )
+        if first is None:
+            first = bought = planned_node(found.wares, pods, name, order.decision, order.cluster, order.now)
+        else:
+            bought = another(first, ware.template, pods, name, order.cluster)
+        result.nodes.append(bought)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.launch.tags import instance_tags
 from nodesmith.decisions.provisioning.market import Ware
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.compatibility import compatible_terms
@@ -36,7 +38,7 @@ def claim_name(nodepool: str, decision: str, index: int) -> str:
 
 def planned_node(
     wares: Sequence[Ware],
-    pods: tuple[Pod, ...],
+    pods: Sequence[Pod],
     name: str,
     decision: str,
     cluster: ClusterInfo,
@@ -79,6 +81,15 @@ def planned_node(
     offered = [(ware.choice.type, ware.offering) for ware in wares]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster)
     return PlannedNode(claim, request, templates, cheapest.price_hourly_usd, cheapest.estimated)
+
+
+def another(
+    like: PlannedNode, template: Template, pods: Sequence[Pod], name: str, cluster: ClusterInfo
+) -> PlannedNode:
+    """Write down a node for other pods of the same shapes: all but names, pods and tags is the same."""
+    claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
+    tags = instance_tags(claim, template.nodeclass, cluster.name)
+    return replace(like, claim=claim, request=replace(like.request, claim=name, tags=tags))
 
 
 def _narrowed(template: Template, shapes: Iterable[Shape]) -> Requirements:

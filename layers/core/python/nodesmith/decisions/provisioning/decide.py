@@ -16,7 +16,7 @@ from nodesmith.decisions.provisioning.refusals import refusal
 from nodesmith.decisions.scheduling.demands import Assignment, Demand, assign, by_shape
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, nominations, room_of, rooms
-from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledger import Ledger
@@ -86,20 +86,31 @@ def _reserve(
 
 def _zones(templates: Sequence[Template]) -> Callable[[Shape], Sequence[str]]:
     """Give the function that says in which zones a node for a shape can be launched."""
+    places: dict[tuple[object, ...], list[tuple[Choice, frozenset[str]]]] = {}
 
     def zones(shape: Shape) -> Sequence[str]:
+        alike = shape.terms, shape.tolerations
+        if alike not in places:
+            places[alike] = _places(shape, templates)
         found: set[str] = set()
-        for template in templates:
-            admission = Admission(template, (Demand(shape, ()),))
-            everywhere = {o.zone for c in template.choices for o in c.offerings}
-            for choice in template.choices:
-                if everywhere <= found:
-                    break
-                if shape.requests.fits_in(choice.room):
-                    found |= {o.zone for o in choice.offerings if admission.mask(choice, o)}
+        for choice, where in places[alike]:
+            if not where <= found and shape.requests.fits_in(choice.room):
+                found |= where
         return sorted(found)
 
     return zones
+
+
+def _places(shape: Shape, templates: Sequence[Template]) -> list[tuple[Choice, frozenset[str]]]:
+    """Give the choices that admit a shape whatever its size, and in which zones."""
+    found: list[tuple[Choice, frozenset[str]]] = []
+    for template in templates:
+        admission = Admission(template, (Demand(shape, ()),))
+        for choice in template.choices:
+            where = frozenset(o.zone for o in choice.offerings if admission.mask(choice, o))
+            if where:
+                found.append((choice, where))
+    return found
 
 
 def _buy(offers: Pools, assignment: Assignment, inputs: Inputs) -> Purchase:

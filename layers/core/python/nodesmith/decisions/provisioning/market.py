@@ -18,7 +18,7 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
-from nodesmith.model.requirements import Requirements
+from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import CPU, MEMORY, Resources
 
 Vector = tuple[int, ...]
@@ -84,10 +84,15 @@ class Admission:
         self._demands: dict[int, int] = {}
 
     def _type_masks(self, template: Template) -> dict[str, int]:
-        masks = dict.fromkeys((t.name for t in template.types), 0)
+        bits: dict[Requirements, int] = {}
         for bit, (_, _, term) in enumerate(self._pairs):
-            for instance_type in matching_types(template.types, _without_offering_keys(term)):
-                masks[instance_type.name] |= 1 << bit
+            alike = _without_offering_keys(term)
+            bits[alike] = bits.get(alike, 0) | 1 << bit
+        everywhere = bits.pop(NO_REQUIREMENTS, 0)
+        masks = dict.fromkeys(template.types.names, everywhere)
+        for term, alike_bits in bits.items():
+            for name in matching_types(template.types, term).names:
+                masks[name] |= alike_bits
         return masks
 
     def mask(self, choice: Choice, offering: Offering) -> int:

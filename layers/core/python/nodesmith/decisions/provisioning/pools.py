@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.templates import Template, template
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
@@ -109,7 +110,7 @@ def _template(
     settings: NodeSettings,
     now: datetime,
 ) -> Template:
-    types = instance_types(catalog, NodeConfiguration.of(nodeclass), settings)
+    types = type_set(instance_types(catalog, NodeConfiguration.of(nodeclass), settings))
     closed = [key for key, backoff in ledger.unavailable.items() if backoff.holds(now)]
     status = ledger.nodeclasses[nodeclass.name]
     return template(

@@ -32,10 +32,26 @@ def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Req
     return None
 
 
-@lru_cache(maxsize=256)
-def matching_types(types: tuple[InstanceType, ...], requirements: Requirements) -> tuple[InstanceType, ...]:
-    """Give the types that meet all requirements, in order. Cached: NodePools and shapes repeat from run to run."""
-    return tuple(t for t in types if type_refusal(requirements, t) is None)
+class TypeSet:
+    """Instance types in order of name. Compared by identity, which makes it a cheap key: `type_set` gives the one."""
+
+    __slots__ = ("names", "types")
+
+    def __init__(self, types: tuple[InstanceType, ...]) -> None:
+        self.types = types
+        self.names = frozenset(t.name for t in types)
+
+
+@lru_cache(maxsize=64)
+def type_set(types: tuple[InstanceType, ...]) -> TypeSet:
+    """Give the set of these types."""
+    return TypeSet(types)
+
+
+@lru_cache(maxsize=512)
+def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
+    """Give the types that meet all requirements. Cached: NodePools and shapes repeat from run to run."""
+    return TypeSet(tuple(t for t in types.types if type_refusal(requirements, t) is None))
 
 
 def taint_refusal(taints: Iterable[Taint], shape: Shape) -> str | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import (
+    TypeSet,
     compatible_terms,
     matching_types,
     taint_refusal,
@@ -33,11 +35,8 @@ class Choice:
     daemons: Resources
     offerings: tuple[Offering, ...]
     """available now, in a zone with a subnet, allowed by the NodePool; cheapest first"""
-
-    @property
-    def is_exotic(self) -> bool:
-        """True for bare metal and for types with accelerators: they are slow to start, or dear."""
-        return "metal" in self.type.name or any(self.type.capacity.of(name) for name in _ACCELERATORS)
+    is_exotic: bool = False
+    """bare metal and types with accelerators: slow to start, or dear, and so only bought for what needs them"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Template:
     nodeclass: EC2NodeClass
     status: NodeClassStatus
     requirements: Requirements
-    types: tuple[InstanceType, ...]
+    types: TypeSet
     choices: tuple[Choice, ...]
     remaining: Resources
     obstacle: str = ""
@@ -71,22 +70,21 @@ def template(
     pool: NodePool,
     nodeclass: EC2NodeClass,
     status: NodeClassStatus,
-    types: tuple[InstanceType, ...],
+    types: TypeSet,
     daemonsets: Sequence[Shape],
     unavailable: Iterable[OfferingKey],
     used: Resources,
 ) -> Template:
     """Work out what a NodePool may buy. `types` are resolved for its NodeClass, `used` is what its nodes take now."""
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
-    bootable = _bootable(types, status)
+    bootable = _bootable(types, tuple(image.requirements for image in status.images))
     allowed = matching_types(bootable, requirements)
     subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
     offered = _offered(allowed, requirements, subnet_zones, frozenset(unavailable))
     overhead = _daemon_overhead(pool, requirements, allowed, daemonsets)
     choices = tuple(
-        Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings)
-        for t, offerings in zip(allowed, offered, strict=True)
-        if offerings
+        Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings, exotic)
+        for t, offerings, exotic in offered
     )
     obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements)
     remaining = (
@@ -95,55 +93,49 @@ def template(
     return Template(pool, nodeclass, status, requirements, bootable, choices, remaining, obstacle)
 
 
-def _bootable(types: tuple[InstanceType, ...], status: NodeClassStatus) -> tuple[InstanceType, ...]:
-    if any(not image.requirements for image in status.images):
+@lru_cache(maxsize=64)
+def _bootable(types: TypeSet, images: tuple[Requirements, ...]) -> TypeSet:
+    if not all(images):
         return types
-    bootable = {t.name for image in status.images for t in matching_types(types, image.requirements)}
-    return tuple(t for t in types if t.name in bootable)
+    names = {name for requirements in images for name in matching_types(types, requirements).names}
+    return TypeSet(tuple(t for t in types.types if t.name in names))
 
 
+@lru_cache(maxsize=64)
 def _offered(
-    types: Sequence[InstanceType],
-    requirements: Requirements,
-    zones: frozenset[str],
-    unavailable: frozenset[OfferingKey],
-) -> list[tuple[Offering, ...]]:
-    wanted_zone, wanted_id = requirements.get(ZONE), requirements.get(ZONE_ID)
-    wanted_capacity = requirements.get(CAPACITY_TYPE)
+    types: TypeSet, requirements: Requirements, zones: frozenset[str], unavailable: frozenset[OfferingKey]
+) -> tuple[tuple[InstanceType, tuple[Offering, ...], bool], ...]:
+    """Give the types with an offering left, those offerings, and whether the type is exotic."""
+    wanted = {key: requirements[key] for key in (ZONE, ZONE_ID, CAPACITY_TYPE) if key in requirements}
+    closed = {(k.capacity_type, k.instance_type, k.zone) for k in unavailable}
 
-    def allowed(offering: Offering) -> bool:
-        return (
-            offering.zone in zones
-            and (wanted_zone is None or wanted_zone.allows(offering.zone))
-            and (wanted_id is None or wanted_id.allows(offering.zone_id))
-            and (wanted_capacity is None or wanted_capacity.allows(offering.capacity_type))
-        )
+    def allowed(name: str, offering: Offering) -> bool:
+        if offering.zone not in zones or (offering.capacity_type, name, offering.zone) in closed:
+            return False
+        values = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
+        return all(requirement.allows(values[key]) for key, requirement in wanted.items())
 
-    return [
-        tuple(
-            o
-            for o in t.offerings
-            if allowed(o) and OfferingKey(o.capacity_type, t.name, o.zone) not in unavailable
-        )
-        if unavailable
-        else tuple(o for o in t.offerings if allowed(o))
-        for t in types
-    ]
+    found = ((t, tuple(o for o in t.offerings if allowed(t.name, o))) for t in types.types)
+    return tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
+
+
+def _is_exotic(instance_type: InstanceType) -> bool:
+    return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
 
 
 def _daemon_overhead(
     pool: NodePool,
     requirements: Requirements,
-    types: tuple[InstanceType, ...],
+    types: TypeSet,
     daemonsets: Sequence[Shape],
 ) -> Mapping[str, Resources]:
     """Sum, per type, what the DaemonSets that will run on such a node request."""
-    running: dict[str, list[Resources]] = {t.name: [] for t in types}
+    running: dict[str, list[Resources]] = {t.name: [] for t in types.types}
     for daemon in daemonsets:
         if daemon.refusal or taint_refusal(pool.taints, daemon):
             continue
         terms, _ = compatible_terms(requirements, daemon)
-        names = {t.name for term in terms for t in matching_types(types, term)}
+        names = {name for term in terms for name in matching_types(types, term).names}
         for name in names:
             running[name].append(daemon.requests)
     sums: dict[tuple[int, ...], Resources] = {}
@@ -153,21 +145,17 @@ def _daemon_overhead(
     }
 
 
-def _no_choice(
-    types: Sequence[InstanceType],
-    bootable: Sequence[InstanceType],
-    allowed: Sequence[InstanceType],
-    requirements: Requirements,
-) -> str:
-    if not types:
+def _no_choice(types: TypeSet, bootable: TypeSet, allowed: TypeSet, requirements: Requirements) -> str:
+    if not types.types:
         return "the catalogue has no instance types for its region"
-    if not bootable:
+    if not bootable.types:
         return "no instance type can boot the images of its EC2NodeClass"
-    if not allowed:
-        instance_keys = sorted(k for k in requirements if any(k in t.requirements for t in types[:1]))
-        wanted = "; ".join(str(requirements[k]) for k in instance_keys)
+    if not allowed.types:
+        wanted = "; ".join(
+            str(requirements[key]) for key in sorted(requirements) if key in types.types[0].requirements
+        )
         return f"no instance type meets its requirements ({wanted})"
     return (
-        f"none of its {len(allowed)} instance types has an offering left: every one is out of capacity, without"
-        " a price, or in a zone or capacity type that the NodePool or its subnets do not have"
+        f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity,"
+        " without a price, or in a zone or capacity type that the NodePool or its subnets do not have"
     )
