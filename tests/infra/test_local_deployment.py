@@ -1,0 +1,30 @@
+"""What `nodesmith local` sets up is what the CDK deploys. The local side cannot import infra, so the two are compared."""
+
+from __future__ import annotations
+
+from infra import cluster, names, queues
+from infra.concerns import CLUSTER_CONCERNS
+from nodesmith_cli.local import deployment
+
+
+def test_the_local_concerns_tick_and_time_out_as_the_deployed_ones_do() -> None:
+    deployed = [(c.name, c.tick_minutes, c.timeout_seconds) for c in CLUSTER_CONCERNS]
+
+    assert [(c.name, c.tick_minutes, c.timeout_seconds) for c in deployment.CONCERNS] == deployed
+
+
+def test_the_local_queues_hide_redeliver_and_bury_messages_as_the_deployed_ones_do() -> None:
+    assert deployment.RECEIVES == queues.RECEIVES
+    assert deployment.BATCH_SIZE == queues.BATCH_SIZE
+    assert {c.visibility_seconds for c in deployment.CONCERNS} == {
+        queues.VISIBILITY_TIMEOUTS * c.timeout_seconds for c in CLUSTER_CONCERNS
+    }
+
+
+def test_local_names_are_the_deployed_ones() -> None:
+    assert deployment.TABLE_NAME == names.TABLE_NAME
+    assert deployment.queue_name("shop", "lifecycle") == names.physical_name("shop", "lifecycle")
+
+
+def test_the_same_news_of_instances_wake_lifecycle() -> None:
+    assert list(deployment.NEWS) == list(cluster.NEWS)
