@@ -1,0 +1,61 @@
+"""A claim, what can be bought for it and where it goes: the arguments of a launch, each a valid one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.model.catalog import Offering
+from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, instance_types
+from nodesmith.model.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import NodeClassStatus
+from nodesmith.model.nodepools import NodeClassRef
+from tests.fakes.cloud import CLUSTER, ready_status
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+NODECLASS = EC2NodeClass("default", role="node-role")
+CLAIM = NodeClaim(
+    "default-x7k2p",
+    "default",
+    NodeClassRef("default"),
+    NOW,
+    Phase.PENDING,
+    NOW,
+    labels={"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"},
+)
+
+
+def status(nodeclass: EC2NodeClass = NODECLASS, **changes: Any) -> NodeClassStatus:
+    """Give what a NodeClass resolved to."""
+    return replace(ready_status(nodeclass, CLUSTER, NOW), **changes)
+
+
+def options(
+    names: Iterable[str],
+    nodeclass: EC2NodeClass = NODECLASS,
+    capacity_type: str = "spot",
+    zones: Iterable[str] = ZONES,
+) -> list[tuple[InstanceType, Offering]]:
+    """Give the offerings of these types, as the embedded catalogue has them."""
+    wanted, places = set(names), set(zones)
+    return [
+        (kind, offering)
+        for kind in instance_types(embedded_catalog("us-east-1"), NodeConfiguration.of(nodeclass))
+        for offering in kind.offerings
+        if kind.name in wanted and offering.capacity_type == capacity_type and offering.zone in places
+    ]
+
+
+def plan(
+    *names: str, claim: NodeClaim = CLAIM, nodeclass: EC2NodeClass = NODECLASS, capacity_type: str = "spot"
+) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
+    """Plan a launch on these types."""
+    offered = options(names or ("m5.large",), nodeclass, capacity_type)
+    return launch_plan(claim, offered, nodeclass, status(nodeclass), CLUSTER)

@@ -1,0 +1,185 @@
+"""What EC2 is asked for one claim."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from nodesmith.decisions.launch import MAX_OVERRIDES, launch_plan, subnet_by_zone
+from nodesmith.errors import Rejected
+from nodesmith.model.launches import LaunchRequest
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import Subnet
+from nodesmith.model.resources import Resources
+from tests.fakes.cloud import CLUSTER
+from tests.launching import CLAIM, NODECLASS, NOW, options, plan, status
+
+FAMILIES = [
+    f"{family}.{size}"
+    for family in ("c5", "m5", "r5", "c6i", "m6i", "r6i", "c7i", "m7i")
+    for size in ("large", "xlarge", "2xlarge")
+]
+
+
+def test_overrides_come_cheapest_first_with_ties_by_name_and_zone() -> None:
+    request, _ = plan("m5.large", "c5.large", "r5.large")
+    order = [(o.price_hourly_usd, o.instance_type, o.zone) for o in request.overrides]
+    assert order == sorted(order)
+    assert len(order) == 9
+
+
+def test_a_request_has_at_most_sixty_overrides_and_they_are_the_cheapest() -> None:
+    offered = options(FAMILIES)
+    request, _ = launch_plan(CLAIM, offered, NODECLASS, status(), CLUSTER)
+    assert len(offered) > MAX_OVERRIDES == len(request.overrides)
+    prices = sorted(offering.price_hourly_usd for _, offering in offered)
+    assert [o.price_hourly_usd for o in request.overrides] == prices[:MAX_OVERRIDES]
+
+
+def test_the_order_in_which_options_are_found_changes_nothing() -> None:
+    offered = options(FAMILIES)
+    plans = [launch_plan(CLAIM, some, NODECLASS, status(), CLUSTER) for some in (offered, offered[::-1])]
+    assert plans[0] == plans[1]
+
+
+def test_the_same_type_in_the_same_zone_is_asked_for_once() -> None:
+    offered = options(["m5.large"])
+    request, _ = launch_plan(CLAIM, [*offered, *offered], NODECLASS, status(), CLUSTER)
+    assert len(request.overrides) == 3
+
+
+def test_each_zone_uses_its_subnet_with_most_free_addresses_and_ties_go_by_id() -> None:
+    subnets = (
+        Subnet("subnet-3", "us-east-1a", free_ips=10),
+        Subnet("subnet-2", "us-east-1a", free_ips=90),
+        Subnet("subnet-1", "us-east-1a", free_ips=90),
+        Subnet("subnet-4", "us-east-1b", free_ips=1),
+    )
+    assert {zone: s.id for zone, s in subnet_by_zone(subnets).items()} == {
+        "us-east-1a": "subnet-1",
+        "us-east-1b": "subnet-4",
+    }
+
+
+def test_a_zone_without_a_subnet_is_left_out() -> None:
+    only_b = status(subnets=(Subnet("subnet-b", "us-east-1b", free_ips=5),))
+    request, _ = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, only_b, CLUSTER)
+    assert [(o.zone, o.subnet_id) for o in request.overrides] == [("us-east-1b", "subnet-b")]
+
+
+def test_each_type_boots_the_first_image_that_fits_it() -> None:
+    request, templates = plan("m5.large", "m6g.large")
+    images = {template.name: template.data["ImageId"] for template in templates}
+    assert {o.instance_type: images[o.template] for o in request.overrides} == {
+        "m5.large": "ami-amd64",
+        "m6g.large": "ami-arm64",
+    }
+
+
+def test_a_type_that_no_image_boots_is_left_out() -> None:
+    request, _ = plan("m5.large", "g5.xlarge")
+    assert {o.instance_type for o in request.overrides} == {"m5.large"}
+
+
+def test_types_share_a_template_when_image_and_pod_limit_are_the_same() -> None:
+    request, templates = plan("m5.large", "c5.large", "m5.xlarge")
+    by_type = {o.instance_type: o.template for o in request.overrides}
+    assert by_type["m5.large"] == by_type["c5.large"] != by_type["m5.xlarge"]
+    assert {template.name for template in templates} == set(by_type.values())
+
+
+def test_a_fixed_pod_limit_makes_one_template_of_all_types() -> None:
+    kubelet = replace(NODECLASS.kubelet, max_pods=40)
+    _, templates = plan("m5.large", "m5.xlarge", "m5.2xlarge", nodeclass=replace(NODECLASS, kubelet=kubelet))
+    assert len(templates) == 1
+
+
+def test_only_templates_that_an_override_names_are_given() -> None:
+    _, templates = launch_plan(CLAIM, options(FAMILIES), NODECLASS, status(), CLUSTER)
+    request, _ = launch_plan(CLAIM, options(FAMILIES), NODECLASS, status(), CLUSTER)
+    assert [t.name for t in templates] == sorted({o.template for o in request.overrides})
+
+
+def test_template_names_keep_to_ec2s_characters_and_length_for_the_longest_cluster_name() -> None:
+    cluster = replace(CLUSTER, name="a" * 100)
+    _, (template,) = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, status(), cluster)
+    assert re.fullmatch(r"[a-zA-Z0-9().\-/_]{3,128}", template.name)
+
+
+def test_claims_that_differ_in_name_only_share_their_templates() -> None:
+    _, first = plan()
+    _, second = plan(claim=replace(CLAIM, name="default-other"))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(NODECLASS, user_data="#!/bin/sh\necho hello\n"),
+        replace(NODECLASS, tags={"team": "a"}),
+        replace(NODECLASS, detailed_monitoring=True),
+    ],
+)
+def test_a_changed_nodeclass_is_another_template(changed: EC2NodeClass) -> None:
+    _, (before,) = plan()
+    _, (after,) = plan(nodeclass=changed)
+    assert before.name != after.name
+
+
+def test_everything_launched_carries_the_tags_that_find_it_again() -> None:
+    request, (template,) = plan(nodeclass=replace(NODECLASS, tags={"team": "express"}))
+    shared = {
+        "team": "express",
+        "kubernetes.io/cluster/express": "owned",
+        "eks:eks-cluster-name": "express",
+        "karpenter.sh/nodepool": "default",
+        "karpenter.k8s.aws/ec2nodeclass": "default",
+    }
+    assert template.tags == shared
+    assert request.tags == {**shared, "karpenter.sh/nodeclaim": CLAIM.name, "Name": CLAIM.name}
+
+
+def test_a_name_tag_of_the_users_own_is_kept() -> None:
+    request, _ = plan(nodeclass=replace(NODECLASS, tags={"Name": "web"}))
+    assert request.tags["Name"] == "web"
+
+
+def test_a_request_survives_being_written_down() -> None:
+    request, _ = plan("m5.large", "m6g.large")
+    assert LaunchRequest.from_item(CLAIM.name, request.to_item()) == request
+
+
+def test_interfaces_for_efa_are_made_only_for_claims_that_ask_for_it() -> None:
+    asking = replace(CLAIM, requests=Resources({"vpc.amazonaws.com/efa": 1}))
+    _, (plain,) = plan("c5n.18xlarge")
+    _, (efa,) = plan("c5n.18xlarge", claim=asking)
+    assert [i["InterfaceType"] for i in plain.data["NetworkInterfaces"]] == ["interface"]
+    assert [i["InterfaceType"] for i in efa.data["NetworkInterfaces"]] == ["efa"]
+
+
+def test_options_of_several_capacity_types_are_a_mistake_of_the_caller() -> None:
+    mixed = [*options(["m5.large"]), *options(["m5.large"], capacity_type="on-demand")]
+    with pytest.raises(ValueError, match=r"one capacity type expected.*on-demand.*spot"):
+        launch_plan(CLAIM, mixed, NODECLASS, status(), CLUSTER)
+    with pytest.raises(ValueError, match="one capacity type expected"):
+        launch_plan(
+            replace(CLAIM, capacity_type="on-demand"), options(["m5.large"]), NODECLASS, status(), CLUSTER
+        )
+
+
+def test_a_claim_for_which_no_zone_has_a_subnet_is_rejected_with_the_zones() -> None:
+    nowhere = status(subnets=(Subnet("subnet-z", "us-west-2a"),))
+    with pytest.raises(Rejected, match=r"default-x7k2p.*no subnet in us-east-1a, us-east-1b, us-east-1c"):
+        launch_plan(CLAIM, options(["m5.large"]), NODECLASS, nowhere, CLUSTER)
+
+
+def test_a_claim_for_which_no_image_boots_is_rejected_with_the_types() -> None:
+    with pytest.raises(Rejected, match=r"no image of EC2NodeClass default boots on g5\.xlarge"):
+        launch_plan(CLAIM, options(["g5.xlarge"]), NODECLASS, status(), CLUSTER)
+
+
+def test_now_is_no_part_of_a_plan() -> None:
+    later = replace(CLAIM, created_at=NOW.replace(year=2030))
+    assert plan(claim=later) == plan()

@@ -1,0 +1,109 @@
+"""Which NodeClasses cannot be launched from, and what their authors are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nodesmith.decisions.launch import launch_obstacle
+from nodesmith.model.nodeclasses import CapacityReservationSelectorTerm, EC2NodeClass, PlacementGroupSelector
+from tests.fakes.cloud import CLUSTER
+from tests.launching import NODECLASS
+
+
+def told(nodeclass: EC2NodeClass) -> str:
+    obstacle = launch_obstacle(nodeclass, CLUSTER)
+    return f"{obstacle.reason}: {obstacle.message}" if obstacle else ""
+
+
+def test_an_ordinary_nodeclass_has_no_obstacle() -> None:
+    assert told(NODECLASS) == ""
+    assert told(replace(NODECLASS, ami_family="Custom", user_data="anything")) == ""
+
+
+@pytest.mark.parametrize("family", ["AL2", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025"])
+def test_a_family_whose_user_data_we_cannot_write_is_named_with_a_way_out(family: str) -> None:
+    found = told(replace(NODECLASS, ami_family=family))
+    assert found.startswith(f"UnsupportedAMIFamily: amiFamily {family}")
+    assert "al2023@latest" in found
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        (replace(NODECLASS, placement_group_selector=PlacementGroupSelector("pg")), "placementGroupSelector"),
+        (replace(NODECLASS, context="c-1"), "context"),
+        (
+            replace(
+                NODECLASS, capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(id="cr-1"),)
+            ),
+            "capacityReservationSelectorTerms",
+        ),
+    ],
+)
+def test_a_field_that_would_have_no_effect_is_named_instead_of_ignored(
+    changed: EC2NodeClass, field: str
+) -> None:
+    assert told(changed).startswith(f"UnsupportedField: spec.{field}")
+
+
+def test_al2023_needs_the_service_cidr_and_custom_does_not() -> None:
+    unknown = replace(CLUSTER, service_cidr="")
+    obstacle = launch_obstacle(NODECLASS, unknown)
+    assert obstacle is not None
+    assert obstacle.reason == "ClusterCIDRResolutionFailed"
+    assert "CLUSTER_SERVICE_CIDR" in obstacle.message
+    assert launch_obstacle(replace(NODECLASS, ami_family="Custom"), unknown) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "karpenter.sh/nodepool",
+        "karpenter.sh/nodeclaim",
+        "karpenter.k8s.aws/ec2nodeclass",
+        "eks:eks-cluster-name",
+        "kubernetes.io/cluster/other",
+        "aws:created-by",
+        "AWS:created-by",
+        "x" * 129,
+        "",
+    ],
+)
+def test_a_tag_that_ec2_or_we_keep_for_ourselves_is_named(key: str) -> None:
+    found = told(replace(NODECLASS, tags={"fine": "yes", key: "v"}))
+    assert found.startswith("TagValidationFailed: spec.tags[")
+    assert key[:100] in found
+
+
+def test_a_tag_value_that_is_too_long_and_too_many_tags_are_found() -> None:
+    assert told(replace(NODECLASS, tags={"k": "v" * 257})).startswith("TagValidationFailed: spec.tags['k']")
+    assert told(replace(NODECLASS, tags={"k": "v" * 256})) == ""
+    assert "44 tags" in told(replace(NODECLASS, tags={f"k{n}": "v" for n in range(44)}))
+    assert told(replace(NODECLASS, tags={f"k{n}": "v" for n in range(43)})) == ""
+
+
+def test_user_data_that_ec2_would_not_take_is_found_with_its_size() -> None:
+    found = told(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 16_000))
+    assert found.startswith("UserDataSizeLimitExceeded: spec.userData")
+    assert "16384" in found
+    assert told(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 15_000)) == ""
+
+
+def test_the_size_limit_counts_bytes() -> None:
+    custom = replace(NODECLASS, ami_family="Custom")
+    assert told(replace(custom, user_data="é" * 8_192)) == ""
+    assert told(replace(custom, user_data="é" * 8_193)).startswith("UserDataSizeLimitExceeded")
+
+
+def test_a_mime_document_without_parts_is_found() -> None:
+    text = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="XX"\n\n--YY\nhello\n'
+    assert told(replace(NODECLASS, user_data=text)).startswith(
+        "UserDataInvalid: spec.userData: the MIME document"
+    )
+
+
+def test_what_can_never_work_is_told_before_what_can_be_mended() -> None:
+    found = told(replace(NODECLASS, ami_family="AL2", tags={"aws:x": "y"}))
+    assert found.startswith("UnsupportedAMIFamily")

@@ -1,0 +1,185 @@
+"""What an AL2023 instance reads when it boots, byte for byte (golden/userdata)."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodesmith.decisions.launch.userdata import MalformedUserData, node_labels, own_parts, registered_taints
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.taints import Taint
+from nodesmith_cli.local.cloud.userdata import parse_user_data
+from tests.launching import CLAIM, NODECLASS, plan
+
+GOLDEN = Path(__file__).parent / "golden/userdata"
+NODE_CONFIG = """apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  kubelet:
+    config:
+      shutdownGracePeriod: 30s
+      maxPods: 5
+"""
+SHELL = "#!/bin/bash\necho 'joining'\n"
+MIME = f"""Content-Type: multipart/mixed; boundary="BOUNDARY"
+MIME-Version: 1.0
+
+--BOUNDARY
+Content-Type: text/cloud-config; charset="us-ascii"
+
+#cloud-config
+packages: [htop]
+
+--BOUNDARY
+Content-Type: application/node.eks.aws
+
+{NODE_CONFIG}
+--BOUNDARY--
+"""
+KUBELET = KubeletConfiguration(
+    cluster_dns=("10.100.0.53", "10.100.0.10"),
+    max_pods=42,
+    pods_per_core=10,
+    system_reserved=parse_resources({"cpu": "100m", "memory": "100Mi"}),
+    kube_reserved=parse_resources({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"}),
+    eviction_hard=FrozenMap({"memory.available": "5%"}),
+    eviction_soft=FrozenMap({"memory.available": "500Mi"}),
+    eviction_soft_grace_period=FrozenMap({"memory.available": "1m30s"}),
+    eviction_max_pod_grace_period=60,
+    image_gc_high_threshold_percent=85,
+    image_gc_low_threshold_percent=80,
+    cpu_cfs_quota=True,
+    other=FrozenMap({"serializeImagePulls": False}),
+)
+TAINTED = replace(
+    CLAIM,
+    taints=(Taint("team", "NoSchedule", "express"),),
+    startup_taints=(Taint("cilium.io/agent-not-ready", "NoExecute"), Taint("team", "NoSchedule", "twice")),
+)
+CASES = {
+    "plain": (NODECLASS, CLAIM),
+    "shell-merged": (replace(NODECLASS, user_data=SHELL), CLAIM),
+    "yaml-merged": (replace(NODECLASS, user_data=NODE_CONFIG), CLAIM),
+    "mime-merged": (replace(NODECLASS, user_data=MIME), CLAIM),
+    "kubelet": (replace(NODECLASS, kubelet=KUBELET), CLAIM),
+    "taints": (NODECLASS, TAINTED),
+    "raid0": (replace(NODECLASS, instance_store_policy="RAID0"), CLAIM),
+    "custom": (replace(NODECLASS, ami_family="Custom", user_data="#!/bin/sh\r\nexec join\n"), CLAIM),
+}
+
+
+def written(nodeclass: EC2NodeClass, claim: NodeClaim = CLAIM) -> str:
+    _, (template,) = plan(nodeclass=nodeclass, claim=claim)
+    return base64.b64decode(template.data["UserData"]).decode()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_user_data_is_byte_for_byte_what_it_was(case: str) -> None:
+    """Run with UPDATE_GOLDEN=1 to accept a change on purpose."""
+    path, text = GOLDEN / f"{case}.txt", written(*CASES[case])
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_bytes(text.encode())
+    assert text.encode() == path.read_bytes()
+
+
+def test_the_own_nodeconfig_comes_last_so_that_it_wins() -> None:
+    started = parse_user_data(written(replace(NODECLASS, user_data=NODE_CONFIG)))
+    assert started.kubelet["maxPods"] == 29
+    assert started.kubelet["shutdownGracePeriod"] == "30s"
+
+
+def test_what_is_written_is_read_back_by_the_node() -> None:
+    labelled = replace(TAINTED, labels={**CLAIM.labels, "example.com/team": "express"})
+    started = parse_user_data(written(replace(NODECLASS, kubelet=KUBELET), labelled))
+    assert (started.cluster, started.endpoint) == ("express", "https://api.express.test")
+    assert started.labels == node_labels(labelled, "spot")
+    assert started.taints == tuple(registered_taints(labelled))
+    assert started.kubelet["kubeReserved"] == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2Gi"}
+    assert started.kubelet["serializeImagePulls"] is False
+
+
+def test_a_node_keeps_pods_off_until_it_is_registered() -> None:
+    assert [str(taint) for taint in registered_taints(CLAIM)] == ["karpenter.sh/unregistered:NoExecute"]
+
+
+def test_labels_that_the_kubelet_may_not_set_are_left_to_registration() -> None:
+    labels = {
+        "team": "express",
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/zone": "us-east-1a",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "custom.k8s.io/x": "y",
+        "node-restriction.kubernetes.io/x": "y",
+        "karpenter.k8s.aws/instance-cpu": "2",
+    }
+    assert node_labels(replace(CLAIM, labels=labels), "spot") == {
+        "karpenter.k8s.aws/instance-cpu": "2",
+        "karpenter.sh/capacity-type": "spot",
+        "karpenter.sh/do-not-sync-taints": "true",
+        "team": "express",
+    }
+
+
+def test_a_boundary_that_occurs_in_a_users_part_is_not_used() -> None:
+    text = written(replace(NODECLASS, user_data="#!/bin/sh\ncat <<END\n--//\nEND\n"))
+    assert 'boundary="///"' in text
+    assert parse_user_data(text).cluster == "express"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (SHELL, "text/x-shellscript"),
+        ("echo no shebang\n", "text/x-shellscript"),
+        (NODE_CONFIG, "application/node.eks.aws"),
+        ("---\n" + NODE_CONFIG, "application/node.eks.aws"),
+        ('{"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig"}', "application/node.eks.aws"),
+        ("#!/bin/sh\ncat <<END\n" + NODE_CONFIG + "END\n", "text/x-shellscript"),
+    ],
+)
+def test_bare_user_data_is_a_nodeconfig_or_else_a_script(text: str, kind: str) -> None:
+    (part,) = own_parts(text)
+    assert part.startswith(f"Content-Type: {kind}")
+    assert part.endswith(text)
+
+
+def test_a_mime_document_may_begin_with_any_header_and_windows_line_ends() -> None:
+    for text in (MIME, MIME.replace("\n", "\r\n"), "\n" + MIME):
+        first, second = own_parts(text)
+        assert first.startswith("Content-Type: text/cloud-config")
+        assert "packages: [htop]" in first
+        assert "shutdownGracePeriod: 30s" in second
+        assert "\r" not in first + second
+
+
+def test_a_mime_document_of_a_single_part_is_that_part() -> None:
+    (part,) = own_parts("MIME-Version: 1.0\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n")
+    assert part == "Content-Type: text/x-shellscript\n\n#!/bin/sh\n"
+
+
+def test_parts_inside_parts_are_kept_whole() -> None:
+    inner = (
+        'Content-Type: multipart/mixed; boundary="IN"\n\n--IN\nContent-Type: text/plain\n\nhello\n--IN--\n'
+    )
+    (part,) = own_parts(
+        f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="OUT"\n\n--OUT\n{inner}\n--OUT--\n'
+    )
+    assert 'boundary="IN"' in part
+    assert "hello" in part
+
+
+def test_no_user_data_is_no_part() -> None:
+    assert own_parts("") == own_parts(" \n") == []
+
+
+def test_a_multipart_document_without_its_boundary_is_malformed() -> None:
+    with pytest.raises(MalformedUserData, match="boundary"):
+        own_parts('MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="A"\n\n--B\nx\n')
