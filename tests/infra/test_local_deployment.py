@@ -1,4 +1,4 @@
-"""What `nodesmith local` sets up is what the CDK deploys. The local side cannot import infra, so the two are compared."""
+"""What `nodesmith local` sets up is what the CDK deploys: the local side cannot import infra, hence this comparison."""
 
 from __future__ import annotations
 
