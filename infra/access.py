@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aws_cdk import Aws
 from aws_cdk import aws_eks as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -57,13 +56,11 @@ def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
 
 def _forwarder(scope: Scope) -> iam.IPrincipal:
     """The forwarder's pod and no other, by the tags that EKS Pod Identity puts on the session."""
-    conditions = {
-        "StringEquals": {
-            "aws:SourceAccount": Aws.ACCOUNT_ID,
-            "aws:RequestTag/eks-cluster-name": scope.cluster,
-            "aws:RequestTag/kubernetes-namespace": FORWARDER_NAMESPACE,
-            "aws:RequestTag/kubernetes-service-account": FORWARDER_SERVICE_ACCOUNT,
-        },
-        "ArnEquals": {"aws:SourceArn": names.cluster_arn(scope.region, scope.cluster)},
+    tags = {
+        "eks-cluster-arn": names.cluster_arn(scope.region, scope.cluster),
+        "eks-cluster-name": scope.cluster,
+        "kubernetes-namespace": FORWARDER_NAMESPACE,
+        "kubernetes-service-account": FORWARDER_SERVICE_ACCOUNT,
     }
+    conditions = {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in tags.items()}}
     return iam.ServicePrincipal("pods.eks.amazonaws.com", conditions=conditions).with_session_tags()

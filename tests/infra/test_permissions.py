@@ -282,9 +282,8 @@ def test_the_forwarders_role_is_for_one_service_account_of_one_cluster(alpha: Te
     for statement in trusted:
         assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
         assert statement["Condition"] == {
-            "ArnEquals": {"aws:SourceArn": "arn:aws:eks:eu-west-1:111122223333:cluster/alpha"},
             "StringEquals": {
-                "aws:SourceAccount": "111122223333",
+                "aws:RequestTag/eks-cluster-arn": "arn:aws:eks:eu-west-1:111122223333:cluster/alpha",
                 "aws:RequestTag/eks-cluster-name": association["ClusterName"],
                 "aws:RequestTag/kubernetes-namespace": association["Namespace"],
                 "aws:RequestTag/kubernetes-service-account": association["ServiceAccount"],
