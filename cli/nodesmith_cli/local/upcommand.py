@@ -46,7 +46,7 @@ def up(
     timeline = Timeline(None if to_user.is_terminal else lambda entry: _tell(to_user, entry))
     with _interrupted() as stop, RunProgress(to_user) as progress:
         system = LocalSystem(place, keep or state_folder(), timeline=timeline, stage=progress.stage)
-        with system, _written(kubeconfig or default_kubeconfig(), system.api.kubeconfig()) as path:
+        with system, kubeconfig_at(kubeconfig or default_kubeconfig(), system.api.kubeconfig()) as path:
             progress.close()
             show_faults(to_user, [*manifests.faults, *apply(system, manifests.documents)])
             _greet(to_user, system, path)
@@ -107,7 +107,7 @@ def _interrupted() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _written(path: Path, kubeconfig: Mapping[str, Any]) -> Iterator[Path]:
+def kubeconfig_at(path: Path, kubeconfig: Mapping[str, Any]) -> Iterator[Path]:
     """Write the kubeconfig, readable by its owner only, for as long as its server lives.
 
     Raises Rejected rather than overwrite a file that leads to another cluster.

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from nodesmith.errors import Rejected
+from nodesmith.model.resources import Resources
+from nodesmith_cli.local.latency import Latency
+from nodesmith_cli.local.progress import RunProgress
+from nodesmith_cli.local.report import NodeReport, PendingPod, Price, Report
+from nodesmith_cli.local.timeline import Entry
+from nodesmith_cli.local.upcommand import kubeconfig_at
+from nodesmith_cli.local.view import latency_table, screen
+
+GIB = 2**30
+KUBECONFIG = {"contexts": [{"name": "nodesmith-local"}], "current-context": "nodesmith-local"}
+
+
+def node(name: str, price: Price | None, *, pods: int = 4, ready: bool = True) -> NodeReport:
+    return NodeReport(
+        name=f"{name}.ec2.internal",
+        nodepool="default",
+        instance_type="c7a.2xlarge",
+        zone="us-east-1a",
+        capacity_type="spot",
+        price=price,
+        requested=Resources({"cpu": 1000 * pods, "memory": GIB * pods}),
+        allocatable=Resources({"cpu": 8000, "memory": 16 * GIB, "pods": 58}),
+        pods=tuple(f"default/{name}-{number}" for number in range(pods)),
+        ready=ready,
+    )
+
+
+def drawn(what: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=120, markup=False)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_header_sums_nodes_pods_use_and_price() -> None:
+    report = Report(
+        (node("a", Price(0.1)), node("b", Price(0.2, estimated=True), pods=8)),
+        (PendingPod("default/c", "none"),),
+        running=11,
+    )
+
+    lines = drawn(screen(report)).splitlines()
+
+    assert lines[0].split()[:6] == ["2", "nodes", "12/16", "cores", "75.0%", "cpu"]
+    assert lines[1].startswith("~$0.3000/hour | ~$219/month")
+    assert "12.0/32.0 GiB" in lines[1]
+    assert "37.5% memory" in lines[1]
+    assert lines[2] == "13 pods (1 pending 11 running 12 bound)"
+
+
+def test_a_node_is_shown_with_its_price_marked_where_it_is_an_estimate_and_with_its_bars() -> None:
+    shown = drawn(
+        screen(Report((node("a", Price(0.1, estimated=True)), node("b", None, pods=0, ready=False)), ()))
+    )
+
+    first, second = (line for line in shown.splitlines() if "us-east-1a" in line)
+    assert (
+        first.split() == "a us-east-1a c7a.2xlarge spot ~$0.1000 ████░░░░ 50% ██░░░░░░ 25% 4/58 Ready".split()
+    )
+    assert second.split() == "b us-east-1a c7a.2xlarge spot ? ░░░░░░░░ 0% ░░░░░░░░ 0% 0/58 NotReady".split()
+
+
+def test_pending_pods_are_shown_with_their_reasons_brackets_and_all() -> None:
+    pending = tuple(PendingPod(f"default/p{n}", "needs [spot], spec.x[0]") for n in range(12))
+
+    shown = drawn(screen(Report((), pending)))
+
+    assert shown.count("needs [spot], spec.x[0]") == 10
+    assert "… and 2 more" in shown
+
+
+def test_waits_are_shown_in_seconds() -> None:
+    assert (
+        drawn(latency_table([Latency("bound", 41.25, 44.0, 20)])).split()[-6:]
+        == "bound 41.2 s 44.0 s 20".split()
+    )
+
+
+def test_without_a_terminal_each_stage_and_each_finished_step_is_a_line() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+
+    with RunProgress(console) as progress:
+        with progress.stage("starting AWS"):
+            pass
+        for what, name in [("claimed", "a"), ("claimed", "b"), ("launched", "a"), ("launched", "b")]:
+            progress.entry(Entry(now, what, f"NodeClaim/{name}"))
+        progress.entry(Entry(now, "not ready", "NodePool/p", "because"))
+
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].startswith("starting AWS: ")
+    assert lines[1:] == ["nodes launched: 2", "NodePool/p: not ready: because"]
+
+
+def test_the_kubeconfig_is_there_for_its_owner_as_long_as_the_cluster_is(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "config"
+
+    with kubeconfig_at(path, KUBECONFIG):
+        assert "nodesmith-local" in path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    assert not path.exists()
+
+
+def test_a_kubeconfig_of_another_cluster_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("contexts: [{name: production}]")
+
+    with pytest.raises(Rejected, match="is left alone"), kubeconfig_at(path, KUBECONFIG):
+        pass
+
+    assert path.read_text() == "contexts: [{name: production}]"
+
+
+def test_a_kubeconfig_that_an_earlier_run_left_behind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("contexts: [{name: nodesmith-local}]\nclusters: [old]")
+
+    with kubeconfig_at(path, KUBECONFIG):
+        assert "old" not in path.read_text()
