@@ -23,9 +23,9 @@ from nodesmith_forwarder.world import World
 LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5  # how late, in real seconds, a stop may be noticed
 _WHY = {
-    Concern.PROVISIONING: "{} pending pods or NodePools are new or changed",
-    Concern.LIFECYCLE: "{} nodes or NodeClaims changed",
-    Concern.READINESS: "{} NodePools or EC2NodeClasses changed",
+    Concern.PROVISIONING: "pods pending: {}",
+    Concern.LIFECYCLE: "nodes and NodeClaims changed: {}",
+    Concern.READINESS: "NodePools and EC2NodeClasses changed: {}",
 }
 
 
@@ -108,10 +108,11 @@ class Forwarder:
         now = self._clock.now()
         closed, observed = self._world.take()
         pending = sum(pod.is_provisionable for pod in observed.pods)
-        if self._renew_at is not None and self._renew_at <= now:
-            self._owed.setdefault(Concern.PROVISIONING, pending)
         self._owed.update({topic: count for topic, count in closed.items() if topic is not None})
-        if not pending:
+        is_renewal = self._renew_at is not None and self._renew_at <= now
+        if pending and (is_renewal or Concern.PROVISIONING in self._owed):
+            self._owed[Concern.PROVISIONING] = pending
+        elif not pending:
             self._owed.pop(Concern.PROVISIONING, None)
             self._renew_at = None
         self._settle(self._deliver(now, observed), now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 
 
@@ -30,3 +31,9 @@ def log_json(level: str) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for library in ("boto3", "botocore", "kubernetes", "urllib3"):
         logging.getLogger(library).setLevel(logging.ERROR)
+    threading.excepthook = _log_death
+
+
+def _log_death(death: threading.ExceptHookArgs) -> None:
+    error = death.exc_value or death.exc_type()
+    logging.getLogger(__name__).critical("a thread has died", exc_info=error)

@@ -29,7 +29,7 @@ from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints
 from tests.served import CRDS, created
 
-SPEED = 10.0
+SPEED = 20.0
 PATIENCE_SECONDS = 15.0
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 POOL = {

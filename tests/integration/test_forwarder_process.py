@@ -103,7 +103,7 @@ def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             status = process.wait(10)
     assert status == 0
-    assert parse_hint(received[0]["Body"], "east").why == "1 pending pods or NodePools are new or changed"
+    assert parse_hint(received[0]["Body"], "east").why == "pods pending: 1"
     snapshot = decode(s3.get_object(Bucket="snapshots", Key=snapshot_key("east"))["Body"].read())
     assert [pod.unschedulable for pod in snapshot.pods] == [True]
     lines = [json.loads(line) for line in log.read_text().splitlines()]

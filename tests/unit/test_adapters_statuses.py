@@ -14,7 +14,7 @@ EARLIER = "2026-11-21T07:00:00Z"
 
 
 def ready(status: str, **more: str) -> dict[str, Any]:
-    return {"type": "Ready", "status": status, "reason": "", "message": "", **more}
+    return {"type": "Ready", "status": status, "reason": "Ready", "message": "", **more}
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
@@ -32,6 +32,13 @@ def test_a_condition_gets_a_new_time_when_its_status_changes() -> None:
 def test_a_condition_may_bring_the_time_of_its_change() -> None:
     wanted = {"conditions": [ready("True", lastTransitionTime=EARLIER)]}
     assert merged_status({}, wanted, NOW)["conditions"][0]["lastTransitionTime"] == EARLIER
+
+
+def test_a_condition_without_a_reason_repeats_its_type() -> None:
+    (condition,) = merged_status(
+        {}, {"conditions": [{"type": "Ready", "status": "True", "reason": ""}]}, NOW
+    )["conditions"]
+    assert (condition["reason"], condition["message"]) == ("Ready", "")
 
 
 def test_conditions_of_other_writers_and_other_fields_stay() -> None:

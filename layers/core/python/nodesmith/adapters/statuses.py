@@ -26,8 +26,8 @@ def merged_conditions(
 ) -> list[Manifest]:
     """Give the conditions, those of other writers kept; lastTransitionTime moves only with the status.
 
-    A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands
-    reason and message, so that those are there, if empty.
+    A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands a
+    message, if an empty one, and a reason: one that has nothing to say repeats its type, as Karpenter's do.
     """
     by_type = {str(condition["type"]): dict(condition) for condition in current}
     for condition in wanted:
@@ -36,9 +36,9 @@ def merged_conditions(
         if known.get("status") == condition.get("status"):
             since = known.get("lastTransitionTime") or since
         by_type[str(condition["type"])] = {
-            "reason": "",
-            "message": "",
             **condition,
+            "reason": condition.get("reason") or condition["type"],
+            "message": condition.get("message") or "",
             "lastTransitionTime": since,
         }
     return list(by_type.values())

@@ -1,0 +1,73 @@
+"""The Blobs and Hints ports: the fakes against S3 and SQS as moto has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.messages import SqsHints
+from nodesmith.model.events import Concern, Hint, parse_hint
+from nodesmith.ports import Blobs, Hints
+from tests.fakes.blobs import FakeBlobs
+from tests.fakes.hints import FakeHints
+
+WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
+Received = Callable[[Concern], list[Hint]]
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        yield
+
+
+@pytest.fixture(params=["fake", "s3"])
+def blobs(request: pytest.FixtureRequest) -> Blobs:
+    if request.param == "fake":
+        return FakeBlobs()
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="bucket")
+    return S3Blobs(client, "bucket")
+
+
+@pytest.fixture(params=["fake", "sqs"])
+def queues(request: pytest.FixtureRequest) -> tuple[Hints, Received]:
+    if request.param == "fake":
+        fake = FakeHints()
+        return fake, lambda concern: [message.hint for message in fake.receive(concern)]
+    client = boto3.client("sqs")
+    urls = {concern: client.create_queue(QueueName=concern)["QueueUrl"] for concern in WOKEN}
+
+    def received(concern: Concern) -> list[Hint]:
+        answer = client.receive_message(QueueUrl=urls[concern], MaxNumberOfMessages=10)
+        return [parse_hint(message["Body"], "east") for message in answer.get("Messages", [])]
+
+    return SqsHints(client, urls), received
+
+
+def test_a_key_holds_what_was_last_written_to_it(blobs: Blobs) -> None:
+    blobs.put("a", b"1")
+    blobs.put("b", b"2")
+    blobs.put("a", b"3")
+    assert (blobs.get("a"), blobs.get("b"), blobs.get("c")) == (b"3", b"2", None)
+
+
+def test_a_hint_reaches_its_own_queue_only(queues: tuple[Hints, Received]) -> None:
+    hints, received = queues
+    hints.send(Concern.LIFECYCLE, Hint("east", "why"))
+    assert received(Concern.PROVISIONING) == []
+    assert received(Concern.LIFECYCLE) == [Hint("east", "why")]
+    assert received(Concern.LIFECYCLE) == []
+
+
+def test_a_delayed_hint_is_not_there_yet(queues: tuple[Hints, Received]) -> None:
+    hints, received = queues
+    hints.send(Concern.LIFECYCLE, Hint("east"), 60)
+    assert received(Concern.LIFECYCLE) == []
