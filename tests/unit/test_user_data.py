@@ -169,9 +169,8 @@ def test_parts_inside_parts_are_kept_whole() -> None:
     inner = (
         'Content-Type: multipart/mixed; boundary="IN"\n\n--IN\nContent-Type: text/plain\n\nhello\n--IN--\n'
     )
-    (part,) = own_parts(
-        f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="OUT"\n\n--OUT\n{inner}\n--OUT--\n'
-    )
+    outer = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="OUT"\n'
+    (part,) = own_parts(f"{outer}\n--OUT\n{inner}\n--OUT--\n")
     assert 'boundary="IN"' in part
     assert "hello" in part
 

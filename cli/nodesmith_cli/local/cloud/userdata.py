@@ -93,13 +93,13 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def _labels(flags: Any) -> dict[str, str]:
-    """Of several --node-labels flags the last counts, as with any flag. Raises Unusable for one the kubelet refuses."""
+    """Several --node-labels flags add up. Raises Unusable for a label that the kubelet refuses."""
     labels: dict[str, str] = {}
     for flag in flags:
         name, _, value = str(flag).partition("=")
         if name == "--node-labels":
             pairs = (pair.partition("=") for pair in value.strip("\"'").split(",") if pair)
-            labels = {key: text for key, _, text in pairs}
+            labels |= {key: text for key, _, text in pairs}
     forbidden = sorted(key for key in labels if not kubelet_may_set(key))
     if forbidden:
         raise Unusable(f"the kubelet may not label its own node with {', '.join(forbidden)}")

@@ -1,0 +1,53 @@
+"""Which of AWS's errors pass by themselves."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
+
+from nodesmith.adapters.awserrors import error_code, is_passing, transient_errors
+from nodesmith.errors import Transient
+
+
+def refused(code: str, status: int = 400) -> ClientError:
+    return ClientError(
+        {"Error": {"Code": code, "Message": "words"}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]
+        "CreateFleet",
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused("RequestLimitExceeded", 503),
+        refused("Throttling"),
+        refused("ThrottlingException"),
+        refused("InternalError", 500),
+        refused("SomethingUnheardOf", 502),
+        refused("TooManyRequests", 429),
+        EndpointConnectionError(endpoint_url="https://ec2"),
+        ConnectTimeoutError(endpoint_url="https://ec2"),
+        ReadTimeoutError(endpoint_url="https://ec2"),
+    ],
+)
+def test_throttling_server_errors_and_the_network_pass(error: ClientError) -> None:
+    assert is_passing(error)
+    with pytest.raises(Transient, match="ec2:CreateFleet") as caught, transient_errors("ec2:CreateFleet"):
+        raise error
+    assert caught.value.code == error_code(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [refused("UnauthorizedOperation", 403), refused("InvalidSubnetID.NotFound"), NoCredentialsError()],
+)
+def test_everything_else_comes_through_as_it_is(error: ClientError) -> None:
+    assert not is_passing(error)
+    with pytest.raises(type(error)), transient_errors("ec2:CreateFleet"):
+        raise error

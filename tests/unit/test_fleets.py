@@ -1,0 +1,211 @@
+"""CreateFleet: what is asked, and what the answers mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.fleets import (
+    FleetError,
+    client_token,
+    failure,
+    fleet_errors,
+    fleet_instance,
+    fleet_request,
+    refusal_reason,
+    shortfalls,
+)
+from nodesmith.model.launches import (
+    Deferred,
+    LaunchOutcome,
+    NoCapacity,
+    OfferingKey,
+    Refused,
+    Shortfall,
+    TemplateMissing,
+)
+from tests.launching import CLAIM, NOW, plan
+
+REQUEST, TEMPLATES = plan("m5.large", "m6g.large")
+POOLS = REQUEST.offerings()
+
+
+def error_in(pool: OfferingKey, code: str, message: str = "words") -> dict[str, Any]:
+    override = {"InstanceType": pool.instance_type, "AvailabilityZone": pool.zone}
+    return {
+        "ErrorCode": code,
+        "ErrorMessage": message,
+        "LaunchTemplateAndOverrides": {"Overrides": override},
+        "Lifecycle": pool.capacity_type,
+    }
+
+
+def meaning(*errors: dict[str, Any]) -> LaunchOutcome:
+    return failure(REQUEST, fleet_errors(REQUEST, {"Errors": list(errors), "Instances": []}))
+
+
+def test_a_fleet_is_instant_for_one_instance_and_names_each_template_once() -> None:
+    asked = fleet_request(REQUEST, "express")
+    assert asked["Type"] == "instant"
+    assert asked["TargetCapacitySpecification"] == {
+        "TotalTargetCapacity": 1,
+        "DefaultTargetCapacityType": "spot",
+    }
+    named = [c["LaunchTemplateSpecification"]["LaunchTemplateName"] for c in asked["LaunchTemplateConfigs"]]
+    assert sorted(named) == [template.name for template in TEMPLATES]
+    overrides = [o for config in asked["LaunchTemplateConfigs"] for o in config["Overrides"]]
+    assert len(overrides) == len(REQUEST.overrides)
+    first = REQUEST.overrides[0]
+    assert {
+        "InstanceType": first.instance_type,
+        "SubnetId": first.subnet_id,
+        "AvailabilityZone": first.zone,
+    } in overrides
+
+
+def test_spot_looks_at_price_and_depth_and_on_demand_at_price() -> None:
+    spot = fleet_request(REQUEST, "express")
+    on_demand = fleet_request(plan("m5.large", capacity_type="on-demand")[0], "express")
+    assert spot["SpotOptions"] == {"AllocationStrategy": "price-capacity-optimized"}
+    assert "OnDemandOptions" not in spot
+    assert on_demand["OnDemandOptions"] == {"AllocationStrategy": "lowest-price"}
+    assert "SpotOptions" not in on_demand
+
+
+def test_fleet_instance_and_volume_carry_the_claims_tags() -> None:
+    specs = {
+        spec["ResourceType"]: spec["Tags"] for spec in fleet_request(REQUEST, "express")["TagSpecifications"]
+    }
+    assert set(specs) == {"fleet", "instance", "volume"}
+    assert {"Key": "karpenter.sh/nodeclaim", "Value": CLAIM.name} in specs["instance"]
+
+
+def test_a_claim_has_one_token_that_no_other_cluster_shares_and_ec2_takes() -> None:
+    token = client_token("express", "x" * 253)
+    assert token == client_token("express", "x" * 253)
+    assert token.isascii()
+    assert len(token) == 64
+    assert token != client_token("other", "x" * 253)
+
+
+def test_an_instance_is_told_with_its_pool_subnet_and_image() -> None:
+    override = REQUEST.overrides[2]
+    told = {"InstanceType": override.instance_type, "SubnetId": override.subnet_id}
+    answer = {
+        "Instances": [
+            {
+                "InstanceIds": ["i-1"],
+                "InstanceType": override.instance_type,
+                "LaunchTemplateAndOverrides": {"Overrides": told},
+            }
+        ]
+    }
+    instance = fleet_instance(REQUEST, answer, {override.template: "ami-7"}, NOW)
+    assert instance is not None
+    assert (instance.id, instance.claim, instance.zone) == ("i-1", CLAIM.name, override.zone)
+    assert (instance.image_id, instance.subnet_id) == ("ami-7", override.subnet_id)
+    unknown = fleet_instance(REQUEST, answer, {}, NOW)
+    assert unknown is not None
+    assert unknown.image_id == ""
+
+
+def test_an_answer_without_an_instance_tells_of_none() -> None:
+    assert fleet_instance(REQUEST, {"Instances": [], "FleetId": "fleet-1"}, {}, NOW) is None
+    assert fleet_instance(REQUEST, {"Instances": [{"InstanceIds": []}]}, {}, NOW) is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InsufficientInstanceCapacity",
+        "UnfulfillableCapacity",
+        "Unsupported",
+        "InsufficientFreeAddressesInSubnet",
+        "ReservationCapacityExceeded",
+    ],
+)
+def test_without_stock_exactly_the_pools_that_were_named_had_no_capacity(code: str) -> None:
+    assert meaning(error_in(POOLS[1], code)) == NoCapacity(CLAIM.name, (Shortfall(POOLS[1], code),))
+
+
+def test_the_same_pool_is_told_once() -> None:
+    errors = fleet_errors(REQUEST, {"Errors": [error_in(POOLS[0], "InsufficientInstanceCapacity")] * 3})
+    assert shortfalls(errors) == (Shortfall(POOLS[0], "InsufficientInstanceCapacity"),)
+
+
+def test_an_answer_with_nothing_in_it_means_that_no_pool_had_anything() -> None:
+    outcome = meaning()
+    assert isinstance(outcome, NoCapacity)
+    assert {s.offering for s in outcome.shortfalls} == set(POOLS)
+    assert not outcome.quota
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "VcpuLimitExceeded",
+        "MaxSpotInstanceCountExceeded",
+        "MaxFleetCountExceeded",
+        "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+    ],
+)
+def test_the_accounts_limit_counts_for_every_pool_asked(code: str) -> None:
+    outcome = meaning(error_in(POOLS[1], code), error_in(POOLS[0], "InsufficientInstanceCapacity"))
+    assert isinstance(outcome, NoCapacity)
+    assert outcome.quota
+    codes = {s.offering: s.code for s in outcome.shortfalls}
+    assert set(codes) == set(POOLS)
+    assert codes[POOLS[0]] == "InsufficientInstanceCapacity"
+    assert codes[POOLS[2]] == code
+
+
+@pytest.mark.parametrize(
+    "code", ["RequestLimitExceeded", "Throttling", "InternalError", "ServiceUnavailable"]
+)
+def test_throttling_and_inner_troubles_are_deferred(code: str) -> None:
+    short = error_in(POOLS[0], "InsufficientInstanceCapacity")
+    assert meaning(short, error_in(POOLS[1], code)) == Deferred(CLAIM.name, code, "words")
+
+
+@pytest.mark.parametrize(
+    "code", ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"]
+)
+def test_a_missing_template_is_made_again_whatever_else_went_wrong(code: str) -> None:
+    errors = [error_in(POOLS[0], "UnauthorizedOperation"), error_in(POOLS[1], code)]
+    assert meaning(*errors) == TemplateMissing(CLAIM.name)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason"),
+    [
+        ("UnauthorizedOperation", "You are not authorized", "Unauthorized"),
+        ("IdempotentParameterMismatch", "token", "LaunchFailed"),
+        (
+            "InvalidParameterValue",
+            "Value (x). Invalid IAM Instance Profile name",
+            "InstanceProfileNameInvalid",
+        ),
+        ("InvalidParameterValue", "User data is limited to 16384 bytes", "UserDataSizeLimitExceeded"),
+        ("InvalidUserData.Malformed", "bad", "UserDataSizeLimitExceeded"),
+        ("InvalidAMIID.Malformed", "bad", "InvalidAMIID"),
+        ("InvalidAMIID.NotFound", "gone", "AMINotFound"),
+        ("AuthFailure", "Not authorized for images: [ami-1]", "AMIAuthorizationFailure"),
+        ("InvalidParameter", "sg and subnet belong to different networks", "SecurityGroupSubnetVPCMismatch"),
+        ("InvalidParameterCombination", "not eligible for Free Tier", "FreeTierIneligible"),
+        ("PendingVerification", "Your account is being verified", "AccountPendingVerification"),
+        ("SomethingNew", "words", "LaunchFailed"),
+    ],
+)
+def test_what_somebody_must_mend_is_refused_by_karpenters_reason(
+    code: str, message: str, reason: str
+) -> None:
+    assert refusal_reason(code, message) == reason
+    assert meaning(error_in(POOLS[0], code, message)) == Refused(CLAIM.name, reason, f"{code}: {message}")
+
+
+def test_an_error_of_the_whole_call_concerns_every_pool() -> None:
+    outcome = failure(REQUEST, [FleetError("InsufficientInstanceCapacity", "words")])
+    assert isinstance(outcome, NoCapacity)
+    assert {s.offering for s in outcome.shortfalls} == set(POOLS)
+    assert {s.code for s in outcome.shortfalls} == {"InsufficientInstanceCapacity"}

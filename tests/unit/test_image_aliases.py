@@ -1,0 +1,71 @@
+"""Where EKS, Bottlerocket and Windows publish their images."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodesmith.adapters.aliases import alias_parameters
+from nodesmith.adapters.unresolved import Unresolved
+
+EKS = "/aws/service/eks/optimized-ami/1.32"
+
+
+def paths(alias: str, kubernetes: str = "1.32") -> list[str]:
+    return [parameter.path for parameter in alias_parameters(alias, kubernetes)]
+
+
+def test_al2023_has_five_images_and_the_newest_are_recommended() -> None:
+    assert paths("al2023@latest") == [
+        f"{EKS}/amazon-linux-2023/x86_64/standard/recommended/image_id",
+        f"{EKS}/amazon-linux-2023/x86_64/nvidia/recommended/image_id",
+        f"{EKS}/amazon-linux-2023/x86_64/neuron/recommended/image_id",
+        f"{EKS}/amazon-linux-2023/arm64/standard/recommended/image_id",
+        f"{EKS}/amazon-linux-2023/arm64/nvidia/recommended/image_id",
+    ]
+
+
+def test_a_pinned_release_has_its_own_leaf() -> None:
+    name = "amazon-eks-node-al2023-arm64-standard-1.32-v20240807"
+    assert f"{EKS}/amazon-linux-2023/arm64/standard/{name}/image_id" in paths("al2023@v20240807")
+    assert f"{EKS}/amazon-linux-2-arm64/amazon-eks-arm64-node-1.32-v20240807/image_id" in paths(
+        "al2@v20240807"
+    )
+
+
+def test_bottlerocket_drops_the_v_of_a_version() -> None:
+    assert paths("bottlerocket@v1.50.0") == [
+        "/aws/service/bottlerocket/aws-k8s-1.32/x86_64/1.50.0/image_id",
+        "/aws/service/bottlerocket/aws-k8s-1.32-nvidia/x86_64/1.50.0/image_id",
+        "/aws/service/bottlerocket/aws-k8s-1.32/arm64/1.50.0/image_id",
+        "/aws/service/bottlerocket/aws-k8s-1.32-nvidia/arm64/1.50.0/image_id",
+    ]
+
+
+def test_windows_names_the_year_and_the_build() -> None:
+    (parameter,) = alias_parameters("windows2022@latest", "1.32")
+    name = "Windows_Server-2022-English-Core-EKS_Optimized-1.32"
+    assert parameter.path == f"/aws/service/ami-windows-latest/{name}/image_id"
+    assert parameter.serves[0]["node.kubernetes.io/windows-build"].values == {"10.0.20348"}
+
+
+@pytest.mark.parametrize(
+    ("alias", "kubernetes", "said"),
+    [
+        ("al2@latest", "1.33", "use al2023"),
+        ("windows2025@latest", "1.34", "1.35"),
+        ("ubuntu@latest", "1.33", "unknown family 'ubuntu'"),
+    ],
+)
+def test_an_alias_that_there_is_no_image_for_says_why(alias: str, kubernetes: str, said: str) -> None:
+    with pytest.raises(Unresolved, match=said) as caught:
+        alias_parameters(alias, kubernetes)
+    assert caught.value.reason == "UnsupportedAlias"
+
+
+def test_images_without_accelerators_are_kept_off_types_that_have_them() -> None:
+    standard, nvidia, neuron = (p.serves[0] for p in alias_parameters("al2023@latest", "1.33")[:3])
+    gpu, accelerator = "karpenter.k8s.aws/instance-gpu-count", "karpenter.k8s.aws/instance-accelerator-count"
+    assert standard[gpu].is_empty
+    assert standard[accelerator].is_empty
+    assert nvidia[gpu].allows("8")
+    assert neuron[accelerator].allows("16")
