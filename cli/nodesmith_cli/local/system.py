@@ -25,6 +25,7 @@ from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.cluster import Cluster
 from nodesmith_cli.local.decisions import Decisions
 from nodesmith_cli.local.deployment import CONCERNS, Deployment, deploy
 from nodesmith_cli.local.functions import environment, load_function
@@ -157,7 +158,9 @@ class LocalSystem:
             deployment = deploy(client, self.place.cluster, self.place.region)
         with self._stage("starting the functions"):
             self._start_functions(stack, client, deployment)
-        with self._stage("starting forwarder, scheduler, machines"):
+        with self._stage("starting scheduler, machines, forwarder"):
+            cluster = Cluster(self.store).start(self.place.speed)
+            stack.callback(cluster.stop)
             self._run(stack, "forwarder", self._forwarder(client, deployment).run)
             kubelets = self.aws.kubelets(self.store)
             self._run(stack, "kubelets", lambda stop: kubelets.run(self.clock, stop))
