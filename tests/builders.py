@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,9 @@ from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import (
     ClusterInfo,
@@ -22,6 +25,7 @@ from nodesmith.model.nodeclassstatus import (
     Subnet,
 )
 from nodesmith.model.nodes import Condition, Node
+from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import parse_resources
@@ -248,3 +252,47 @@ def inputs(**fields: Any) -> Inputs:
     if "snapshot" not in fields:
         known["snapshot"] = snapshot(pods=fields.pop("pods", ()))
     return Inputs(**(known | fields))
+
+
+def claim(name: str = "default-x1", *, phase: Phase = Phase.LAUNCHED, **fields: Any) -> NodeClaim:
+    """Give a NodeClaim of NodePool `default` with room for 4 cpu, 16 GiB and 58 pods."""
+    offered = parse_resources({"cpu": "4", "memory": "16Gi", "pods": "58"})
+    known: dict[str, Any] = {
+        "nodepool": "default",
+        "nodeclass": NodeClassRef("default"),
+        "created_at": NOW - timedelta(minutes=1),
+        "phase_since": NOW - timedelta(seconds=30),
+        "labels": FrozenMap({"karpenter.sh/nodepool": "default", "topology.kubernetes.io/zone": ZONES[0]}),
+        "capacity": offered,
+        "allocatable": offered,
+    }
+    if phase is not Phase.PENDING:
+        known["provider_id"] = f"aws:///{ZONES[0]}/i-{name}"
+    return NodeClaim(name=name, phase=phase, **(known | fields))
+
+
+def daemon(name: str = "agent", cpu: str = "100m", memory: str = "128Mi", **spec: Any) -> Shape:
+    """Give the pod template of a DaemonSet; keywords are fields of the pod's spec."""
+    return shape(cpu, memory, app=name, namespace="kube-system", owner=f"DaemonSet/{name}", **spec)
+
+
+def bind(of: Shape, node: str, count: int = 1, **fields: Any) -> list[Pod]:
+    """Give pods of a shape that run on a node."""
+    return [replace(pod, **fields) for pod in pods(of, count, prefix=f"on-{node}", node=node)]
+
+
+def anti_affinity(app: str = "web", key: str = "kubernetes.io/hostname", **term: Any) -> dict[str, Any]:
+    """Give the spec field `affinity` that keeps pods away from those of `app`."""
+    required = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **term}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [required]}}
+
+
+def node_affinity(*terms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Give the spec field `affinity` that requires one of these terms, each a list of match expressions."""
+    raw = [{"matchExpressions": [dict(e) for e in term]} for term in terms]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": raw}}}
+
+
+def expression(key: str, operator: str, *values: str, **also: Any) -> dict[str, Any]:
+    """Give a requirement as NodePools and node affinity write it."""
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {}), **also}

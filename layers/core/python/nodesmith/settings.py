@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from math import inf
 from typing import Any
 
 from nodesmith.errors import Rejected
@@ -33,8 +34,8 @@ def _count(text: str) -> int:
 
 def _speed(text: str) -> float:
     value = float(text)
-    if value <= 0:
-        raise ValueError("must be positive")
+    if not 0 < value < inf:
+        raise ValueError("must be positive and finite")
     return value
 
 

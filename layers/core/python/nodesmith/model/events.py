@@ -35,7 +35,7 @@ def parse_hint(body: str, cluster: str) -> Hint:
     """Read a message body that must be meant for `cluster`. Raises Rejected with what was found."""
     try:
         raw = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Rejected(f"message body: expected a JSON object, found {body[:80]!r} ({error})") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("cluster"), str):
         raise Rejected(f"message body: expected an object with the text field 'cluster', found {body[:80]!r}")

@@ -26,15 +26,20 @@ class Selector:
         return frozenset(self.requirements)
 
 
-def parse_selector(raw: Mapping[str, Any] | None, also: Mapping[str, str] | None = None) -> Selector | None:
-    """Read a LabelSelector; `also` are labels that must match too (matchLabelKeys). None selects nothing.
+def parse_selector(
+    raw: Mapping[str, Any] | None,
+    also: Mapping[str, str] | None = None,
+    unlike: Mapping[str, str] | None = None,
+) -> Selector | None:
+    """Read a LabelSelector. None selects nothing. Raises ValueError on an unknown operator.
 
-    Raises ValueError on an unknown operator.
+    `also` are labels that must match too (matchLabelKeys), `unlike` labels that must not (mismatchLabelKeys).
     """
     if raw is None:
         return None
     labels = {**(raw.get("matchLabels") or {}), **(also or {})}
     parts = [requirement(str(key), "In", (str(value),)) for key, value in labels.items()]
+    parts += [requirement(str(key), "NotIn", (str(value),)) for key, value in (unlike or {}).items()]
     for expression in raw.get("matchExpressions") or ():
         values = [str(value) for value in expression.get("values") or ()]
         parts.append(requirement(str(expression.get("key")), str(expression.get("operator")), values))

@@ -38,7 +38,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:
-    """A required pod (anti-)affinity term; empty `namespaces` means the pod's own."""
+    """A required pod (anti-)affinity term; empty `namespaces` means the pod's own.
+
+    Labels of namespaces are not observed: any namespaceSelector is taken to select all of them.
+    """
 
     topology_key: str
     selector: Selector | None
@@ -207,10 +210,11 @@ def _pod_terms(affinity: Manifest, labels: Mapping[str, str], *, anti: bool) -> 
             selector=parse_selector(
                 term.get("labelSelector"),
                 {k: labels[k] for k in term.get("matchLabelKeys") or () if k in labels},
+                {k: labels[k] for k in term.get("mismatchLabelKeys") or () if k in labels},
             ),
             anti=anti,
             namespaces=tuple(sorted(map(str, term.get("namespaces") or ()))),
-            all_namespaces=term.get("namespaceSelector") == {},
+            all_namespaces=term.get("namespaceSelector") is not None,
         )
         for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
     ]

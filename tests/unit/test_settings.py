@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from nodesmith import settings
+from nodesmith.errors import Rejected
+from nodesmith.settings import Settings, read_settings
+
+
+def test_the_region_alone_is_enough_and_everything_else_has_a_default() -> None:
+    read = read_settings({"AWS_REGION": "eu-west-1", "PATH": "/bin"})
+
+    assert read == Settings(region="eu-west-1")
+    assert (read.vm_memory_overhead_percent, read.reserved_enis, read.prefix_delegation) == (0.075, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("CLUSTER_NAME", "shop", "cluster_name", "shop"),
+        ("ISOLATED_VPC", "True", "isolated_vpc", True),
+        ("PREFIX_DELEGATION", "false", "prefix_delegation", False),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "0", "vm_memory_overhead_percent", 0.0),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "0.05", "vm_memory_overhead_percent", 0.05),
+        ("RESERVED_ENIS", "2", "reserved_enis", 2),
+        ("CLOCK_SPEED", "20", "clock_speed", 20.0),
+        ("RESERVED_ENIS", "", "reserved_enis", 0),
+    ],
+)
+def test_a_setting_is_read_from_its_variable(variable: str, text: str, name: str, value: object) -> None:
+    assert getattr(read_settings({"AWS_REGION": "eu-west-1", variable: text}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("ISOLATED_VPC", "yes", "must be true or false"),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "7.5", "must be at least 0 and less than 1"),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "nan", "must be at least 0 and less than 1"),
+        ("RESERVED_ENIS", "-1", "must not be negative"),
+        ("RESERVED_ENIS", "two", "invalid literal"),
+        ("CLOCK_SPEED", "0", "must be positive"),
+        ("CLOCK_SPEED", "nan", "must be positive"),
+        ("CLOCK_SPEED", "inf", "must be positive"),
+    ],
+)
+def test_a_value_that_cannot_be_is_rejected_with_variable_and_meaning(
+    variable: str, text: str, said: str
+) -> None:
+    with pytest.raises(Rejected, match=f"{variable}='{text}': {said}") as rejected:
+        read_settings({"AWS_REGION": "eu-west-1", variable: text})
+    meaning = next(f.metadata["meaning"] for f in fields(Settings) if f.metadata["env"] == variable)
+    assert meaning in str(rejected.value)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(Rejected, match=r"AWS_REGION is not set .*RESERVED_ENIS='x'"):
+        read_settings({"RESERVED_ENIS": "x"})
+
+
+def test_every_concern_that_can_be_hinted_has_its_queue() -> None:
+    read = Settings("r", provisioning_queue_url="p", lifecycle_queue_url="l", readiness_queue_url="r")
+
+    assert [read.queue_url(c) for c in ("provisioning", "lifecycle", "readiness")] == ["p", "l", "r"]
+
+
+def test_keys_keep_clusters_apart() -> None:
+    for key in (settings.snapshot_key, settings.partition_key):
+        assert key("a") != key("b")
+    assert settings.decision_key("a", "1") != settings.decision_snapshot_key("a", "1")
+    assert settings.decision_key("a", "1").startswith("clusters/a/")

@@ -1,0 +1,219 @@
+"""What is read from a pod's manifest, and what is said of one that cannot be served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.requirements import requirement
+from nodesmith.model.shapes import Shape, Spread, parse_shape
+from nodesmith.model.taints import Toleration
+from tests.builders import anti_affinity, expression, node_affinity, shape
+
+
+def test_a_shape_knows_its_namespace_labels_and_controller() -> None:
+    read = parse_shape(
+        {
+            "metadata": {
+                "labels": {"app": "web"},
+                "ownerReferences": [
+                    {"kind": "Custom", "name": "x"},
+                    {"kind": "StatefulSet", "name": "db", "controller": True},
+                ],
+            }
+        }
+    )
+
+    assert (read.namespace, read.labels, read.owner) == ("default", {"app": "web"}, "StatefulSet/db")
+    assert not read.refusal
+
+
+@pytest.mark.parametrize(
+    ("owner", "daemon", "static"),
+    [("DaemonSet/agent", True, False), ("Node/n1", False, True), ("ReplicaSet/web", False, False)],
+)
+def test_pods_of_daemonsets_and_of_nodes_are_told_apart(owner: str, daemon: bool, static: bool) -> None:
+    read = shape(owner=owner)
+
+    assert (read.is_daemon, read.is_static) == (daemon, static)
+
+
+def test_the_node_selector_holds_in_every_alternative_of_the_affinity() -> None:
+    read = shape(
+        nodeSelector={"team": "a"},
+        affinity=node_affinity(
+            [expression(ZONE, "In", "us-east-1a")], [expression(ZONE, "NotIn", "us-east-1a")]
+        ),
+    )
+
+    assert [sorted(term) for term in read.terms] == [["team", ZONE], ["team", ZONE]]
+    assert [term[ZONE].allows("us-east-1b") for term in read.terms] == [False, True]
+    assert all(term["team"].values == {"a"} for term in read.terms)
+
+
+def test_old_label_keys_are_read_as_todays() -> None:
+    read = shape(nodeSelector={"failure-domain.beta.kubernetes.io/zone": "us-east-1a"})
+
+    assert read.terms[0][ZONE].values == {"us-east-1a"}
+
+
+def test_preferences_come_heaviest_first() -> None:
+    preferred = [
+        {"weight": weight, "preference": {"matchExpressions": [expression("team", "In", team)]}}
+        for weight, team in ((1, "light"), (100, "heavy"))
+    ]
+    read = shape(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
+
+    assert [p["team"] for p in read.preferences] == [
+        requirement("team", "In", ["heavy"]),
+        requirement("team", "In", ["light"]),
+    ]
+    assert not read.terms[0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({}, Spread(ZONE, 1, hard=True, selector=None)),
+        ({"maxSkew": 3, "minDomains": 2}, Spread(ZONE, 3, hard=True, selector=None, min_domains=2)),
+        ({"whenUnsatisfiable": "ScheduleAnyway"}, Spread(ZONE, 1, hard=False, selector=None)),
+        ({"topologyKey": HOSTNAME}, Spread(HOSTNAME, 1, hard=True, selector=None)),
+        (
+            {"nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"},
+            Spread(ZONE, 1, hard=True, selector=None, honor_affinity=False, honor_taints=True),
+        ),
+    ],
+)
+def test_a_spread_is_read_with_kubernetes_defaults(raw: dict[str, Any], expected: Spread) -> None:
+    assert shape(topologySpreadConstraints=[{"topologyKey": ZONE, **raw}]).spreads == (expected,)
+
+
+def test_match_label_keys_take_the_pods_own_values_and_skip_labels_it_lacks() -> None:
+    raw = {"topologyKey": ZONE, "labelSelector": {}, "matchLabelKeys": ["app", "pod-template-hash"]}
+    spread = shape(app="web", topologySpreadConstraints=[raw]).spreads[0]
+
+    assert spread.selector is not None
+    assert spread.selector.matches({"app": "web", "pod-template-hash": "1"})
+    assert not spread.selector.matches({"app": "db"})
+
+
+def test_tolerations_and_host_ports_have_kubernetes_defaults() -> None:
+    read = shape(
+        tolerations=[{"operator": "Exists"}, {"key": "gpu"}],
+        containers=[
+            {
+                "ports": [
+                    {"containerPort": 80},
+                    {"hostPort": 8080},
+                    {"hostPort": 53, "protocol": "UDP", "hostIP": "10.0.0.1"},
+                ]
+            }
+        ],
+    )
+
+    assert read.tolerations == (Toleration("", "Exists"), Toleration("gpu", "Equal"))
+    assert read.host_ports == (("0.0.0.0", 8080, "TCP"), ("10.0.0.1", 53, "UDP"))
+
+
+def test_mismatch_label_keys_leave_pods_with_the_same_value_alone() -> None:
+    term = shape(
+        app="web",
+        affinity=anti_affinity(labelSelector={"matchLabels": {}}, mismatchLabelKeys=["app"]),
+    ).affinities[0]
+
+    assert term.selector is not None
+    assert not term.selector.matches({"app": "web"})
+    assert term.selector.matches({"app": "db"})
+
+
+def test_volumes_that_may_tie_a_pod_to_a_zone_are_named() -> None:
+    read = shape(
+        volumes=[
+            {"name": "c", "configMap": {"name": "x"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+        ]
+    )
+
+    assert read.claims == ("data-0", "(ephemeral) scratch")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            {"containers": [{"resources": {"requests": {"memory": "1gb"}}}]},
+            "a resource quantity cannot be read: '1gb' is not a quantity, did you mean '1G'",
+        ),
+        (
+            {"affinity": node_affinity([expression("team", "Inn", "a")])},
+            "unknown operator 'Inn', did you mean 'In'",
+        ),
+        (
+            {"affinity": node_affinity([expression("karpenter.k8s.aws/instance-cpu", "Gt", "many")])},
+            "Gt takes exactly one non-negative integer, found many",
+        ),
+        (
+            {"nodeSelector": {"karpenter.sh/capacity": "spot"}},
+            "'karpenter.sh/capacity': the domain karpenter.sh is reserved, did you mean 'karpenter.sh/capacity-type'",
+        ),
+        (
+            {"affinity": node_affinity([expression("karpenter.sh/nodepool", "DoesNotExist")])},
+            "opted out: the pod requires that karpenter.sh/nodepool does not exist",
+        ),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchFields": [expression("metadata.name", "In", "n1")]}]
+                        }
+                    }
+                }
+            },
+            "matchFields names a node",
+        ),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "the pod's spec cannot be read: 'topologyKey'"),
+        ({"tolerations": ["all"]}, "the pod's spec cannot be read"),
+        ({"containers": "none"}, "the pod's spec cannot be read"),
+        ({"nodeSelector": ["a"]}, "the pod's spec cannot be read"),
+    ],
+)
+def test_a_pod_that_no_node_can_be_bought_for_says_why(spec: dict[str, Any], said: str) -> None:
+    base = {"containers": [{"name": "main"}]}
+
+    read = parse_shape({"metadata": {"namespace": "shop"}, "spec": {**base, **spec}})
+
+    assert said in read.refusal
+    assert read.namespace == "shop"
+
+
+def test_a_pod_may_name_its_node_by_hostname_for_nodes_that_are_there() -> None:
+    assert not shape(nodeSelector={HOSTNAME: "node-1"}).refusal
+
+
+def test_shapes_are_equal_by_identity_only() -> None:
+    one, other = shape(), shape()
+
+    assert isinstance(one, Shape)
+    assert one != other
+    assert len({one, one, other}) == 2
+
+
+@pytest.mark.parametrize(
+    ("term", "namespaces", "everywhere"),
+    [
+        ({}, (), False),
+        ({"namespaces": ["b", "a"]}, ("a", "b"), False),
+        ({"namespaceSelector": {}}, (), True),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, (), True),
+    ],
+)
+def test_anti_affinity_reaches_the_namespaces_it_names_and_with_a_selector_all(
+    term: dict[str, Any], namespaces: tuple[str, ...], everywhere: bool
+) -> None:
+    read = shape(affinity=anti_affinity(**term)).affinities[0]
+
+    assert (read.anti, read.namespaces, read.all_namespaces) == (True, namespaces, everywhere)
