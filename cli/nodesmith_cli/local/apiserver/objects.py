@@ -29,7 +29,7 @@ def dig(value: Any, *path: str | int) -> Any:
         if isinstance(step, int):
             value = value[step] if isinstance(value, list) and step < len(value) else None
         else:
-            value = value.get(step) if isinstance(value, Mapping) else None
+            value = value.get(step) if isinstance(value, dict) else None
         if value is None:
             return None
     return value

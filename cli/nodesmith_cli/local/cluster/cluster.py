@@ -1,0 +1,135 @@
+"""One loop that drives all the stand-ins: it sleeps until something changes or something is due."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from threading import Event, Thread
+from typing import Protocol
+
+from nodesmith_cli.local.apiserver.objects import View, name_of
+from nodesmith_cli.local.apiserver.store import Store
+from nodesmith_cli.local.cluster.budgets import Budgets
+from nodesmith_cli.local.cluster.controller import Controller
+from nodesmith_cli.local.cluster.daemonsets import DaemonSets
+from nodesmith_cli.local.cluster.deployments import Deployments
+from nodesmith_cli.local.cluster.jobs import Jobs
+from nodesmith_cli.local.cluster.mirrors import Mirrors
+from nodesmith_cli.local.cluster.nodelifecycle import GRACE_SECONDS, NodeLifecycle, TaintEviction
+from nodesmith_cli.local.cluster.podgc import QUARANTINE_SECONDS, PodGarbageCollection
+from nodesmith_cli.local.cluster.podrunner import Pace, PodRunner
+from nodesmith_cli.local.cluster.replicasets import ReplicaSets
+from nodesmith_cli.local.cluster.scheduler import Scheduler
+from nodesmith_cli.local.cluster.statefulsets import StatefulSets
+
+IDLE_SECONDS = 5.0  # the longest sleep, in real time
+GATHER_SECONDS = 0.005  # a short rest after a change, so that a burst is taken in one go
+
+
+class Part(Protocol):
+    """A stand-in: does what there is to do, and says when it wants to be asked again."""
+
+    def step(self) -> bool:
+        """Do what there is to do; tell whether anything was done."""
+
+    def due(self) -> datetime | None:
+        """Give the time at which something waits."""
+
+
+class Cluster:
+    """Everything of a cluster beside its API server: controllers, scheduler, and the kubelets' work with pods."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        pace: Pace = Pace(),  # noqa: B008 frozen
+        node_grace_seconds: float = GRACE_SECONDS,
+        quarantine_seconds: float = QUARANTINE_SECONDS,
+    ) -> None:
+        self.store = store
+        self._wake = Event()
+        self._mirrors = Mirrors(store, self._wake.set)
+        self._parts: tuple[Part, ...] = (
+            Namespaces(store, self._mirrors),
+            Deployments(store, self._mirrors),
+            ReplicaSets(store, self._mirrors),
+            StatefulSets(store, self._mirrors),
+            DaemonSets(store, self._mirrors),
+            Jobs(store, self._mirrors),
+            NodeLifecycle(store, self._mirrors, node_grace_seconds),
+            TaintEviction(store, self._mirrors),
+            PodGarbageCollection(store, self._mirrors, quarantine_seconds),
+            Scheduler(store, self._mirrors),
+            PodRunner(store, self._mirrors, pace),
+            Budgets(store, self._mirrors),
+        )
+        self._thread: Thread | None = None
+        self._running = False
+
+    def step(self) -> bool:
+        """Let every stand-in do what there is to do now; tell whether anything was done."""
+        done = False
+        for part in self._parts:
+            self._mirrors.refresh()
+            done = part.step() or done
+        return done
+
+    def settle(self, limit: int = 1000) -> int:
+        """Step until nothing is left to do now; gives the number of steps. Raises RuntimeError at the limit."""
+        for count in range(limit):
+            if not self.step():
+                return count
+        raise RuntimeError(f"the cluster did not come to rest within {limit} steps")
+
+    def due(self) -> datetime | None:
+        """Give the next time at which something is to be done, if nothing changes before."""
+        return min((due for part in self._parts if (due := part.due()) is not None), default=None)
+
+    def start(self, speed: float = 1.0) -> Cluster:
+        """Run in a thread of its own. `speed` says how many of the cluster's seconds pass in a real one."""
+        self._running = True
+        self._thread = Thread(target=self._run, args=(speed,), name="cluster", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop the thread."""
+        self._running = False
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self, speed: float) -> None:
+        while self._running:
+            self._wake.clear()
+            if self.step():
+                continue
+            if self._wake.wait(self._patience(speed)):
+                Event().wait(GATHER_SECONDS)
+
+    def _patience(self, speed: float) -> float:
+        due = self.due()
+        if due is None:
+            return IDLE_SECONDS
+        left: timedelta = due - self.store.now()
+        return min(IDLE_SECONDS, max(0.001, left.total_seconds() / speed))
+
+
+class Namespaces(Controller):
+    """Gives every namespace its default ServiceAccount."""
+
+    def __init__(self, store: Store, mirrors: Mirrors) -> None:
+        super().__init__(store, mirrors)
+        mirrors["namespaces"].listen(self.touch_object)
+
+    def reconcile(self, key: tuple[str, str]) -> bool:
+        """Create what one namespace lacks."""
+        namespace: View | None = self.mirrors["namespaces"].objects.get(key)
+        if namespace is None or "deletionTimestamp" in namespace["metadata"]:
+            return False
+        where = name_of(namespace)
+        if self.store.find("serviceaccounts", "default", where) is not None:
+            return False
+        self.store.create("serviceaccounts", {"metadata": {"name": "default", "namespace": where}})
+        return True

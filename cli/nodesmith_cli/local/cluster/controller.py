@@ -1,0 +1,63 @@
+"""The shape of a stand-in controller: keys that need a look, one look at each, and when to look again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import datetime
+
+from nodesmith_cli.local.apiserver.errors import ApiError
+from nodesmith_cli.local.apiserver.history import Key
+from nodesmith_cli.local.apiserver.objects import View
+from nodesmith_cli.local.apiserver.store import Store
+from nodesmith_cli.local.cluster.mirrors import Mirrors
+
+_CONFLICTS = (404, 409)  # somebody else was quicker: the change comes back to us as an event
+
+
+class Controller(ABC):
+    """Looks at the objects that changed, and at those whose time has come."""
+
+    def __init__(self, store: Store, mirrors: Mirrors) -> None:
+        self.store = store
+        self.mirrors = mirrors
+        self._dirty: dict[Key, None] = {}
+        self._later: dict[Key, datetime] = {}
+
+    @abstractmethod
+    def reconcile(self, key: Key) -> bool:
+        """Bring one object forward; tell whether anything was written."""
+
+    def touch(self, key: Key | None) -> None:
+        """Ask for a look at `key`."""
+        if key is not None:
+            self._dirty[key] = None
+
+    def touch_object(self, _before: View | None, after: View | None) -> None:
+        """Ask for a look at an object that changed."""
+        if after is not None:
+            self.touch((after["metadata"].get("namespace", ""), after["metadata"]["name"]))
+
+    def look_again(self, key: Key, at: datetime) -> None:
+        """Ask for a look at `key` when the clock says `at`."""
+        self._later[key] = min(at, self._later.get(key, at))
+
+    def due(self) -> datetime | None:
+        """Give the time at which something waits to be looked at."""
+        return min(self._later.values(), default=None)
+
+    def step(self) -> bool:
+        """Look at everything that needs it; tell whether anything was written."""
+        now = self.store.now()
+        for key in [key for key, at in self._later.items() if at <= now]:
+            del self._later[key]
+            self.touch(key)
+        keys, self._dirty = tuple(self._dirty), {}
+        return sum(self._look(key) for key in keys) > 0
+
+    def _look(self, key: Key) -> bool:
+        try:
+            return self.reconcile(key)
+        except ApiError as error:
+            if error.code not in _CONFLICTS:
+                raise
+            return False

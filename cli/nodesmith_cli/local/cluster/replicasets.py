@@ -1,0 +1,60 @@
+"""ReplicaSets: as many pods as asked for."""
+
+from __future__ import annotations
+
+from nodesmith_cli.local.apiserver.history import Key
+from nodesmith_cli.local.apiserver.objects import Object, View, dig, labels_of
+from nodesmith_cli.local.apiserver.store import Store
+from nodesmith_cli.local.cluster.controller import Controller
+from nodesmith_cli.local.cluster.mirrors import Mirrors
+from nodesmith_cli.local.cluster.podfacts import is_active, is_ready
+from nodesmith_cli.local.cluster.replicas import (
+    create_pod,
+    delete_pod,
+    owner_key,
+    pod_from,
+    set_status,
+    surplus,
+)
+
+_KIND = "replicasets.apps"
+
+
+class ReplicaSets(Controller):
+    """Creates and deletes pods until their number is right, and counts them."""
+
+    def __init__(self, store: Store, mirrors: Mirrors) -> None:
+        super().__init__(store, mirrors)
+        mirrors[_KIND].listen(self.touch_object)
+        mirrors["pods"].listen(self._touch_owner)
+
+    def reconcile(self, key: Key) -> bool:
+        """Bring the number of pods closer to what is asked."""
+        replica_set = self.mirrors[_KIND].objects.get(key)
+        if replica_set is None:
+            return False
+        pods = [pod for pod in self.mirrors.pods_of(replica_set) if is_active(pod)]
+        wanted = int(dig(replica_set, "spec", "replicas") or 0)
+        if "deletionTimestamp" in replica_set["metadata"]:
+            wanted = len(pods)
+        template = replica_set["spec"]["template"]
+        created = [
+            create_pod(self.store, replica_set, pod_from(replica_set, template))
+            for _ in range(wanted - len(pods))
+        ]
+        doomed = surplus(pods, len(pods) - wanted) if len(pods) > wanted else []
+        for pod in doomed:
+            delete_pod(self.store, replica_set, pod)
+        wrote = set_status(self.store, _KIND, replica_set, _counted(pods, template))
+        return wrote or any(created) or bool(doomed)
+
+    def _touch_owner(self, before: View | None, after: View | None) -> None:
+        self.touch(owner_key(self.mirrors, "ReplicaSet", _KIND, after or before))
+
+
+def _counted(pods: list[View], template: View) -> Object:
+    ready = sum(is_ready(pod) for pod in pods)
+    labels = labels_of(template).items()
+    full = sum(labels <= labels_of(pod).items() for pod in pods)
+    counts = {"readyReplicas": ready, "availableReplicas": ready, "fullyLabeledReplicas": full}
+    return {"replicas": len(pods), **counts}

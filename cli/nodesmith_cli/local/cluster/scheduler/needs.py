@@ -1,0 +1,68 @@
+"""What a pod takes from a node: resources by the API's rules for init containers and sidecars, and host ports.
+
+Written apart from nodesmith's own arithmetic on purpose: this scheduler is the judge of what nodesmith buys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from nodesmith.model.quantities import QuantityError, cpu_milli, whole_units
+from nodesmith_cli.local.apiserver.objects import View, dig
+
+Amounts: TypeAlias = dict[str, int]  # cpu in milli-cores, all else in base units
+Port: TypeAlias = tuple[str, int]  # protocol, number
+
+
+def needs_of(spec: View) -> Amounts:
+    """Give the requests of a pod spec, with its overhead and one of `pods`."""
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum(sidecars, own)
+            peak = _most(peak, sidecars)
+        else:
+            peak = _most(peak, _sum(sidecars, own))
+    running = sidecars
+    for container in spec.get("containers") or ():
+        running = _sum(running, _requests(container))
+    whole = {**_most(peak, running), **amounts(dig(spec, "resources", "requests") or {})}
+    total = _sum(whole, amounts(spec.get("overhead") or {}))
+    return {**{name: amount for name, amount in total.items() if amount}, "pods": 1}
+
+
+def ports_of(spec: View) -> frozenset[Port]:
+    """Give the host ports that a pod spec takes."""
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    return frozenset(
+        (port.get("protocol", "TCP"), int(port["hostPort"]))
+        for each in containers
+        for port in each.get("ports") or ()
+        if port.get("hostPort")
+    )
+
+
+def amounts(quantities: Mapping[str, Any]) -> Amounts:
+    """Read a resource list; what is no quantity counts as nothing."""
+    found: Amounts = {}
+    for name, value in quantities.items():
+        try:
+            found[name] = cpu_milli(value) if name == "cpu" else whole_units(value)
+        except QuantityError:
+            found[name] = 0
+    return found
+
+
+def _requests(container: View) -> Amounts:
+    return amounts(dig(container, "resources", "requests") or {})
+
+
+def _sum(left: Amounts, right: Amounts) -> Amounts:
+    return {name: left.get(name, 0) + right.get(name, 0) for name in left.keys() | right.keys()}
+
+
+def _most(left: Amounts, right: Amounts) -> Amounts:
+    return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}

@@ -1,0 +1,81 @@
+"""Pods that wait for a node: those to be tried now, and those that were tried in vain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nodesmith_cli.local.apiserver.history import Key
+from nodesmith_cli.local.apiserver.objects import View, dig
+from nodesmith_cli.local.cluster.scheduler.needs import Amounts, Port, needs_of, ports_of
+
+_SOCIAL = ("podAffinity", "podAntiAffinity")
+_PLACING = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that waits, and what matters about it. Pods with the same `likeness` get the same answer."""
+
+    key: Key
+    pod: View
+    needs: Amounts
+    ports: frozenset[Port]
+    likeness: str
+    social: bool
+    order: tuple[int, str, str]
+
+
+class Queue:
+    """Pods by priority, then age, then name."""
+
+    def __init__(self) -> None:
+        self._pods: dict[Key, Waiting] = {}
+        self._ready: set[Key] = set()
+
+    def put(self, key: Key, pod: View) -> None:
+        """Add a pod, or take over its new state; a change of status alone is no reason to try it again."""
+        known = self._pods.get(key)
+        new = _waiting(key, pod)
+        self._pods[key] = new
+        if known is None or known.likeness != new.likeness or known.order != new.order:
+            self._ready.add(key)
+
+    def drop(self, key: Key) -> None:
+        """Forget a pod that has a node, or is gone."""
+        self._pods.pop(key, None)
+        self._ready.discard(key)
+
+    def retry(self, *, social_only: bool = False) -> None:
+        """Have pods tried again, because something changed that may help them."""
+        self._ready.update(key for key, each in self._pods.items() if each.social or not social_only)
+
+    def take(self, limit: int) -> Iterator[Waiting]:
+        """Yield up to `limit` pods to try now, and count them as tried."""
+        first = sorted((self._pods[key] for key in self._ready), key=lambda each: each.order)[:limit]
+        for each in first:
+            self._ready.discard(each.key)
+            yield each
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are pods to try."""
+        return bool(self._ready)
+
+
+def _waiting(key: Key, pod: View) -> Waiting:
+    spec = pod["spec"]
+    needs, ports = needs_of(spec), ports_of(spec)
+    parts = [key[0], pod["metadata"].get("labels"), sorted(needs.items()), sorted(ports)]
+    likeness = json.dumps([*parts, [spec.get(field) for field in _PLACING]], sort_keys=True)
+    spread = any(
+        each.get("whenUnsatisfiable") == "DoNotSchedule"
+        for each in spec.get("topologySpreadConstraints") or ()
+    )
+    social = spread or any(dig(spec, "affinity", kind) for kind in _SOCIAL)
+    order = (-int(spec.get("priority") or 0), pod["metadata"]["creationTimestamp"], "/".join(key))
+    return Waiting(key, pod, needs, ports, likeness, social, order)

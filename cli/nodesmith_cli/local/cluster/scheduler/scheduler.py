@@ -1,0 +1,216 @@
+"""Pods onto nodes: filter, score, bind; and say why where there is no node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from nodesmith_cli.local.apiserver.errors import ApiError
+from nodesmith_cli.local.apiserver.objects import Object, View, condition_of, dig, name_of, timestamp
+from nodesmith_cli.local.apiserver.store import Store, Write
+from nodesmith_cli.local.apiserver.subresources import bound
+from nodesmith_cli.local.cluster.mirrors import Mirrors
+from nodesmith_cli.local.cluster.podfacts import is_leaving, is_over, node_name
+from nodesmith_cli.local.cluster.records import record, with_condition
+from nodesmith_cli.local.cluster.scheduler.census import Census, NodeRoom, Resident
+from nodesmith_cli.local.cluster.scheduler.filters import resource_reasons, social_filters, static_reason
+from nodesmith_cli.local.cluster.scheduler.needs import needs_of, ports_of
+from nodesmith_cli.local.cluster.scheduler.queue import Queue, Waiting
+from nodesmith_cli.local.cluster.scheduler.scores import best
+
+_BATCH = 200  # pods tried in one step, so that the other stand-ins get their turn
+_ENOUGH = 100  # possible nodes among which to choose: kube-scheduler's minNumFeasibleNodesToFind
+_NAME = "default-scheduler"
+_GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+class Scheduler:
+    """Binds pending pods through the API's binding door."""
+
+    def __init__(self, store: Store, mirrors: Mirrors) -> None:
+        self.store = store
+        self._census = Census()
+        self._queue = Queue()
+        # Why there is no node for pods of a likeness, as long as nothing changes that could help them. A pod that
+        # finds its place takes room from all, but may help those that look at other pods.
+        self._verdicts: dict[str, str] = {}
+        self._social_verdicts: dict[str, str] = {}
+        self._static: dict[str, dict[str, str]] = {}  # likeness → node → static reason
+        self._start = 0
+        self._gated: dict[tuple[str, str], View] = {}
+        mirrors["nodes"].listen(self._node_changed)
+        mirrors["pods"].listen(self._pod_changed)
+
+    def due(self) -> datetime | None:
+        """Give None: the scheduler waits for changes, never for a time."""
+        return None
+
+    def step(self) -> bool:
+        """Try the pods that wait; tell whether anything was written."""
+        wrote = self._explain_gates()
+        placed = False
+        for waiting in self._queue.take(_BATCH):
+            done = self._try(waiting)
+            wrote, placed = wrote or done is not None, placed or done is True
+        if placed:
+            self._queue.retry(social_only=True)
+        return wrote or self._queue.has_work
+
+    def _try(self, waiting: Waiting) -> bool | None:
+        """Place one pod: True when bound, False when it was told why not, None when nothing changed."""
+        verdicts = self._social_verdicts if waiting.social else self._verdicts
+        verdict = verdicts.get(waiting.likeness)
+        if verdict is None:
+            rooms, reasons = self._possible(waiting)
+            if rooms:
+                return self._bind(waiting, best(waiting.pod, waiting.needs, rooms, self._census))
+            verdict = _told(len(self._census.rooms), reasons)
+            verdicts[waiting.likeness] = verdict
+        return False if self._refuse(waiting.pod, verdict) else None
+
+    def _possible(self, waiting: Waiting) -> tuple[list[NodeRoom], Counter[str]]:
+        reasons: Counter[str] = Counter()
+        rooms: list[NodeRoom] = []
+        static = self._static.setdefault(waiting.likeness, {})
+        social = list(social_filters(waiting.pod, self._census))
+        for name, room in self._in_turn():
+            if len(rooms) >= _ENOUGH:
+                break
+            reason = static.get(name)
+            if reason is None:
+                reason = static[name] = static_reason(waiting.pod, room.node)
+            against = [reason] if reason else resource_reasons(waiting.needs, waiting.ports, room)
+            if not against:
+                against = [next((words for each in social if (words := each(room))), "")]
+            if against[0]:
+                reasons.update(against)
+            else:
+                rooms.append(room)
+        return rooms, reasons
+
+    def _in_turn(self) -> Iterator[tuple[str, NodeRoom]]:
+        """Yield all nodes, beginning somewhere else each time, so that a search that ends early is fair."""
+        rooms = list(self._census.rooms.items())
+        if len(rooms) > _ENOUGH:
+            self._start = (self._start + _ENOUGH) % len(rooms)
+            rooms = rooms[self._start :] + rooms[: self._start]
+        return iter(rooms)
+
+    def _bind(self, waiting: Waiting, room: NodeRoom) -> bool | None:
+        namespace, name = waiting.key
+        self._queue.drop(waiting.key)
+        try:
+            bound(self.store, name, namespace, {"target": {"kind": "Node", "name": room.name}}, Write())
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+            return None  # deleted, or bound by somebody else; the mirror will say which
+        pod = self.store.find("pods", name, namespace)
+        if pod is not None:
+            self._census.settle(Resident(pod, room.name, waiting.needs, waiting.ports))
+            message = f"Successfully assigned {namespace}/{name} to {room.name}"
+            record(self.store, pod, _NAME, "Scheduled", message)
+        self._social_verdicts.clear()
+        return True
+
+    def _refuse(self, pod: View, message: str) -> bool:
+        known = condition_of(pod, "PodScheduled")
+        if known and (known.get("reason"), known.get("message")) == ("Unschedulable", message):
+            return False
+        self._write_condition(pod, {"reason": "Unschedulable", "message": message})
+        record(self.store, pod, _NAME, "FailedScheduling", message, warning=True)
+        return True
+
+    def _explain_gates(self) -> bool:
+        gated, self._gated = self._gated, {}
+        for pod in gated.values():
+            self._write_condition(pod, {"reason": "SchedulingGated", "message": _GATED})
+        return bool(gated)
+
+    def _write_condition(self, pod: View, words: Object) -> None:
+        condition = {"type": "PodScheduled", "status": "False", **words}
+        status = {"conditions": with_condition(pod, condition, timestamp(self.store.now()))}
+        try:
+            self.store.patch(
+                "pods", name_of(pod), {"status": status}, pod["metadata"]["namespace"], subresource="status"
+            )
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def _node_changed(self, before: View | None, after: View | None) -> None:
+        if after is None and before is not None:
+            self._census.drop_node(name_of(before))
+        elif after is not None:
+            self._census.set_node(after)
+            if before is not None and _placing(before) == _placing(after):
+                return
+        name = name_of(after or before or {})
+        for known in self._static.values():
+            known.pop(name, None)
+        self._something_changed()
+
+    def _pod_changed(self, before: View | None, after: View | None) -> None:
+        pod = after or before
+        if pod is None:
+            return
+        key, uid = (pod["metadata"]["namespace"], name_of(pod)), pod["metadata"]["uid"]
+        if (
+            before is not None
+            and before["metadata"]["uid"] != uid
+            and self._census.leave(before["metadata"]["uid"])
+        ):
+            self._something_changed()
+        if after is None or is_over(after):
+            self._queue.drop(key)
+            if self._census.leave(uid):
+                self._something_changed()
+        elif node_name(after):
+            self._queue.drop(key)
+            self._settle(after, uid)
+        elif is_leaving(after) or dig(after, "spec", "schedulerName") != _NAME:
+            self._queue.drop(key)
+        elif dig(after, "spec", "schedulingGates"):
+            self._queue.drop(key)
+            if (condition_of(after, "PodScheduled") or {}).get("reason") != "SchedulingGated":
+                self._gated[key] = after
+        else:
+            self._queue.put(key, after)
+
+    def _settle(self, pod: View, uid: str) -> None:
+        known = self._census.residents.get(uid)
+        if known and _counted(known.pod) == _counted(pod):
+            return
+        self._census.settle(Resident(pod, node_name(pod), needs_of(pod["spec"]), ports_of(pod["spec"])))
+        self._something_changed()
+
+    def _something_changed(self) -> None:
+        self._verdicts.clear()
+        self._social_verdicts.clear()
+        if len(self._static) > 5_000:
+            self._static.clear()
+        self._queue.retry()
+
+
+def _placing(node: View) -> tuple[object, ...]:
+    """Give the part of a node that decides what fits on it."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    return (
+        node["metadata"].get("labels"),
+        spec.get("taints"),
+        spec.get("unschedulable"),
+        status.get("allocatable"),
+    )
+
+
+def _counted(pod: View) -> tuple[object, ...]:
+    """Give the part of a bound pod that decides how it is counted."""
+    return pod["metadata"].get("labels"), pod["spec"], is_leaving(pod)
+
+
+def _told(nodes: int, reasons: Counter[str]) -> str:
+    if not nodes:
+        return "no nodes available to schedule pods"
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{nodes} nodes are available: {listed}."
