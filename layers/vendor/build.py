@@ -22,6 +22,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
+from layers.vendor.models import cut_ec2
 from requirements.install import UV, run, uv_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +91,7 @@ def core_layer(layer: Path) -> Path:
 
 
 def prune(folder: Path) -> None:
-    """Remove tests, scripts, install records, other services' API models and kubernetes' asyncio half."""
+    """Remove tests, scripts, install records, API models nobody reads and kubernetes' asyncio half."""
     services = {path for path in (folder / "botocore" / "data").glob("*") if path.is_dir()}
     unread = {path for path in services if path.name not in SERVICES}
     unread |= {path for path in folder.rglob("*") if path.name in {"test", "tests", "__pycache__"}}
@@ -103,6 +104,7 @@ def prune(folder: Path) -> None:
     unread |= {path for path in folder.glob("*.dist-info/*") if path.name in records} | {folder / ".lock"}
     for path in unread:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    cut_ec2(folder / "botocore" / "data")
 
 
 def compile_modules(draft: Path) -> bool:
@@ -129,7 +131,8 @@ def stamp_of(layer: Path) -> Path:
 
 def stamp_text(sources: str) -> str:
     """Give the digest of what a layer is made from."""
-    return sha256(Path(__file__).read_bytes() + sources.encode()).hexdigest()
+    scripts = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return sha256(scripts + sources.encode()).hexdigest()
 
 
 def empty(layer: Path) -> Path:

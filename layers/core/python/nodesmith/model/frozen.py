@@ -34,6 +34,7 @@ class FrozenMap(Mapping[str, V_co]):
 
 
 NO_ITEMS: FrozenMap[str] = FrozenMap()
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def freeze(value: object) -> object:
@@ -45,6 +46,8 @@ def freeze(value: object) -> object:
 
 def thaw(value: object) -> object:
     """Give frozen data as plain dicts and lists again, ready for JSON."""
+    if type(value) in _PLAIN:  # most of what comes, and asking a Mapping's ABC is slow
+        return value
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     return [thaw(item) for item in value] if isinstance(value, (list, tuple)) else value

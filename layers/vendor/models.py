@@ -1,0 +1,84 @@
+"""EC2's API model, cut down to what nodesmith asks of EC2.
+
+botocore reads a service's whole model to make a client, and EC2's describes 700 operations in 20 MB of JSON. Most of a
+cold start would go there. What is kept is kept as it was, so clients behave the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+EC2_OPERATIONS = frozenset(
+    {
+        "CreateFleet",
+        "CreateLaunchTemplate",
+        "DescribeAvailabilityZones",
+        "DescribeImages",
+        "DescribeInstanceTypeOfferings",
+        "DescribeInstanceTypes",
+        "DescribeInstances",
+        "DescribeLaunchTemplates",
+        "DescribeSecurityGroups",
+        "DescribeSpotPriceHistory",
+        "DescribeSubnets",
+        "TerminateInstances",
+    }
+)
+
+
+def cut_ec2(data: Path) -> None:
+    """Cut the EC2 model in botocore's data folder down, in place; older versions of the API go. None there is fine."""
+    *older, newest = sorted(data.glob("ec2/*/")) or [data]
+    if newest == data:
+        return
+    for version in older:
+        shutil.rmtree(version)
+    path = newest / "service-2.json.gz"
+    model = json.loads(gzip.decompress(path.read_bytes()))
+    kept = json.dumps(trimmed(model, EC2_OPERATIONS), separators=(",", ":")).encode()
+    path.write_bytes(gzip.compress(kept, 9, mtime=0))
+
+
+def trimmed(model: Mapping[str, Any], operations: Iterable[str]) -> dict[str, Any]:
+    """Give the model with these operations only, the shapes they reach, and no documentation.
+
+    Raises KeyError for an operation that the service does not have.
+    """
+    kept = {name: _plain(model["operations"][name]) for name in sorted(operations)}
+    reached = _reached(kept.values(), model["shapes"])
+    shapes = {name: _plain(model["shapes"][name]) for name in sorted(reached)}
+    return {**model, "operations": kept, "shapes": shapes}
+
+
+def _reached(roots: Iterable[Any], shapes: Mapping[str, Any]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [name for root in roots for name in _references(root)]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += _references(shapes[name])
+    return reached
+
+
+def _references(part: Any) -> list[str]:
+    """Give the names that this part of a model refers to by `shape`."""
+    if isinstance(part, Mapping):
+        own = [part["shape"]] if isinstance(part.get("shape"), str) else []
+        return own + [name for inner in part.values() for name in _references(inner)]
+    return [name for inner in part for name in _references(inner)] if isinstance(part, list) else []
+
+
+def _plain(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {
+            key: _plain(inner)
+            for key, inner in part.items()
+            if not (key == "documentation" and isinstance(inner, str))
+        }
+    return [_plain(inner) for inner in part] if isinstance(part, list) else part

@@ -1,0 +1,68 @@
+"""EC2's API model as the vendor layer carries it: all that nodesmith asks for, and little more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+from botocore import xform_name
+from botocore.model import ServiceModel
+
+from layers.vendor.models import EC2_OPERATIONS, trimmed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def whole_model() -> dict[str, Any]:
+    """Give EC2's model as botocore ships it."""
+    model: dict[str, Any] = botocore.session.get_session().get_service_model("ec2")._service_description
+    return model
+
+
+def test_every_operation_that_the_code_asks_of_ec2_is_in_the_layer() -> None:
+    source = "\n".join(p.read_text() for p in ROOT.glob("layers/core/python/nodesmith/adapters/*.py"))
+    words = set(re.findall(r"[a-z_]+", source))
+    asked = {name for name in whole_model()["operations"] if xform_name(name) in words}
+
+    assert "CreateFleet" in asked
+    assert asked <= EC2_OPERATIONS
+
+
+def test_a_kept_operation_has_every_shape_it_reaches() -> None:
+    model = trimmed(whole_model(), EC2_OPERATIONS)
+
+    service = ServiceModel(model, "ec2")
+    fleet = service.operation_model("CreateFleet")
+
+    overrides = fleet.input_shape.members["LaunchTemplateConfigs"].member.members["Overrides"].member
+    assert overrides.members["InstanceType"].type_name == "string"
+    assert fleet.output_shape.members["Errors"].member.members["ErrorCode"].type_name == "string"
+    assert set(service.operation_names) == EC2_OPERATIONS
+
+
+def test_what_nobody_asks_for_is_left_out() -> None:
+    whole, kept = whole_model(), trimmed(whole_model(), EC2_OPERATIONS)
+
+    assert len(kept["shapes"]) < len(whole["shapes"]) / 5
+    assert kept["metadata"] == whole["metadata"]
+
+
+def test_documentation_goes_and_a_field_of_that_name_stays() -> None:
+    model = {
+        "operations": {"Read": {"output": {"shape": "Out"}, "documentation": "<p>long</p>"}},
+        "shapes": {
+            "Out": {"type": "structure", "members": {"documentation": {"shape": "Text"}}},
+            "Text": {"type": "string"},
+            "Unused": {"type": "string"},
+        },
+    }
+
+    assert trimmed(model, ["Read"]) == {
+        "operations": {"Read": {"output": {"shape": "Out"}}},
+        "shapes": {
+            "Out": {"type": "structure", "members": {"documentation": {"shape": "Text"}}},
+            "Text": {"type": "string"},
+        },
+    }
