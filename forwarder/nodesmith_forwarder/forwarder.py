@@ -105,8 +105,10 @@ class Forwarder:
         return (min(moment for moment in moments if moment is not None) - now).total_seconds()
 
     def _tell(self) -> None:
-        now = self._clock.now()
-        closed, observed = self._world.take()
+        now, taken = self._clock.now(), self._world.take()
+        if taken is None:
+            return
+        closed, observed = taken
         pending = sum(pod.is_provisionable for pod in observed.pods)
         self._owed.update({topic: count for topic, count in closed.items() if topic is not None})
         is_renewal = self._renew_at is not None and self._renew_at <= now

@@ -20,6 +20,7 @@ PAUSE_SECONDS = 0.5
 """After a watch that ended in good order, and at first after one that failed."""
 ABSENT_SECONDS = 10.0
 _WATCH_SECONDS = 300.0
+_FAILURES_PER_WARNING = 10
 _FAILURES_BEFORE_LISTING = 3  # a version may also come to nothing, say after etcd was restored from a backup
 
 
@@ -42,23 +43,21 @@ class Watch:
                 LOG.info("%s: listing again: %s", self._kind.kind, error)
                 self._version = ""
                 self._fail(stop)
-            except NotServed:
-                self._absent(stop)
             except NodesmithError as error:
-                if self._world.mark(self._kind, current=False) and not stop.is_set():
-                    LOG.warning("%s: lost sight of it: %s", self._kind.kind, error)
-                self._fail(stop)
+                if isinstance(error, NotServed) and self._kind.custom:
+                    self._absent(stop)
+                else:
+                    self._lost(error, stop)
 
     def _follow(self, stop: Event) -> None:
         if not self._version:
-            self._world.mark(self._kind, current=False)  # half a list is no cluster
             self._version = self._list()
         lines = self._server.stream(self._kind.path, _query(self._version), read_seconds=SILENCE_SECONDS)
         if self._world.mark(self._kind, current=True):
             LOG.info("%s: watching from version %s", self._kind.kind, self._version)
         for event in _events(lines):
-            self._failures = 0
             self._take(event)
+            self._failures = 0
             if stop.is_set():
                 return
         stop.wait(jittered(PAUSE_SECONDS, 0.5))
@@ -67,6 +66,7 @@ class Watch:
         keys: set[str] = set()
         version = ""
         for page in self._server.pages(self._kind.path):
+            self._world.mark(self._kind, current=False)  # half a list is no cluster
             items = page.get("items") or []
             self._world.put(self._kind, items)
             keys.update(map(key_of, items))
@@ -89,12 +89,18 @@ class Watch:
         self._version = str(manifest["metadata"]["resourceVersion"])
 
     def _absent(self, stop: Event) -> None:
-        """Take a kind without its CRD as having no objects; a built-in kind is there, or we may not see it."""
+        """Take a kind whose CRD is missing as one without objects."""
         self._version = ""
         self._world.keep_only(self._kind, ())
-        if self._world.mark(self._kind, current=self._kind.custom):
+        if self._world.mark(self._kind, current=True):
             LOG.warning("%s is not installed, looking again every %.0f s", self._kind.kind, ABSENT_SECONDS)
         stop.wait(jittered(ABSENT_SECONDS, 0.2))
+
+    def _lost(self, error: NodesmithError, stop: Event) -> None:
+        was_current = self._world.mark(self._kind, current=False)
+        if (was_current or self._failures % _FAILURES_PER_WARNING == 0) and not stop.is_set():
+            LOG.warning("%s: cannot be seen: %s", self._kind.kind, error)
+        self._fail(stop)
 
     def _fail(self, stop: Event) -> None:
         self._failures += 1

@@ -56,9 +56,11 @@ class World:
         """The kinds that are not up to date."""
         return tuple(kind.kind for kind in WATCHED if kind.name not in self._current)
 
-    def take(self) -> tuple[Mapping[Topic, int], Observed]:
-        """Close the windows that are due, and give everything as it is now."""
+    def take(self) -> tuple[Mapping[Topic, int], Observed] | None:
+        """Close the windows that are due, and give everything as it is now; None while not all of it can be seen."""
         with self.changed:
+            if self.missing:
+                return None
             return self.windows.take(self._clock.now()), observed(self._mirrors.values())
 
     def _note(self, changes: Iterable[Change | None]) -> None:

@@ -1,0 +1,158 @@
+"""One watch, step by step, against an API server that follows a script."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed
+from nodesmith.errors import Transient
+from nodesmith.observation.mirror import NODEPOOLS, NODES, WatchedKind
+from nodesmith_forwarder.clock import SystemClock
+from nodesmith_forwarder.watching import Watch
+from nodesmith_forwarder.windows import Pace
+from nodesmith_forwarder.world import World
+from tests.clusters import Manifest, node, rolled
+
+
+class Stop(Event):
+    """Counts the waits instead of waiting, and stops after so many."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        if len(self.waits) >= self.after:
+            self.set()
+        return self.is_set()
+
+
+@dataclass
+class Scripted(ApiServer):
+    """Answers lists and watches from scripts; an exception in a script is raised. `asked` are versions watched from."""
+
+    lists: list[list[Manifest] | Exception] = field(default_factory=list)
+    watches: list[list[bytes] | Exception] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    listed: int = 0
+
+    def pages(self, path: str) -> Iterator[dict[str, Any]]:  # noqa: ARG002
+        answer = self.lists[min(self.listed, len(self.lists) - 1)]
+        self.listed += 1
+        if isinstance(answer, Exception):
+            raise answer
+        yield {"metadata": {"resourceVersion": str(self.listed * 100)}, "items": answer}
+
+    def stream(self, path: str, query: str, *, read_seconds: float) -> Iterator[bytes]:  # noqa: ARG002
+        self.asked.append(parse_qs(query)["resourceVersion"][0])
+        answer = self.watches.pop(0) if self.watches else Transient("nothing more")
+        if isinstance(answer, Exception):
+            raise answer
+        return iter(answer)
+
+
+def event(verb: str, version: int, manifest: Manifest | None = None) -> bytes:
+    about = manifest or {"metadata": {}}
+    body = {**about, "metadata": {**about["metadata"], "resourceVersion": str(version)}}
+    return json.dumps({"type": verb, "object": body}).encode()
+
+
+def watched(server: Scripted, rounds: int, kind: WatchedKind = NODES) -> tuple[World, Stop]:
+    world, stop = World(SystemClock(), Pace()), Stop(rounds)
+    Watch(kind, server, world).run(stop)
+    return world, stop
+
+
+def names(world: World) -> set[str]:
+    return set(world._mirrors["nodes"].objects)
+
+
+def machine(number: int) -> Manifest:
+    return {
+        **node(number, rolled(number)),
+        "metadata": {"name": f"n{number}", "creationTimestamp": "2026-11-21T08:00:00Z"},
+    }
+
+
+def test_a_watch_goes_on_from_the_last_version_it_saw_also_of_a_bookmark() -> None:
+    server = Scripted([[machine(1)]], [[event("ADDED", 107, machine(2))], [event("BOOKMARK", 250)], []])
+    world, _ = watched(server, 3)
+    assert server.asked == ["100", "107", "250"]
+    assert server.listed == 1
+    assert names(world) == {"n1", "n2"}
+
+
+def test_an_expired_version_in_the_stream_is_listed_again() -> None:
+    gone = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}'
+    server = Scripted([[machine(1), machine(2)], [machine(2)]], [[gone], []])
+    world, _ = watched(server, 2)
+    assert server.asked == ["100", "200"]
+    assert names(world) == {"n2"}
+
+
+def test_an_expired_list_is_begun_again() -> None:
+    server = Scripted([Expired("too slow"), [machine(1)]], [[]])
+    world, _ = watched(server, 2)
+    assert names(world) == {"n1"}
+
+
+def test_a_stream_cut_in_the_middle_of_an_event_goes_on_from_the_event_before() -> None:
+    whole = event("ADDED", 107, machine(2))
+    server = Scripted([[machine(1)]], [[whole, event("ADDED", 108, machine(3))[:-20]], []])
+    watched(server, 2)
+    assert server.asked == ["100", "107"]
+
+
+def test_a_version_that_comes_to_nothing_three_times_is_given_up() -> None:
+    server = Scripted([[]], [Transient("504"), Transient("504"), Transient("504"), []])
+    watched(server, 4)
+    assert server.asked == ["100", "100", "100", "200"]
+
+
+def test_waits_grow_to_half_a_minute_at_most() -> None:
+    _, stop = watched(Scripted([Transient("down")]), 12)
+    assert 0.25 <= stop.waits[0] <= 0.5
+    assert all(earlier <= 2.0 * later for earlier, later in zip(stop.waits, stop.waits[1:], strict=False))
+    assert 15 <= stop.waits[-1] <= 30
+
+
+def test_a_kind_that_cannot_be_seen_from_the_beginning_is_said_so_and_said_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        world, _ = watched(Scripted([Transient("403 Forbidden: nodes")]), 21)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Node: cannot be seen: 403 Forbidden: nodes"
+    ] * 3
+    assert "Node" in world.missing
+
+
+def test_a_kind_without_its_crd_is_up_to_date_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        world, stop = watched(Scripted([NotServed("404")]), 5, NODEPOOLS)
+    assert "NodePool" not in world.missing
+    assert [record.getMessage() for record in caplog.records] == [
+        "NodePool is not installed, looking again every 10 s"
+    ]
+    assert all(8 <= wait <= 10 for wait in stop.waits)
+
+
+def test_a_built_in_kind_that_is_not_served_is_not_taken_as_empty() -> None:
+    world, _ = watched(Scripted([NotServed("404")]), 2)
+    assert "Node" in world.missing
+
+
+def test_no_snapshot_is_taken_while_a_kind_is_out_of_sight() -> None:
+    world, _ = watched(Scripted([[machine(1)]], [[]]), 1)
+    assert world.missing
+    assert world.take() is None
