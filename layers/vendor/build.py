@@ -76,6 +76,7 @@ def wheels_layer(layer: Path, wanted: dict[str, str]) -> Path:
     run([*command, f"--target={draft / 'python'}", f"--requirements={listed}"], uv_environment())
     listed.unlink()
     prune(draft / "python")
+    cut_ec2(draft / "python" / "botocore" / "data")
     return finish(draft, layer, sources)
 
 
@@ -91,7 +92,7 @@ def core_layer(layer: Path) -> Path:
 
 
 def prune(folder: Path) -> None:
-    """Remove tests, scripts, install records, API models nobody reads and kubernetes' asyncio half."""
+    """Remove tests, scripts, install records, other services' API models and kubernetes' asyncio half."""
     services = {path for path in (folder / "botocore" / "data").glob("*") if path.is_dir()}
     unread = {path for path in services if path.name not in SERVICES}
     unread |= {path for path in folder.rglob("*") if path.name in {"test", "tests", "__pycache__"}}
@@ -104,7 +105,6 @@ def prune(folder: Path) -> None:
     unread |= {path for path in folder.glob("*.dist-info/*") if path.name in records} | {folder / ".lock"}
     for path in unread:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    cut_ec2(folder / "botocore" / "data")
 
 
 def compile_modules(draft: Path) -> bool:

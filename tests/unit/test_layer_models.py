@@ -34,7 +34,7 @@ def test_a_kept_operation_has_every_shape_it_reaches() -> None:
     model = trimmed(whole_model(), EC2_OPERATIONS)
 
     service = ServiceModel(model, "ec2")
-    fleet = service.operation_model("CreateFleet")
+    fleet: Any = service.operation_model("CreateFleet")
 
     overrides = fleet.input_shape.members["LaunchTemplateConfigs"].member.members["Overrides"].member
     assert overrides.members["InstanceType"].type_name == "string"
