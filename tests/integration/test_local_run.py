@@ -112,16 +112,18 @@ def test_bad_objects_are_named_by_line_and_field_while_the_others_are_looked_at(
     file = tmp_path / "mixed.yaml"
     file.write_text(TOO_BIG)
 
-    result = nodesmith(
-        "local", "run", "-f", str(file), "-o", "json", "--speed", "50", "--keep", str(tmp_path)
-    )
+    arguments = ["-f", str(file), "-f", str(EXAMPLES / "express-test" / "nodepool.yaml")]
+    options = ["-o", "json", "--speed", "50", "--keep", str(tmp_path)]
+    result = nodesmith("local", "run", *arguments, *options)
 
     assert result.exit_code == 1
     (pending,) = json.loads(result.stdout)["pendingPods"]
     assert pending["name"] == "default/too-big"
     assert "cpu" in pending["reason"]
+    operator, broken = (TOO_BIG[: TOO_BIG.index(text)].count("\n") + 1 for text in ("Inn", "kind: ["))
+    field = "spec.template.spec.requirements[0].operator"
     assert (
-        f"{file}:18 (document 2, NodePool/misspelt): spec.template.spec.requirements[0].operator"
+        f"{file}:{operator} (document 2, NodePool/misspelt): {field}: is 'Inn': use one of In,"
         in result.stderr
     )
-    assert f"{file}:21 (document 3): not YAML" in result.stderr
+    assert f"{file}:{broken + 1} (document 3): not YAML" in result.stderr

@@ -47,7 +47,7 @@ def test_an_empty_cluster_is_quiet() -> None:
 
 
 def test_a_cluster_with_running_pods_and_initialized_claims_is_quiet_at_once() -> None:
-    objects = {"pods": [pod("n1", "Running")], "nodeclaims": [claim("True")]}
+    objects: dict[str, Any] = {"pods": [pod("n1", "Running")], "nodeclaims": [claim("True")]}
 
     assert unrest(scene(changed=0, workloads={"deployments": [deployment(1, 1)]}, **objects)) == ""
 
@@ -56,7 +56,10 @@ def test_a_cluster_with_running_pods_and_initialized_claims_is_quiet_at_once() -
     ("objects", "said"),
     [
         ({"workloads": {"deployments": [deployment(3, 2)]}}, "Deployment/web has not all its pods"),
-        ({"workloads": {"deployments": [deployment(0, 0, observed=0)]}}, "Deployment/web has not all its pods"),
+        (
+            {"workloads": {"deployments": [deployment(0, 0, observed=0)]}},
+            "Deployment/web has not all its pods",
+        ),
         ({"nodeclaims": [claim("Unknown")]}, "NodeClaim/c is on its way"),
         ({"pods": [pod("n1")]}, "Pod/default/a is starting"),
     ],

@@ -93,8 +93,10 @@ def test_without_a_terminal_each_stage_and_each_finished_step_is_a_line() -> Non
     with RunProgress(console) as progress:
         with progress.stage("starting AWS"):
             pass
-        for what, name in [("claimed", "a"), ("claimed", "b"), ("launched", "a"), ("launched", "b")]:
-            progress.entry(Entry(now, what, f"NodeClaim/{name}"))
+        progress.entry(Entry(now, "decided", "Decision/1", "2 nodes at $0.1/hour for 3 pods"))
+        progress.entry(Entry(now, "decided", "Decision/2", "3 waiting for nodes on their way"))
+        for name in ("a", "b"):
+            progress.entry(Entry(now, "launched", f"NodeClaim/{name}"))
         progress.entry(Entry(now, "not ready", "NodePool/p", "because"))
 
     assert isinstance(console.file, io.StringIO)

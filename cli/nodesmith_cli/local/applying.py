@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.problems import Parsed
 from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.apiserver.store import Store, Write
 from nodesmith_cli.local.manifests import Document, Fault
@@ -12,6 +15,10 @@ from nodesmith_cli.local.manifests import Document, Fault
 WORKLOADS = frozenset({"Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"})
 _FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
 _MANAGER = "nodesmith"
+_READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
+    ("karpenter.sh/v1", "NodePool"): parse_nodepool,
+    ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
+}
 
 
 def surroundings_first(documents: Iterable[Document]) -> tuple[list[Document], list[Document]]:
@@ -28,32 +35,37 @@ def apply_documents(store: Store, documents: Sequence[Document]) -> list[Fault]:
     """
     faults: list[Fault] = []
     for document in documents:
-        write = Write(manager=_MANAGER, force=True)
-        try:
-            _apply(store, dict(document.manifest), write)
-        except ApiError as error:
-            faults += _faults(document, error)
-        faults += [_warning(document, warning) for warning in write.warnings]
+        refused = _applied(store, document)
+        faults += _own_words(document) or refused
     return faults
 
 
-def _apply(store: Store, manifest: dict[str, Any], write: Write) -> None:
-    resource = store.registry.of(manifest)
-    if manifest["metadata"].get("name"):
-        store.apply(resource, manifest, write=write)
-    else:
-        store.create(resource, manifest, write)
+def _applied(store: Store, document: Document) -> list[Fault]:
+    """Apply one object; give the server's words for what it refuses or leaves out."""
+    write, manifest = Write(manager=_MANAGER, force=True), dict(document.manifest)
+    refused: list[Fault] = []
+    try:
+        resource = store.registry.of(manifest)
+        if manifest["metadata"].get("name"):
+            store.apply(resource, manifest, write=write)
+        else:
+            store.create(resource, manifest, write)
+    except ApiError as error:
+        causes = error.details.get("causes") or ()
+        refused = [document.fault(str(c["message"]), str(c["field"])) for c in causes]
+        refused = refused or [document.fault(error.message)]
+    return refused + [_left_out(document, warning) for warning in write.warnings]
 
 
-def _faults(document: Document, error: ApiError) -> list[Fault]:
-    causes = error.details.get("causes") or ()
-    if not causes:
-        return [document.fault(error.message)]
-    return [document.fault(str(c["message"]), str(c["field"])) for c in causes]
+def _own_words(document: Document) -> list[Fault]:
+    """Give nodesmith's own findings about the kinds it reads: they know more than a schema, and the remedy."""
+    parse = _READERS.get((document.manifest["apiVersion"], document.manifest["kind"]))
+    problems = parse(document.manifest).problems if parse else ()
+    return [document.fault(f"is {problem.found}: {problem.remedy}", problem.field) for problem in problems]
 
 
-def _warning(document: Document, warning: str) -> Fault:
-    """Read the server's words for a dropped field: `unknown field "spec.tempalte"`."""
+def _left_out(document: Document, warning: str) -> Fault:
+    """Read the server's words for a field that it drops: `unknown field "spec.tempalte"`."""
     words, quote, path = warning.partition('"')
     field = path.rstrip('"') if quote else ""
     return document.fault(f"{words.strip()}, it is left out" if field else warning, field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from nodesmith_cli.local.timeline import (
     BOUND,
-    CLAIMED,
+    DECIDED,
     JOINED,
     LAUNCHED,
     NOT_READY,
@@ -30,7 +31,9 @@ _STEPS = {
     ("Node", READY): "nodes ready",
     ("Pod", BOUND): "pods bound",
 }
-_WHOLE = {"nodes": ("NodeClaim", CLAIMED), "pods": ("Pod", PENDING)}
+_WHOLE = {"nodes": ("Decision", DECIDED), "pods": ("Pod", PENDING)}
+_PLANNED = re.compile(r"(\d+) nodes? at ")
+"""As `explain.summary` says how many nodes a decision buys."""
 
 
 class RunProgress:
@@ -80,7 +83,8 @@ class RunProgress:
         """Count a milestone."""
         kind = entry.object.partition("/")[0]
         with self._lock:
-            self._seen[kind, entry.what] += 1
+            planned = _PLANNED.match(entry.detail) if entry.what == DECIDED else None
+            self._seen[kind, entry.what] += int(planned.group(1)) if planned else entry.what != DECIDED
             if entry.what == NOT_READY:
                 self._progress.console.print(f"{entry.object}: {entry.what}: {entry.detail}", style="yellow")
             self._show(kind, entry.what)
