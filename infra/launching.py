@@ -1,4 +1,4 @@
-"""The grants that can cost money: fleets, templates, instance profiles. What is made must carry the cluster's tags.
+"""The grants that can cost money or nodes: launching, instance profiles, terminating. The cluster's tags bind them.
 
 The statements are those that Karpenter's users know (its controller policy), less what nodesmith does not call.
 """
@@ -40,6 +40,14 @@ def launch_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[
         Grant("TagAtLaunch", ("ec2:CreateTags",), created, _while_creating(tags), NO_IDS_YET),
         pass_role_grant(node_roles),
     ]
+
+
+def terminate_grant(cluster: str, region: str) -> Grant:
+    """End instances that carry the cluster's tags, and those of a NodePool."""
+    instances = (names.arn("ec2", "instance/*", region=region),)
+    return Grant(
+        "Terminate", ("ec2:TerminateInstances",), instances, _tagged("Resource", cluster), NO_IDS_YET
+    )
 
 
 def instance_profile_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[Grant]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from infra import names
 from infra.grants import Grant
-from infra.launching import instance_profile_grants, launch_grants
+from infra.launching import instance_profile_grants, launch_grants, terminate_grant
 from nodesmith.settings import catalog_key, decision_key, partition_key, snapshot_key
 
 LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
@@ -85,11 +85,12 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
 
 
 def lifecycle_grants(scope: Scope) -> list[Grant]:
-    """Follow instances and claims. What it writes to the API server is for RBAC (nodesmith:writer)."""
+    """Follow instances and claims, end what was given up. What it writes to the API server is for RBAC."""
     return [
         *ledger_grants(scope),
         *read_grants(scope.region, snapshot_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
+        terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
         send_grant(scope, "lifecycle", "provisioning", "readiness"),
     ]

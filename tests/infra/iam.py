@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from tests.infra.templates import Template
+
 Context = Mapping[str, str | list[str]]
 
 
@@ -15,6 +17,14 @@ def allows(
     """Evaluate as IAM does: denied unless a statement allows it and none denies it."""
     effects = {each["Effect"] for each in statements if _applies(each, action, resource, context or {})}
     return effects == {"Allow"}
+
+
+def may(template: Template, concern: str, action: str, resource: str, **context: Any) -> bool:
+    """Ask for the role of a concern's function; condition keys are written with `__` for `:`."""
+    statements = template.statements(template.role_of(concern))
+    return allows(
+        statements, action, resource, {key.replace("__", ":"): each for key, each in context.items()}
+    )
 
 
 def _applies(statement: Mapping[str, Any], action: str, resource: str, context: Context) -> bool:

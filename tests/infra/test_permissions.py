@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.adapters.instanceprofiles import profile_name
-from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.settings import (
     catalog_key,
     decision_key,
@@ -19,15 +17,13 @@ from nodesmith.settings import (
     snapshot_key,
 )
 from tests.infra.deployment import REGION, ROOT
-from tests.infra.iam import allows
+from tests.infra.iam import may
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
 BUCKET = "arn:aws:s3:::nodesmith-111122223333-eu-west-1"
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/nodesmith"
 SQS = "arn:aws:sqs:eu-west-1:111122223333"
-EC2 = "arn:aws:ec2:eu-west-1:111122223333"
-PROFILE = "arn:aws:iam::111122223333:instance-profile/"
 
 # The calls that know no resources, or that Lambda itself makes: everything else names what it is about.
 EVERYTHING = {
@@ -51,23 +47,6 @@ ATTACH_TO_VPC = {
     "ec2:DescribeSubnets",
     "ec2:UnassignPrivateIpAddresses",
 }
-
-
-def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
-    return {
-        f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
-        f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
-        f"aws:{whose}Tag/karpenter.sh/nodepool": "default",
-        f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "default",
-        f"aws:{whose}Tag/topology.kubernetes.io/region": REGION,
-    }
-
-
-def may(template: Template, concern: str, action: str, resource: str, **context: Any) -> bool:
-    statements = template.statements(template.role_of(concern))
-    return allows(
-        statements, action, resource, {key.replace("__", ":"): each for key, each in context.items()}
-    )
 
 
 def all_statements(templates: dict[str, Template]) -> list[dict[str, Any]]:
@@ -155,75 +134,6 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
         expected = other.upper() in woken
         assert may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-alpha-{other}") is expected
         assert not may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-beta-{other}")
-
-
-@pytest.mark.parametrize(
-    "kind", ["fleet", "instance", "volume", "network-interface", "spot-instances-request"]
-)
-def test_what_is_launched_must_carry_the_clusters_tags(alpha: Template, kind: str) -> None:
-    statements = alpha.statements(alpha.role_of("provisioning"))
-    resource = f"{EC2}:{kind}/1"
-    assert allows(statements, "ec2:RunInstances", resource, tags("Request", "alpha"))
-    assert not allows(statements, "ec2:RunInstances", resource, tags("Request", "beta"))
-    for missing in ("kubernetes.io/cluster/alpha", "eks:eks-cluster-name", "karpenter.sh/nodepool"):
-        fewer = {key: each for key, each in tags("Request", "alpha").items() if not key.endswith(missing)}
-        assert not allows(statements, "ec2:RunInstances", resource, fewer)
-
-
-def test_instances_are_launched_from_the_clusters_own_templates_only(alpha: Template) -> None:
-    statements = alpha.statements(alpha.role_of("provisioning"))
-    template = f"{EC2}:launch-template/lt-1"
-    assert allows(statements, "ec2:CreateFleet", template, tags("Resource", "alpha"))
-    assert not allows(statements, "ec2:CreateFleet", template, tags("Resource", "beta"))
-    assert not allows(statements, "ec2:CreateFleet", template)
-    assert allows(statements, "ec2:CreateLaunchTemplate", template, tags("Request", "alpha"))
-
-
-def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
-    statements = alpha.statements(alpha.role_of("provisioning"))
-    given = tags("Request", "alpha")
-    assert allows(
-        statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given | {"ec2:CreateAction": "CreateFleet"}
-    )
-    assert not allows(statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given)
-
-
-def test_only_provisioning_can_launch(alpha: Template) -> None:
-    for concern in ("lifecycle", "readiness", "observation"):
-        statements = alpha.statements(alpha.role_of(concern))
-        for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
-            assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
-
-
-@pytest.mark.parametrize("concern", ["provisioning", "readiness"])
-def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
-    role = "arn:aws:iam::111122223333:role"
-    to_ec2, to_lambda = (
-        {"iam__PassedToService": "ec2.amazonaws.com"},
-        {"iam__PassedToService": "lambda.amazonaws.com"},
-    )
-    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_ec2)
-    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-gpu-nodes", **to_ec2)
-    assert not may(alpha, concern, "iam:PassRole", f"{role}/Admin", **to_ec2)
-    assert not may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_lambda)
-
-
-def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(alpha: Template) -> None:
-    statements = alpha.statements(alpha.role_of("readiness"))
-    for cluster in ("alpha", "beta"):
-        profile, own = f"{PROFILE}nodesmith/{REGION}/{cluster}/uid/{cluster}_0a", cluster == "alpha"
-        for action in ("CreateInstanceProfile", "TagInstanceProfile"):
-            assert allows(statements, f"iam:{action}", profile, tags("Request", "alpha")) is own
-            assert not allows(statements, f"iam:{action}", profile, tags("Request", "beta"))
-        assert allows(statements, "iam:AddRoleToInstanceProfile", profile, tags("Resource", "alpha")) is own
-        assert not allows(statements, "iam:AddRoleToInstanceProfile", profile, tags("Resource", "beta"))
-        assert allows(statements, "iam:GetInstanceProfile", profile) is own
-
-
-def test_a_profile_that_does_not_exist_yet_may_be_asked_for(alpha: Template) -> None:
-    nodeclass = EC2NodeClass("default", role="alpha-nodes")
-    missing = PROFILE + profile_name(nodeclass, "alpha", REGION)
-    assert may(alpha, "readiness", "iam:GetInstanceProfile", missing)
 
 
 def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> None:

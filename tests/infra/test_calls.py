@@ -1,0 +1,93 @@
+"""Grants and calls, held against each other: what the code calls is granted, and what is granted is called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import botocore.session
+from botocore import xform_name
+
+from tests.infra.deployment import ROOT
+from tests.infra.templates import Template
+
+SERVICES = ["dynamodb", "ec2", "eks", "iam", "pricing", "s3", "sqs", "ssm"]
+CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwarder"]
+
+# Calls that IAM knows under the names of their parts.
+PARTS = {"dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"}}
+
+# What others do in the function's name, or what IAM asks for beside the call itself.
+NOT_CALLED = {
+    "ec2:CreateTags": "tags given to CreateFleet and CreateLaunchTemplate",
+    "ec2:RunInstances": "what CreateFleet does",
+    "iam:PassRole": "the role in a launch template, or put into an instance profile",
+    "iam:TagInstanceProfile": "tags given to CreateInstanceProfile",
+    "s3:ListBucket": "to be told that an object does not exist",
+    "sqs:GetQueueUrl": "for those who know a queue by name",
+    **dict.fromkeys(["lambda:InvokeFunction"], "EventBridge Scheduler"),
+    **dict.fromkeys(["logs:CreateLogStream", "logs:PutLogEvents"], "Lambda writes the log"),
+    **dict.fromkeys(["xray:PutTelemetryRecords", "xray:PutTraceSegments"], "Lambda traces"),
+    **dict.fromkeys(
+        [
+            "sqs:ChangeMessageVisibility",
+            "sqs:DeleteMessage",
+            "sqs:GetQueueAttributes",
+            "sqs:ReceiveMessage",
+        ],
+        "Lambda polls the queue",
+    ),
+    **dict.fromkeys(
+        [
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:CreateNetworkInterface",
+            "ec2:DeleteNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:UnassignPrivateIpAddresses",
+        ],
+        "Lambda attaches to the VPC",
+    ),
+}
+
+
+def operations() -> dict[str, set[str]]:
+    """Give, by the name of a client's method, the actions that it may stand for."""
+    found: dict[str, set[str]] = {}
+    session = botocore.session.get_session()
+    for service in SERVICES:
+        for name in session.get_service_model(service).operation_names:
+            found.setdefault(xform_name(name), set()).add(f"{service}:{name}")
+    return found
+
+
+def called() -> dict[str, set[str]]:
+    """Give the methods of AWS clients that the code names, as call or text, with the actions they may stand for."""
+    known = operations()
+    text = "\n".join(path.read_text() for folder in CODE for path in sorted(Path(folder).rglob("*.py")))
+    names = {first or second for first, second in re.findall(r'\.([a-z_]+)\(|"([a-z]+(?:_[a-z]+)+)"', text)}
+    names |= set(re.findall(r'get_paginator\("([a-z_]+)"\)', text))
+    return {name: known[name] for name in names & known.keys()}
+
+
+def granted(templates: dict[str, Template]) -> set[str]:
+    """Give every action that some role is allowed."""
+    return {
+        action
+        for template in templates.values()
+        for role in template.of_type("IAM::Role")
+        for statement in template.statements(role)
+        if statement["Effect"] == "Allow"
+        for action in statement["Action"]
+    }
+
+
+def test_whatever_the_code_calls_is_granted(templates: dict[str, Template]) -> None:
+    have = granted(templates)
+    needed = {name: [PARTS.get(action, {action}) for action in actions] for name, actions in called().items()}
+    assert len(needed) > 15
+    assert {name for name, ways in needed.items() if not any(way <= have for way in ways)} == set()
+
+
+def test_whatever_is_granted_is_called(templates: dict[str, Template]) -> None:
+    calls = {action for actions in called().values() for action in actions}
+    assert granted(templates) - calls - NOT_CALLED.keys() == set()

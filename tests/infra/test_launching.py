@@ -1,0 +1,103 @@
+"""What may cost money or nodes: launching, tagging, passing roles and terminating, asked as IAM would be."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodesmith.adapters.instanceprofiles import profile_name
+from nodesmith.model.nodeclasses import EC2NodeClass
+from tests.infra.deployment import REGION
+from tests.infra.iam import allows, may
+from tests.infra.templates import Template
+
+EC2 = "arn:aws:ec2:eu-west-1:111122223333"
+PROFILE = "arn:aws:iam::111122223333:instance-profile/"
+
+
+def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
+    return {
+        f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
+        f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
+        f"aws:{whose}Tag/karpenter.sh/nodepool": "default",
+        f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "default",
+        f"aws:{whose}Tag/topology.kubernetes.io/region": REGION,
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["fleet", "instance", "volume", "network-interface", "spot-instances-request"]
+)
+def test_what_is_launched_must_carry_the_clusters_tags(alpha: Template, kind: str) -> None:
+    statements = alpha.statements(alpha.role_of("provisioning"))
+    resource = f"{EC2}:{kind}/1"
+    assert allows(statements, "ec2:RunInstances", resource, tags("Request", "alpha"))
+    assert not allows(statements, "ec2:RunInstances", resource, tags("Request", "beta"))
+    for missing in ("kubernetes.io/cluster/alpha", "eks:eks-cluster-name", "karpenter.sh/nodepool"):
+        fewer = {key: each for key, each in tags("Request", "alpha").items() if not key.endswith(missing)}
+        assert not allows(statements, "ec2:RunInstances", resource, fewer)
+
+
+def test_instances_are_launched_from_the_clusters_own_templates_only(alpha: Template) -> None:
+    statements = alpha.statements(alpha.role_of("provisioning"))
+    template = f"{EC2}:launch-template/lt-1"
+    assert allows(statements, "ec2:CreateFleet", template, tags("Resource", "alpha"))
+    assert not allows(statements, "ec2:CreateFleet", template, tags("Resource", "beta"))
+    assert not allows(statements, "ec2:CreateFleet", template)
+    assert allows(statements, "ec2:CreateLaunchTemplate", template, tags("Request", "alpha"))
+
+
+def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
+    statements = alpha.statements(alpha.role_of("provisioning"))
+    given = tags("Request", "alpha")
+    assert allows(
+        statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given | {"ec2:CreateAction": "CreateFleet"}
+    )
+    assert not allows(statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given)
+
+
+def test_only_provisioning_can_launch(alpha: Template) -> None:
+    for concern in ("lifecycle", "readiness", "observation"):
+        statements = alpha.statements(alpha.role_of(concern))
+        for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
+            assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
+
+
+@pytest.mark.parametrize("concern", ["provisioning", "readiness"])
+def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
+    role = "arn:aws:iam::111122223333:role"
+    to_ec2, to_lambda = (
+        {"iam__PassedToService": "ec2.amazonaws.com"},
+        {"iam__PassedToService": "lambda.amazonaws.com"},
+    )
+    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_ec2)
+    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-gpu-nodes", **to_ec2)
+    assert not may(alpha, concern, "iam:PassRole", f"{role}/Admin", **to_ec2)
+    assert not may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_lambda)
+
+
+def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(alpha: Template) -> None:
+    statements = alpha.statements(alpha.role_of("readiness"))
+    for cluster in ("alpha", "beta"):
+        profile, own = f"{PROFILE}nodesmith/{REGION}/{cluster}/uid/{cluster}_0a", cluster == "alpha"
+        for action in ("CreateInstanceProfile", "TagInstanceProfile"):
+            assert allows(statements, f"iam:{action}", profile, tags("Request", "alpha")) is own
+            assert not allows(statements, f"iam:{action}", profile, tags("Request", "beta"))
+        assert allows(statements, "iam:AddRoleToInstanceProfile", profile, tags("Resource", "alpha")) is own
+        assert not allows(statements, "iam:AddRoleToInstanceProfile", profile, tags("Resource", "beta"))
+        assert allows(statements, "iam:GetInstanceProfile", profile) is own
+
+
+def test_a_profile_that_does_not_exist_yet_may_be_asked_for(alpha: Template) -> None:
+    nodeclass = EC2NodeClass("default", role="alpha-nodes")
+    missing = PROFILE + profile_name(nodeclass, "alpha", REGION)
+    assert may(alpha, "readiness", "iam:GetInstanceProfile", missing)
+
+
+def test_only_lifecycle_terminates_and_only_the_clusters_own_instances(alpha: Template) -> None:
+    instance = f"{EC2}:instance/i-1"
+    for concern in ("provisioning", "lifecycle", "readiness", "observation"):
+        statements = alpha.statements(alpha.role_of(concern))
+        own = allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "alpha"))
+        assert own is (concern == "lifecycle")
+        assert not allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "beta"))
+        assert not allows(statements, "ec2:TerminateInstances", instance)
