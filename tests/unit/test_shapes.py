@@ -114,7 +114,7 @@ def test_tolerations_and_host_ports_have_kubernetes_defaults() -> None:
     )
 
     assert read.tolerations == (Toleration("", "Exists"), Toleration("gpu", "Equal"))
-    assert read.host_ports == (("0.0.0.0", 8080, "TCP"), ("10.0.0.1", 53, "UDP"))
+    assert read.host_ports == (("0.0.0.0", 8080, "TCP"), ("10.0.0.1", 53, "UDP"))  # noqa: S104
 
 
 def test_mismatch_label_keys_leave_pods_with_the_same_value_alone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nodesmith.decisions.scheduling.demands import in_conflict
+from nodesmith.decisions.scheduling.demands import counted, hostname_spreads, in_conflict
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import WELL_KNOWN
 from nodesmith.model.pods import Pod
@@ -20,16 +20,29 @@ def companies(groups: Sequence[tuple[Shape, list[Pod]]], templates: Iterable[Tem
         if key not in WELL_KNOWN and (requirement.complement or len(requirement.values) > 1)
     }
     shapes = [shape for shape, _ in groups]
-    touchy = [s for s in shapes if s.host_ports or s.affinities]
+    touchy = [s for s in shapes if _is_touchy(s)]
     found: dict[Shape, str] = {}
     for index, shape in enumerate(shapes):
         company = _label_wishes(shape, open_keys)
-        others = touchy if not (shape.host_ports or shape.affinities) else shapes
-        if any(other is not shape and in_conflict(shape, other) for other in others):
+        others = shapes if _is_touchy(shape) else touchy
+        if any(other is not shape and _apart(shape, other) for other in others):
             company = f"{company}#{index}"
         if company:
             found[shape] = company
     return found
+
+
+def _is_touchy(shape: Shape) -> bool:
+    return bool(shape.host_ports or shape.affinities or hostname_spreads(shape))
+
+
+def _apart(shape: Shape, other: Shape) -> bool:
+    """Tell whether two shapes conflict, or one limits by a spread over nodes how many of the other share its own."""
+    return (
+        in_conflict(shape, other)
+        or any(counted(s, shape, other) for s in hostname_spreads(shape))
+        or any(counted(s, other, shape) for s in hostname_spreads(other))
+    )
 
 
 def _label_wishes(shape: Shape, open_keys: set[str]) -> str:

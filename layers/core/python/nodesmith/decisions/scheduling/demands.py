@@ -6,12 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.decisions.scheduling.rooms import Room, by_age
-from nodesmith.decisions.scheduling.spread import ZoneCounts, blocking_zone, share_out, zone_counts
+from nodesmith.decisions.scheduling.spread import (
+    ZoneCounts,
+    blocking_zone,
+    selects_self,
+    share_out,
+    zone_counts,
+)
 from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape, Spread
 
 UNLIMITED = 2**31
+HostPort = tuple[str, int, str]
+_EVERY_IP = frozenset({"0.0.0.0", "::"})  # noqa: S104 (read from pods, not bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,10 @@ def assign(
         zone_spreads = [s for s in shape.spreads if s.topology_key == ZONE]
         zones = launchable_zones(shape)
         fitting = [room for room in rooms if room_capacity(room, shape, 1)]
-        constraints = [zone_counts(s, shape, _matching_by_zone(s, shape, rooms), zones) for s in zone_spreads]
+        constraints = [
+            zone_counts(s, shape, _matching_by_zone(s, shape, rooms, result.demands), zones)
+            for s in zone_spreads
+        ]
         if any(s.hard for s in zone_spreads):
             _spread_hard(shape, pods, zones, fitting, constraints, separate.get(shape, ""), result)
         else:
@@ -155,8 +166,9 @@ def room_capacity(room: Room, shape: Shape, wanted: int) -> int:
     count = room.fits(shape, wanted)
     if not count or not room.admits(shape) or _excluded(room, shape):
         return 0
-    for spread in _hostname_spreads(shape):
-        count = min(count, spread.max_skew - _matching(spread, shape, room))
+    for spread in hostname_spreads(shape):
+        spare = spread.max_skew - _matching(spread, shape, room)
+        count = min(count, spare) if selects_self(spread, shape) else count if spare >= 0 else 0
     if per_node_cap(shape) == 1:
         count = min(count, 1 - room.hosted[shape])
     return max(0, count)
@@ -164,28 +176,33 @@ def room_capacity(room: Room, shape: Shape, wanted: int) -> int:
 
 def per_node_cap(shape: Shape) -> int:
     """Give how many pods of this shape one new node may hold: host ports, own anti-affinity, spread over hostnames."""
-    caps = [s.max_skew for s in _hostname_spreads(shape)]
-    alone = bool(shape.host_ports) or any(
-        t.anti and t.selector is not None and t.selector.matches(shape.labels) for t in shape.affinities
-    )
-    return min([1 if alone else UNLIMITED, *caps])
+    caps = [s.max_skew for s in hostname_spreads(shape) if selects_self(s, shape)]
+    return min([1 if in_conflict(shape, shape) else UNLIMITED, *caps])
 
 
-def _hostname_spreads(shape: Shape) -> list[Spread]:
+def hostname_spreads(shape: Shape) -> list[Spread]:
+    """Give the hard spreads over nodes."""
     return [s for s in shape.spreads if s.hard and s.topology_key == HOSTNAME]
 
 
 def _excluded(room: Room, shape: Shape) -> bool:
-    return any(
-        count and in_conflict(shape, other) for other, count in room.hosted.items() if other is not shape
-    )
+    hosted = (other for other, count in room.hosted.items() if count and other is not shape)
+    return any(in_conflict(shape, other) for other in (*hosted, *room.expected))
 
 
 def in_conflict(shape: Shape, other: Shape) -> bool:
     """Tell whether pods of these two shapes may not share a node: host ports, or anti-affinity either way."""
-    if set(shape.host_ports) & set(other.host_ports):
-        return True
-    return _repels(shape, other) or _repels(other, shape)
+    return ports_collide(shape.host_ports, other.host_ports) or _repels(shape, other) or _repels(other, shape)
+
+
+def ports_collide(some: Iterable[HostPort], others: Sequence[HostPort]) -> bool:
+    """Tell whether two sets of host ports (ip, port, protocol) cannot be had on one node; 0.0.0.0 means every ip."""
+    return any(
+        (port, protocol) == (other_port, other_protocol)
+        and (ip == other_ip or not _EVERY_IP.isdisjoint((ip, other_ip)))
+        for ip, port, protocol in some
+        for other_ip, other_port, other_protocol in others
+    )
 
 
 def _repels(shape: Shape, other: Shape) -> bool:
@@ -199,20 +216,33 @@ def _repels(shape: Shape, other: Shape) -> bool:
 
 
 def _matching(spread: Spread, shape: Shape, room: Room) -> int:
-    if spread.selector is None:
-        return 0
     return sum(
-        count
-        for other, count in room.hosted.items()
-        if other.namespace == shape.namespace and spread.selector.matches(other.labels)
+        count - room.leaving[other] for other, count in room.hosted.items() if counted(spread, shape, other)
     )
 
 
-def _matching_by_zone(spread: Spread, shape: Shape, rooms: Iterable[Room]) -> dict[str, int]:
-    """Count matching pods per zone, over the nodes that the spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
+def counted(spread: Spread, shape: Shape, other: Shape) -> bool:
+    """Tell whether a spread of `shape` counts pods of `other`: selected, and of the same namespace."""
+    return (
+        spread.selector is not None
+        and other.namespace == shape.namespace
+        and spread.selector.matches(other.labels)
+    )
+
+
+def _matching_by_zone(
+    spread: Spread, shape: Shape, rooms: Iterable[Room], demands: Iterable[Demand]
+) -> dict[str, int]:
+    """Count matching pods per zone, over the nodes that the spread looks at (nodeAffinityPolicy, nodeTaintsPolicy).
+
+    Nodes about to be bought for earlier pods count where their zone is settled.
+    """
     found: dict[str, int] = {}
     for room in rooms:
         zone = room.labels.get(ZONE)
         if zone and room.counts_for(spread, shape):
             found[zone] = found.get(zone, 0) + _matching(spread, shape, room)
+    for demand in demands:
+        if demand.zone and counted(spread, shape, demand.shape):
+            found[demand.zone] = found.get(demand.zone, 0) + len(demand.pods)
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.pods import Pod
+from nodesmith.model.resources import format_amount
 from nodesmith.model.shapes import Shape
 
 
@@ -44,6 +45,9 @@ def shape_refusal(shape: Shape) -> str:
     """Say why no node can be bought for such pods whatever the NodePools offer, empty when one can."""
     if shape.refusal:
         return shape.refusal
+    negative = next((name for name, amount in sorted(shape.requests.items()) if amount < 0), None)
+    if negative:
+        return f"its request of {format_amount(negative, shape.requests[negative])} {negative} is negative"
     if shape.claims:
         return f"its volumes ({', '.join(shape.claims)}) may tie it to a zone, which is not looked at yet"
     for term in shape.affinities:

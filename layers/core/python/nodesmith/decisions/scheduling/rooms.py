@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.scheduling.compatibility import label_refusal
+from nodesmith.decisions.scheduling.compatibility import compatible_terms, label_refusal
 from nodesmith.model.labels import HOSTNAME, INITIALIZED
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
-from nodesmith.model.resources import NOTHING, Resources, total
+from nodesmith.model.requirements import Requirements
+from nodesmith.model.resources import Resources, total
 from nodesmith.model.shapes import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
@@ -25,7 +26,8 @@ NOMINATION = timedelta(seconds=20)
 class Room:
     """What one node can still take. The only mutable thing in this package: it shrinks as pods are assigned.
 
-    `name` is the Node's, or the claim's before there is a Node. `hosted` counts pods by shape, for spreads and caps.
+    `name` is the Node's, or the claim's before there is a Node. `hosted` counts pods by shape, for spreads and caps;
+    `leaving` those of them that are being deleted. `expected` are DaemonSets whose pod is still to come.
     """
 
     name: str
@@ -34,10 +36,12 @@ class Room:
     free: Resources
     hosted: Counter[Shape]
     in_flight: bool
+    leaving: Counter[Shape] = field(default_factory=Counter)
+    expected: tuple[Shape, ...] = ()
 
     def fits(self, shape: Shape, wanted: int) -> int:
         """Give how many of `wanted` pods of this shape still fit, as far as resources go."""
-        if wanted <= 0 or any(amount > self.free.of(name) for name, amount in shape.requests.items()):
+        if wanted <= 0 or not shape.requests.fits_in(self.free):
             return 0
         return min(
             [wanted, *(self.free.of(name) // amount for name, amount in shape.requests.items() if amount > 0)]
@@ -64,18 +68,16 @@ class Room:
 def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
     """Give every usable node and every claim in flight: initialised nodes first, then by name."""
     by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
-    hosted: dict[str, Counter[Shape]] = {}
+    pods_of: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         if pod.node:
-            hosted.setdefault(pod.node, Counter())[pod.shape] += 1
+            pods_of.setdefault(pod.node, []).append(pod)
     found = [
-        _node_room(
-            node, by_provider.get(node.provider_id), hosted.get(node.name, Counter()), snapshot.daemonsets
-        )
+        _node_room(node, by_provider.get(node.provider_id), pods_of.get(node.name, ()), snapshot.daemonsets)
         for node in snapshot.nodes
         if not node.deleting and DISRUPTED not in node.taints
     ]
-    joined = {node.provider_id for node in snapshot.nodes}
+    joined = {node.provider_id for node in snapshot.nodes if node.provider_id}
     found += [
         _claim_room(claim, snapshot.daemonsets)
         for claim in claims
@@ -84,9 +86,7 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
     return sorted(found, key=lambda room: (room.in_flight, room.name))
 
 
-def _node_room(
-    node: Node, claim: NodeClaim | None, hosted: Counter[Shape], daemonsets: Iterable[Shape]
-) -> Room:
+def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemonsets: Iterable[Shape]) -> Room:
     initialized = claim is None or node.labels.get(INITIALIZED) == "true"
     if initialized or claim is None:
         labels, taints, offered = dict(node.labels), node.taints, node.allocatable
@@ -95,15 +95,33 @@ def _node_room(
         taints = _lasting(claim, node.taints)
         offered = claim.allocatable.at_least(node.allocatable)
     labels.setdefault(HOSTNAME, node.name)
+    hosted = Counter(pod.shape for pod in pods)
+    present = {(shape.namespace, shape.owner) for shape in hosted if shape.is_daemon}
+    expected = tuple(
+        daemon
+        for daemon in _tolerant(daemonsets, taints)
+        if (daemon.namespace, daemon.owner) not in present and not label_refusal(labels, daemon)
+    )
     used = total([shape.requests.times(count) for shape, count in hosted.items()])
-    missing = _missing_daemons(labels, taints, hosted, daemonsets)
-    return Room(node.name, labels, taints, offered - used - missing, hosted, in_flight=not initialized)
+    free = offered - used - total([daemon.requests for daemon in expected])
+    leaving = Counter(pod.shape for pod in pods if pod.deleting)
+    return Room(node.name, labels, taints, free, hosted, not initialized, leaving, expected)
 
 
 def _claim_room(claim: NodeClaim, daemonsets: Iterable[Shape]) -> Room:
-    labels = dict(claim.labels)
-    expected = _missing_daemons(labels, claim.taints, Counter(), daemonsets)
-    return Room(claim.name, labels, claim.taints, claim.allocatable - expected, Counter(), in_flight=True)
+    """Before its launch a claim knows those labels that leave no choice; any DaemonSet that may come is expected."""
+    settled = {
+        key: next(iter(r.values))
+        for key, r in claim.requirements.items()
+        if not r.complement and len(r.values) == 1
+    }
+    known = Requirements.from_labels(claim.labels).union(claim.requirements)
+    expected = tuple(
+        daemon for daemon in _tolerant(daemonsets, claim.taints) if compatible_terms(known, daemon)[0]
+    )
+    free = claim.allocatable - total([daemon.requests for daemon in expected])
+    labels = {**settled, **claim.labels}
+    return Room(claim.name, labels, claim.taints, free, Counter(), in_flight=True, expected=expected)
 
 
 def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
@@ -112,28 +130,16 @@ def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
     return tuple(t for t in taints if t.identity not in startup and not is_ephemeral(t))
 
 
-def _missing_daemons(
-    labels: dict[str, str], taints: Iterable[Taint], hosted: Mapping[Shape, int], daemonsets: Iterable[Shape]
-) -> Resources:
-    """Sum what DaemonSets will still ask of this node: those that belong on it and have no pod on it yet."""
+def _tolerant(daemonsets: Iterable[Shape], taints: Iterable[Taint]) -> list[Shape]:
     taints = tuple(taints)
-    present = {shape.owner for shape in hosted if shape.is_daemon}
-    missing = [
-        daemon.requests
-        for daemon in daemonsets
-        if daemon.owner not in present
-        and not daemon.refusal
-        and first_untolerated(taints, daemon.tolerations) is None
-        and not label_refusal(labels, daemon)
-    ]
-    return total(missing) if missing else NOTHING
+    return [d for d in daemonsets if not d.refusal and first_untolerated(taints, d.tolerations) is None]
 
 
 def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
     """Give, for each pod (namespace/name) that a live claim was bought for, that claim's name."""
     return {
         pod: claim.name
-        for claim in claims
+        for claim in sorted(claims, key=lambda c: c.name)
         if claim.phase in {Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED}
         or (claim.phase is Phase.INITIALIZED and now - claim.phase_since < NOMINATION)
         for pod in claim.nominated

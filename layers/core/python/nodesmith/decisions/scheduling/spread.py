@@ -35,8 +35,12 @@ class ZoneCounts:
 def zone_counts(spread: Spread, shape: Shape, found: Mapping[str, int], zones: Sequence[str]) -> ZoneCounts:
     """Start counting: `found` are matching pods per zone that has a node, `zones` those that can be launched in."""
     counts = {zone: found.get(zone, 0) for zone in sorted({*found, *zones})}
-    selects_self = spread.selector is not None and spread.selector.matches(shape.labels)
-    return ZoneCounts(spread, counts, selects_self)
+    return ZoneCounts(spread, counts, selects_self(spread, shape))
+
+
+def selects_self(spread: Spread, shape: Shape) -> bool:
+    """Tell whether pods of the shape count for their own spread."""
+    return spread.selector is not None and spread.selector.matches(shape.labels)
 
 
 def share_out(count: int, constraints: Sequence[ZoneCounts], room: dict[str, int | None]) -> dict[str, int]:

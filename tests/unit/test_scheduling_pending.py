@@ -1,0 +1,134 @@
+"""Which pods nodes are bought for, and what is said of the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.scheduling.pending import provisionable, unserved
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+from tests.builders import anti_affinity, daemon, expression, node_affinity, pods, shape, spread
+
+
+def judged(*some: Pod) -> tuple[list[str], dict[str, str]]:
+    wanted, ignored = provisionable(some)
+    return [p.key for p in wanted], {p.key: why for p, why in ignored}
+
+
+def test_an_unschedulable_pod_is_provisioned_for() -> None:
+    assert judged(*pods(shape(), 2)) == (["default/web-0000", "default/web-0001"], {})
+
+
+@pytest.mark.parametrize("owner", ["Job/j", "StatefulSet/s", "Custom/c", ""])
+def test_it_does_not_matter_who_owns_the_pod(owner: str) -> None:
+    assert len(judged(*pods(shape(owner=owner)))[0]) == 1
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(pods(shape(), node="n1")[0], id="bound"),
+        pytest.param(pods(daemon())[0], id="of a DaemonSet"),
+        pytest.param(pods(shape(owner="Node/n1"))[0], id="of its node (a static pod)"),
+        pytest.param(replace(pods(shape())[0], deleting=True), id="being deleted"),
+    ],
+)
+def test_a_pod_that_needs_no_node_of_ours_is_not_mentioned(pod: Pod) -> None:
+    assert judged(pod) == ([], {})
+
+
+def test_a_pod_that_the_scheduler_has_not_refused_waits_for_the_scheduler() -> None:
+    wanted, ignored = judged(*pods(shape(), unschedulable=False))
+
+    assert not wanted
+    assert "has not called it unschedulable" in ignored["default/web-0000"]
+
+
+def test_a_pod_that_preempts_others_is_left_alone() -> None:
+    wanted, ignored = judged(replace(pods(shape())[0], preempting=True))
+
+    assert not wanted
+    assert "preempting" in ignored["default/web-0000"]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "opted out": (
+        {"affinity": node_affinity([expression("karpenter.sh/nodepool", "DoesNotExist")])},
+        "opted out: the pod requires that karpenter.sh/nodepool does not exist",
+    ),
+    "restricted label": (
+        {"nodeSelector": {"karpenter.sh/registered": "true"}},
+        "the domain karpenter.sh is reserved",
+    ),
+    "volume": (
+        {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data-0"}}]},
+        "its volumes (data-0) may tie it to a zone, which is not looked at yet",
+    ),
+    "pod affinity": (
+        {
+            "affinity": {
+                "podAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+                    ]
+                }
+            }
+        },
+        "required pod affinity over kubernetes.io/hostname is not looked at yet",
+    ),
+    "anti-affinity over zones": (
+        {"affinity": anti_affinity(key="topology.kubernetes.io/zone")},
+        "required pod anti-affinity over topology.kubernetes.io/zone is not looked at yet",
+    ),
+    "spread over something else": (
+        {"topologySpreadConstraints": spread("example.com/rack", hard=True)},
+        "a hard topology spread over example.com/rack is not looked at yet",
+    ),
+    "quantity": ({"overhead": {"memory": "1gb"}}, "did you mean '1G'"),
+    "negative": ({"overhead": {"cpu": "-2"}}, "its request of -1 cpu is negative"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_pod_whose_rules_cannot_be_kept_is_ignored_with_the_one_reason(case: str) -> None:
+    spec, said = REFUSED[case]
+
+    wanted, ignored = judged(*pods(shape(**spec)))
+
+    assert not wanted
+    assert said in ignored["default/web-0000"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topologySpreadConstraints": spread("example.com/rack", hard=False)},
+        {"topologySpreadConstraints": spread(hard=True)},
+        {"affinity": anti_affinity()},
+        {"nodeSelector": {"kubernetes.io/hostname": "n1"}},
+        {"priority": -10},
+    ],
+)
+def test_what_can_be_kept_or_is_only_a_wish_stands_in_nobodys_way(spec: dict[str, Any]) -> None:
+    assert len(judged(*pods(shape(**spec)))[0]) == 1
+
+
+def test_one_pod_that_cannot_be_read_hides_no_other() -> None:
+    bad: Shape = shape(app="bad", tolerations=["all"])
+
+    wanted, ignored = judged(*pods(bad), *pods(shape()))
+
+    assert wanted == ["default/web-0000"]
+    assert "cannot be read" in ignored["default/bad-0000"]
+
+
+def test_pods_whose_claim_is_on_its_way_are_not_served_twice() -> None:
+    some = pods(shape(), 3)
+
+    fresh, waiting = unserved(some, {"default/web-0001": "default-x1"})
+
+    assert [p.key for p in fresh] == ["default/web-0000", "default/web-0002"]
+    assert [p.key for p in waiting] == ["default/web-0001"]

@@ -1,0 +1,374 @@
+"""Nodes that are there or on their way, and what they still take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.scheduling.demands import room_capacity
+from nodesmith.decisions.scheduling.rooms import NOMINATION, Room, nominations, room_of, rooms
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node, parse_node
+from nodesmith.model.requirements import Requirements, requirement
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import DISRUPTED, UNREGISTERED, Taint
+from tests.builders import NOW, ZONES, anti_affinity, bind, claim, daemon, node, shape, snapshot, spread
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def only(*claims: NodeClaim, **fields: Any) -> Room:
+    (room,) = rooms(snapshot(**fields), claims)
+    return room
+
+
+def takes(room: Room, of: Shape, wanted: int = 100) -> int:
+    return room_capacity(room, of, wanted)
+
+
+def ours(**fields: Any) -> Node:
+    """A node that was bought for the claim default-x1 and has just joined."""
+    return node("n1", provider_id=claim().provider_id, **fields)
+
+
+def test_a_node_takes_what_its_pods_leave() -> None:
+    room = only(nodes=[node()], pods=bind(shape("1500m"), "node-1"))
+
+    assert takes(room, shape("500m")) == 5
+    assert takes(room, shape("1")) == 2
+    assert takes(room, shape("3")) == 0
+
+
+def test_the_number_of_pods_is_a_resource_too() -> None:
+    room = only(nodes=[node(cpu="64")], pods=bind(shape("1m"), "node-1", 50))
+
+    assert takes(room, shape("1m")) == 8
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"), [({"nvidia.com/gpu": "1"}, 0), ({"nvidia.com/gpu": "0"}, 4), ({}, 4)]
+)
+def test_a_resource_that_a_node_lacks_counts_only_where_it_is_asked_for(
+    requests: dict[str, str], expected: int
+) -> None:
+    assert takes(only(nodes=[node()]), shape(requests=requests)) == expected
+
+
+def test_a_pod_that_asks_for_no_memory_goes_where_memory_is_overdrawn() -> None:
+    room = only(nodes=[node(memory="1Gi")], pods=bind(shape("1", "2Gi"), "node-1"))
+
+    assert takes(room, shape("1", "0")) == 3
+    assert takes(room, shape("1", "1")) == 0
+
+
+def test_daemonset_pods_that_are_still_to_come_are_counted_once() -> None:
+    agent = daemon(cpu="1")
+
+    missing = only(nodes=[node()], daemonsets=[agent])
+    present = only(nodes=[node()], daemonsets=[agent], pods=bind(daemon(cpu="1"), "node-1"))
+
+    assert takes(missing, shape()) == takes(present, shape()) == 3
+
+
+def test_daemonsets_of_one_name_in_two_namespaces_are_two() -> None:
+    agent = daemon(cpu="1")
+    twin = shape("1", namespace="other", owner="DaemonSet/agent")
+
+    room = only(nodes=[node()], daemonsets=[agent, twin], pods=bind(daemon(cpu="1"), "node-1"))
+
+    assert takes(room, shape()) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "left"),
+    [
+        ({}, 4),
+        ({"tolerations": [{"operator": "Exists"}]}, 3),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/arch": "arm64"}}, 4),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/arch": "amd64"}}, 3),
+    ],
+)
+def test_only_daemonsets_that_belong_on_a_node_are_expected(spec: dict[str, Any], left: int) -> None:
+    tainted = node(taints=[Taint("dedicated", "NoSchedule", "web")])
+    guest = shape(tolerations=[{"key": "dedicated", "operator": "Exists"}])
+
+    assert takes(only(nodes=[tainted], daemonsets=[daemon(cpu="1", **spec)]), guest) == left
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerations", "admitted"),
+    [
+        (Taint("a", "NoSchedule", "1"), [], False),
+        (Taint("a", "NoExecute"), [], False),
+        (Taint("a", "PreferNoSchedule"), [], True),
+        (Taint("a", "NoSchedule", "1"), [{"key": "a", "value": "1"}], True),
+        (Taint("a", "NoSchedule", "1"), [{"key": "a", "value": "2"}], False),
+        (Taint("a", "NoSchedule", "1"), [{"key": "a", "operator": "Exists", "effect": "NoExecute"}], False),
+        (Taint("node.kubernetes.io/not-ready", "NoSchedule"), [], False),
+    ],
+)
+def test_taints_keep_out_pods_that_do_not_tolerate_them(
+    taint: Taint, tolerations: list[dict[str, str]], admitted: bool
+) -> None:
+    assert bool(takes(only(nodes=[node(taints=[taint])]), shape(tolerations=tolerations))) is admitted
+
+
+def test_a_cordoned_node_takes_nothing() -> None:
+    manifest = {
+        "metadata": {"name": "n", "creationTimestamp": "2026-11-21T12:00:00Z"},
+        "spec": {"unschedulable": True},
+        "status": {"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "9"}},
+    }
+
+    assert takes(only(nodes=[parse_node(manifest)]), shape()) == 0
+
+
+@pytest.mark.parametrize(
+    "going", [node(deleting=True), node(taints=[DISRUPTED])], ids=["being deleted", "being disrupted"]
+)
+def test_a_node_that_goes_is_no_room(going: Node) -> None:
+    assert rooms(snapshot(nodes=[going]), ()) == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "admitted"),
+    [
+        ({"kubernetes.io/arch": "amd64"}, True),
+        ({"kubernetes.io/arch": "arm64"}, False),
+        ({"topology.kubernetes.io/zone": ZONES[0]}, True),
+        ({"failure-domain.beta.kubernetes.io/zone": ZONES[0]}, True),
+        ({"kubernetes.io/hostname": "node-1"}, True),
+        ({"kubernetes.io/hostname": "node-2"}, False),
+        ({"team": "a"}, False),
+    ],
+)
+def test_labels_of_a_node_must_be_there(selector: dict[str, str], admitted: bool) -> None:
+    assert bool(takes(only(nodes=[node()]), shape(nodeSelector=selector))) is admitted
+
+
+class TestNodesThatStart:
+    """Of a node that is not initialised yet, the claim says what it will be."""
+
+    def test_a_claim_without_a_node_is_room_for_what_it_will_offer(self) -> None:
+        room = only(claim(), daemonsets=[daemon(cpu="1")])
+
+        assert (room.name, room.in_flight) == ("default-x1", True)
+        assert takes(room, shape()) == 3
+
+    def test_a_claim_that_is_still_to_be_launched_expects_daemons_and_knows_what_leaves_no_choice(
+        self,
+    ) -> None:
+        pending = claim(
+            phase=Phase.PENDING,
+            labels={"karpenter.sh/nodepool": "default"},
+            requirements=Requirements.of(
+                requirement("topology.kubernetes.io/zone", "In", [ZONES[1]]),
+                requirement("node.kubernetes.io/instance-type", "In", ["m5.large", "m6i.large"]),
+            ),
+        )
+
+        room = only(pending, daemonsets=[daemon(cpu="1", nodeSelector={"kubernetes.io/os": "linux"})])
+
+        assert takes(room, shape(nodeSelector={"topology.kubernetes.io/zone": ZONES[1]})) == 3
+        assert takes(room, shape(nodeSelector={"topology.kubernetes.io/zone": ZONES[0]})) == 0
+        assert takes(room, shape(nodeSelector={"node.kubernetes.io/instance-type": "m5.large"})) == 0
+
+    def test_a_claim_and_its_node_are_one_room(self) -> None:
+        room = only(claim(), nodes=[ours()])
+
+        assert (room.name, room.in_flight) == ("n1", True)
+
+    def test_a_node_without_a_provider_id_hides_no_claim_that_has_none_either(self) -> None:
+        found = rooms(snapshot(nodes=[node(provider_id="")]), [claim(phase=Phase.PENDING)])
+
+        assert [room.name for room in found] == ["node-1", "default-x1"]
+
+    @pytest.mark.parametrize(
+        ("taint", "admitted"),
+        [
+            (Taint("node.kubernetes.io/not-ready", "NoSchedule"), True),
+            (Taint("node.kubernetes.io/not-ready", "NoExecute"), True),
+            (Taint("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule", "true"), True),
+            (UNREGISTERED, True),
+            (Taint("cni", "NoSchedule", "starting"), True),
+            (Taint("dedicated", "NoSchedule"), False),
+        ],
+    )
+    def test_taints_that_a_starting_node_sheds_keep_nobody_away(self, taint: Taint, admitted: bool) -> None:
+        starting = claim(startup_taints=(Taint("cni", "NoSchedule"),))
+
+        assert bool(takes(only(starting, nodes=[ours(taints=[taint])]), shape())) is admitted
+
+    def test_once_initialised_every_taint_counts(self) -> None:
+        started = claim(phase=Phase.INITIALIZED, startup_taints=(Taint("cni", "NoSchedule"),))
+        labels = {"karpenter.sh/initialized": "true"}
+
+        room = only(started, nodes=[ours(labels=labels, taints=[Taint("cni", "NoSchedule")])])
+
+        assert not room.in_flight
+        assert takes(room, shape()) == 0
+
+    def test_labels_and_capacity_that_the_node_does_not_show_yet_are_the_claims(self) -> None:
+        bare = replace(ours(), labels={}, allocatable=parse_resources({}), capacity=parse_resources({}))
+
+        room = only(claim(), nodes=[bare])
+
+        assert takes(room, shape(nodeSelector={"karpenter.sh/nodepool": "default"})) == 4
+
+    def test_initialised_nodes_come_first_then_by_name(self) -> None:
+        nodes = [node("b"), node("a"), ours()]
+
+        found = rooms(snapshot(nodes=nodes), [claim(), claim("a-claim")])
+
+        assert [room.name for room in found] == ["a", "b", "a-claim", "n1"]
+
+    @pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.INITIALIZED])
+    def test_a_claim_whose_node_has_vanished_is_no_room(self, phase: Phase) -> None:
+        assert rooms(snapshot(), [claim(phase=phase)]) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "holds"),
+    [
+        (Phase.PENDING, timedelta(hours=1), True),
+        (Phase.LAUNCHED, timedelta(hours=1), True),
+        (Phase.REGISTERED, timedelta(hours=1), True),
+        (Phase.INITIALIZED, NOMINATION - timedelta(seconds=1), True),
+        (Phase.INITIALIZED, NOMINATION, False),
+        (Phase.GIVEN_UP, timedelta(0), False),
+    ],
+)
+def test_a_nomination_lasts_until_shortly_after_the_node_is_initialised(
+    phase: Phase, age: timedelta, holds: bool
+) -> None:
+    bought = claim(phase=phase, phase_since=NOW - age, nominated=("default/web-0000",))
+
+    assert nominations([bought], NOW) == ({"default/web-0000": "default-x1"} if holds else {})
+
+
+def test_who_is_nominated_twice_waits_for_the_same_claim_in_whatever_order_they_are_read() -> None:
+    both = [claim(name, nominated=("default/web-0000",)) for name in ("a", "b")]
+
+    assert nominations(both, NOW) == nominations(both[::-1], NOW)
+
+
+def test_the_room_of_a_claim_is_found_before_and_after_its_node_joined() -> None:
+    mine = claim()
+    before = rooms(snapshot(), [mine])
+    joined = ours()
+    after = rooms(snapshot(nodes=[joined]), [mine])
+
+    assert room_of(mine, before, ()) is before[0]
+    assert room_of(mine, after, [joined]) is after[0]
+    assert room_of(claim("other"), after, [joined]) is None
+
+
+class TestRulesOfTheNode:
+    """Host ports, anti-affinity and spreads over nodes."""
+
+    def port(self, number: int = 8080, **more: Any) -> dict[str, Any]:
+        return {"containers": [{"name": "main", "ports": [{"hostPort": number, **more}]}]}
+
+    @pytest.mark.parametrize(
+        ("theirs", "mine", "expected"),
+        [
+            ({}, {}, 0),
+            ({"number": 9090}, {}, 1),
+            ({"protocol": "UDP"}, {}, 1),
+            ({"hostIP": "10.0.0.1"}, {}, 0),
+            ({"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.2"}, 1),
+            ({"hostIP": "10.0.0.1"}, {"hostIP": "10.0.0.1"}, 0),
+            ({"hostIP": "::"}, {"hostIP": "10.0.0.1"}, 0),
+        ],
+    )
+    def test_a_host_port_is_had_once(
+        self, theirs: dict[str, Any], mine: dict[str, Any], expected: int
+    ) -> None:
+        other = shape(app="other", **self.port(**theirs))
+
+        room = only(nodes=[node()], pods=bind(other, "node-1"))
+
+        assert takes(room, shape(**self.port(**mine))) == expected
+
+    def test_the_host_port_of_a_daemonset_is_taken_before_its_pod_is_there(self) -> None:
+        room = only(nodes=[node()], daemonsets=[daemon(**self.port())])
+
+        assert takes(room, shape(**self.port())) == 0
+        assert takes(room, shape(**self.port(9090))) == 1
+
+    def test_pods_that_repel_their_like_come_one_to_a_node(self) -> None:
+        alone = shape(affinity=anti_affinity())
+
+        assert takes(only(nodes=[node()]), alone) == 1
+        assert takes(only(nodes=[node()], pods=bind(alone, "node-1")), alone) == 0
+
+    def test_anti_affinity_works_both_ways(self) -> None:
+        hermit, guest = shape(app="hermit", affinity=anti_affinity("web")), shape()
+
+        assert takes(only(nodes=[node()], pods=bind(hermit, "node-1")), guest) == 0
+        assert takes(only(nodes=[node()], pods=bind(guest, "node-1")), hermit) == 0
+        assert takes(only(nodes=[node()]), hermit) > 1
+
+    @pytest.mark.parametrize(
+        ("term", "expected"),
+        [({}, 3), ({"namespaces": ["other"]}, 0), ({"namespaceSelector": {}}, 0)],
+    )
+    def test_anti_affinity_reaches_as_far_as_its_namespaces(
+        self, term: dict[str, Any], expected: int
+    ) -> None:
+        stranger = shape("1m", namespace="other")
+        shy = shape(app="shy", affinity=anti_affinity("web", **term))
+
+        assert takes(only(nodes=[node()], pods=bind(stranger, "node-1")), shy) == expected
+
+    def test_a_pod_that_repels_only_another_namespace_shares_with_its_like(self) -> None:
+        loose = shape(affinity=anti_affinity("web", namespaces=["other"]))
+
+        assert takes(only(nodes=[node()]), loose) == 4
+
+    @pytest.mark.parametrize(("skew", "there", "expected"), [(1, 0, 1), (1, 1, 0), (3, 1, 2), (2, 3, 0)])
+    def test_a_spread_over_nodes_limits_how_many_share_one(
+        self, skew: int, there: int, expected: int
+    ) -> None:
+        spreading = shape("100m", topologySpreadConstraints=spread(HOSTNAME, hard=True, max_skew=skew))
+
+        room = only(nodes=[node()], pods=bind(shape("100m"), "node-1", there))
+
+        assert takes(room, spreading) == expected
+
+    @pytest.mark.parametrize(("there", "expected"), [(0, 4), (1, 3), (2, 0)])
+    def test_a_spread_over_nodes_that_does_not_count_the_pod_itself_limits_nothing_but_others(
+        self, there: int, expected: int
+    ) -> None:
+        spreading = shape(app="web", topologySpreadConstraints=spread(HOSTNAME, hard=True, app="db"))
+
+        room = only(nodes=[node()], pods=bind(shape(app="db"), "node-1", there))
+
+        assert takes(room, spreading) == expected
+
+    def test_pods_being_deleted_count_for_resources_but_not_for_a_spread(self) -> None:
+        spreading = shape(topologySpreadConstraints=spread(HOSTNAME, hard=True))
+
+        room = only(nodes=[node(cpu="2")], pods=bind(shape(), "node-1", deleting=True))
+
+        assert takes(room, spreading) == 1
+        assert takes(room, shape("2")) == 0
+
+    def test_a_spread_over_nodes_that_is_only_a_wish_limits_nothing(self) -> None:
+        wishing = shape(topologySpreadConstraints=spread(HOSTNAME, hard=False))
+
+        assert takes(only(nodes=[node()]), wishing) == 4
+
+
+def test_assigning_pods_takes_room() -> None:
+    room = only(nodes=[node()])
+    web = shape()
+
+    room.take(web, 3)
+
+    assert takes(room, web) == 1
+    assert room.hosted[web] == 3
