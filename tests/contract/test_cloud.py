@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
-os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
-
-import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import AwsCloud
@@ -30,28 +24,12 @@ from nodesmith.model.launches import (
     TemplateMissing,
 )
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import (
-    AMISelectorTerm,
-    EC2NodeClass,
-    SecurityGroupSelectorTerm,
-    SubnetSelectorTerm,
-)
 from nodesmith.model.nodepools import NodeClassRef
 from nodesmith.ports import Cloud
-from nodesmith.settings import Settings
-from nodesmith_cli.local.cloud.account import Endpoint, furnish
-from nodesmith_cli.local.cloud.seam import Ec2Seam
+from tests.account import NODECLASS, REGION, SETTINGS, ZONES, account, client
 from tests.fakes.cloud import CLUSTER, FakeCloud
 
-REGION, NOW = "us-east-1", datetime(2026, 11, 21, 8, tzinfo=UTC)
-DISCOVERY = {"karpenter.sh/discovery": CLUSTER.name}
-NODECLASS = EC2NodeClass(
-    "default",
-    role="KarpenterNodeRole-express",
-    ami_selector_terms=(AMISelectorTerm(alias="al2023@latest"),),
-    subnet_selector_terms=(SubnetSelectorTerm(DISCOVERY),),
-    security_group_selector_terms=(SecurityGroupSelectorTerm(DISCOVERY),),
-)
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 TYPES = ("c5.large", "m5.large", "m5.xlarge")
 
 
@@ -70,18 +48,9 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
         fake = FakeCloud()
         yield Subject(fake, lambda pool: fake.stock.update({str(pool): 0}), lambda: len(fake.alive()))
         return
-    with mock_aws(), Ec2Seam(embedded_catalog(REGION)) as seam:
-        endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
-        zones = [f"{REGION}{letter}" for letter in "abc"]
-        furnish(client, CLUSTER.name, REGION, zones, CLUSTER.version, endpoint, NODECLASS.role)
-        cloud = AwsCloud(client, Settings(cluster_name=CLUSTER.name, region=REGION))
-        yield Subject(cloud, lambda pool: seam.pools.exhaust(_pattern(pool)), lambda: _alive(client("ec2")))
-
-
-@lru_cache
-def client(service: str) -> Any:
-    """One client of each service for all tests: moto answers whichever backend is there at the moment."""
-    return boto3.client(service, region_name=REGION, aws_access_key_id="none", aws_secret_access_key="none")
+    with account() as furnished:
+        cloud, pools = AwsCloud(client, SETTINGS), furnished.seam.pools
+        yield Subject(cloud, lambda pool: pools.exhaust(_pattern(pool)), lambda: _alive(client("ec2")))
 
 
 def _pattern(pool: OfferingKey) -> str:
@@ -100,12 +69,11 @@ def planned(
     """Plan a claim on three types in three zones from what the cloud resolves."""
     status = cloud.resolve(NODECLASS, CLUSTER, NOW)
     kinds = instance_types(embedded_catalog(REGION), NodeConfiguration.of(NODECLASS))
-    zones = {f"{REGION}{letter}" for letter in "abc"}
     options = [
         (kind, offering)
         for kind in kinds
         for offering in kind.offerings
-        if kind.name in TYPES and offering.capacity_type == capacity_type and offering.zone in zones
+        if kind.name in TYPES and offering.capacity_type == capacity_type and offering.zone in ZONES
     ]
     node = NodeClaim(claim, "default", NodeClassRef("default"), NOW, Phase.PENDING, NOW)
     return launch_plan(node, options, NODECLASS, status, CLUSTER)

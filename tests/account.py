@@ -1,0 +1,72 @@
+"""An AWS account in this process, furnished for the cluster `express` and with EC2's manners."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+# moto reads it when its EC2 comes to life: without the thousand public images every test is half a second faster.
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
+
+import boto3
+from moto import mock_aws
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.ec2 import EC2_CONFIG
+from nodesmith.model.nodeclasses import (
+    AMISelectorTerm,
+    EC2NodeClass,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from nodesmith.settings import Settings
+from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish
+from nodesmith_cli.local.cloud.seam import Ec2Seam
+from tests.fakes.cloud import CLUSTER
+
+REGION = "us-east-1"
+ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
+DISCOVERY = {"karpenter.sh/discovery": CLUSTER.name}
+SETTINGS = Settings(cluster_name=CLUSTER.name, region=REGION)
+NODECLASS = EC2NodeClass(
+    "default",
+    role="KarpenterNodeRole-express",
+    ami_selector_terms=(AMISelectorTerm(alias="al2023@latest"),),
+    subnet_selector_terms=(SubnetSelectorTerm(DISCOVERY),),
+    security_group_selector_terms=(SecurityGroupSelectorTerm(DISCOVERY),),
+    uid="uid-default",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What was furnished, and the seam to break it by."""
+
+    network: Network
+    seam: Ec2Seam
+
+
+@contextmanager
+def account() -> Iterator[Account]:
+    """Give an account of its own for one test."""
+    with mock_aws(), Ec2Seam(embedded_catalog(REGION)) as seam:
+        endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
+        yield Account(
+            furnish(client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role), seam
+        )
+
+
+@lru_cache
+def client(service: str) -> Any:
+    """Give one client of each service for all tests: moto answers with the account of the moment."""
+    return boto3.client(
+        service,
+        region_name=REGION,
+        aws_access_key_id="none",
+        aws_secret_access_key="none",
+        config=EC2_CONFIG if service == "ec2" else None,
+    )

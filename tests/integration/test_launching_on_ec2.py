@@ -1,0 +1,198 @@
+"""AwsCloud against EC2 in bad moods, and what an instance is made of once it is there."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.errors import Transient
+from nodesmith.model.launches import (
+    Deferred,
+    Launched,
+    LaunchRequest,
+    LaunchTemplate,
+    NoCapacity,
+    Refused,
+    TemplateMissing,
+)
+from nodesmith.model.nodeclasses import EC2NodeClass
+from tests.account import NODECLASS, SETTINGS, Account, account, client
+from tests.fakes.cloud import CLUSTER
+from tests.launching import CLAIM, NOW, options
+
+Plan = tuple[LaunchRequest, tuple[LaunchTemplate, ...]]
+
+
+@pytest.fixture(autouse=True)
+def world() -> Iterator[Account]:
+    with account() as furnished:
+        yield furnished
+
+
+@pytest.fixture
+def cloud() -> AwsCloud:
+    return AwsCloud(client, SETTINGS)
+
+
+def planned(cloud: AwsCloud, nodeclass: EC2NodeClass = NODECLASS, claim: str = CLAIM.name) -> Plan:
+    status = cloud.resolve(nodeclass, CLUSTER, NOW)
+    node = replace(CLAIM, name=claim)
+    return launch_plan(node, options(["m5.large"], nodeclass), nodeclass, status, CLUSTER)
+
+
+def launched(cloud: AwsCloud, plan: Plan) -> Launched:
+    cloud.ensure_templates(plan[1])
+    (outcome,) = cloud.launch([plan[0]])
+    assert isinstance(outcome, Launched)
+    return outcome
+
+
+def described(instance_id: str) -> dict[str, Any]:
+    found = client("ec2").describe_instances(InstanceIds=[instance_id])
+    return dict(found["Reservations"][0]["Instances"][0])
+
+
+def tags_of(described: dict[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in described["Tags"]}
+
+
+def test_the_instance_is_what_the_launch_template_says(world: Account, cloud: AwsCloud) -> None:
+    request, templates = planned(cloud)
+    found = described(launched(cloud, (request, templates)).instance.id)
+    assert found["InstanceLifecycle"] == "spot"
+    assert found["IamInstanceProfile"]["Arn"].endswith(templates[0].data["IamInstanceProfile"]["Name"])
+    assert [group["GroupId"] for group in found["SecurityGroups"]] == [world.network.security_group_id]
+    assert found["MetadataOptions"]["HttpTokens"] == "required"
+    assert tags_of(found).items() >= request.tags.items()
+    (device,) = found["BlockDeviceMappings"]
+    (volume,) = client("ec2").describe_volumes(VolumeIds=[device["Ebs"]["VolumeId"]])["Volumes"]
+    assert (device["DeviceName"], volume["Size"], volume["Encrypted"]) == ("/dev/xvda", 20, True)
+    assert tags_of(volume).items() >= request.tags.items()
+    user_data = client("ec2").describe_instance_attribute(
+        InstanceId=found["InstanceId"], Attribute="userData"
+    )
+    assert b"node.eks.aws" in base64.b64decode(user_data["UserData"]["Value"])
+
+
+def test_a_throttled_launch_is_deferred_and_repeated_with_success(world: Account, cloud: AwsCloud) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    world.seam.fail("CreateFleet", "RequestLimitExceeded")
+    (first,), (second,) = cloud.launch([request]), cloud.launch([request])
+    assert first == Deferred(CLAIM.name, "RequestLimitExceeded", "Failed on demand.")
+    assert isinstance(second, Launched)
+
+
+def test_one_throttled_launch_does_not_stop_the_others(world: Account, cloud: AwsCloud) -> None:
+    plans = [planned(cloud, claim=f"default-{number}") for number in range(3)]
+    cloud.ensure_templates(plans[0][1])
+    world.seam.fail("CreateFleet", "RequestLimitExceeded")
+    outcomes = cloud.launch([request for request, _ in plans])
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Deferred", "Launched", "Launched"]
+
+
+def test_a_launch_that_we_may_not_do_is_refused(world: Account, cloud: AwsCloud) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    world.seam.fail("CreateFleet", "UnauthorizedOperation")
+    (outcome,) = cloud.launch([request])
+    assert isinstance(outcome, Refused)
+    assert outcome.reason == "Unauthorized"
+
+
+def test_an_exhausted_quota_of_the_whole_call_is_no_capacity(world: Account, cloud: AwsCloud) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    world.seam.fail("CreateFleet", "MaxFleetCountExceeded")
+    (outcome,) = cloud.launch([request])
+    assert isinstance(outcome, NoCapacity)
+    assert outcome.quota
+    assert {s.offering for s in outcome.shortfalls} == set(request.offerings())
+
+
+def test_a_throttled_template_is_transient_once_the_others_are_made(world: Account, cloud: AwsCloud) -> None:
+    plans = [planned(cloud), planned(cloud, replace(NODECLASS, detailed_monitoring=True), "default-other")]
+    world.seam.fail("CreateLaunchTemplate", "RequestLimitExceeded")
+    with pytest.raises(Transient, match="CreateLaunchTemplate") as caught:
+        cloud.ensure_templates([template for _, templates in plans for template in templates])
+    assert caught.value.code == "RequestLimitExceeded"
+    assert len(client("ec2").describe_launch_templates()["LaunchTemplates"]) == 1
+
+
+def test_a_template_that_ec2_will_not_have_refuses_the_launches_that_name_it_only(
+    world: Account, cloud: AwsCloud
+) -> None:
+    bad, good = planned(cloud), planned(cloud, replace(NODECLASS, detailed_monitoring=True), "default-good")
+    world.seam.fail("CreateLaunchTemplate", "InvalidUserData.Malformed")
+    cloud.ensure_templates(bad[1])
+    cloud.ensure_templates(good[1])
+    outcomes = cloud.launch([bad[0], good[0]])
+    assert isinstance(outcomes[0], Refused)
+    assert outcomes[0].reason == "UserDataSizeLimitExceeded"
+    assert isinstance(outcomes[1], Launched)
+    assert isinstance(launched(cloud, bad), Launched), "it is tried anew, and this time EC2 has it"
+
+
+def test_a_known_template_costs_no_call_until_it_is_found_missing(world: Account, cloud: AwsCloud) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    cloud.ensure_templates(templates)
+    assert world.seam.calls["CreateLaunchTemplate"] == 1
+    client("ec2").delete_launch_template(LaunchTemplateName=templates[0].name)
+    assert cloud.launch([request]) == [TemplateMissing(CLAIM.name)]
+    assert isinstance(launched(cloud, (request, templates)), Launched)
+
+
+def test_a_process_that_did_not_make_the_template_still_tells_the_image(
+    world: Account, cloud: AwsCloud
+) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    (outcome,) = AwsCloud(client, SETTINGS).launch([request])
+    assert isinstance(outcome, Launched)
+    assert outcome.instance.image_id == templates[0].data["ImageId"]
+    assert world.seam.calls["DescribeInstances"] == 1
+
+
+def test_a_profile_that_does_not_exist_is_refused_by_name(cloud: AwsCloud) -> None:
+    nodeclass = replace(NODECLASS, role="", instance_profile="nobody-made-it")
+    request, templates = planned(cloud, nodeclass)
+    cloud.ensure_templates(templates)
+    (outcome,) = cloud.launch([request])
+    assert isinstance(outcome, Refused)
+    assert outcome.reason == "InstanceProfileNameInvalid"
+    assert "nobody-made-it" in outcome.message
+
+
+def test_looking_for_instances_is_transient_when_throttled(world: Account, cloud: AwsCloud) -> None:
+    world.seam.fail("DescribeInstances", "RequestLimitExceeded")
+    with pytest.raises(Transient, match="ec2:DescribeInstances"):
+        cloud.instances_of(["default-1"])
+
+
+def test_instances_of_another_cluster_are_not_ours(cloud: AwsCloud) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    stranger = replace(request, tags={**request.tags, "eks:eks-cluster-name": "other"})
+    cloud.launch([stranger])
+    assert cloud.instances_of([request.claim]) == {}
+
+
+def test_more_claims_than_a_filter_takes_are_asked_for_in_turn(world: Account, cloud: AwsCloud) -> None:
+    launched(cloud, planned(cloud))
+    found = cloud.instances_of([CLAIM.name, *(f"nobody-{number}" for number in range(450))])
+    assert set(found) == {CLAIM.name}
+    assert world.seam.calls["DescribeInstances"] == 3
+
+
+def test_what_is_no_answer_of_ec2s_is_a_bug_and_comes_through(world: Account, cloud: AwsCloud) -> None:
+    world.seam.fail("DescribeInstances", "UnauthorizedOperation")
+    with pytest.raises(ClientError, match="UnauthorizedOperation"):
+        cloud.instances_of(["default-1"])

@@ -1,0 +1,310 @@
+"""What EC2NodeClasses resolve to in an account, and what their authors are told when it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2 import ec2_backends
+
+from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.instanceprofiles import profile_name
+from nodesmith.errors import Rejected
+from nodesmith.model.nodeclasses import (
+    AMISelectorTerm,
+    EC2NodeClass,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
+from tests.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
+from tests.fakes.cloud import CLUSTER
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def world() -> Iterator[Account]:
+    with account() as furnished:
+        yield furnished
+
+
+def resolved(nodeclass: EC2NodeClass, now: datetime = NOW, **changes: Any) -> NodeClassStatus:
+    return AwsCloud(client, replace(SETTINGS, **changes)).resolve(nodeclass, CLUSTER, now)
+
+
+def condition(status: NodeClassStatus, kind: str) -> StatusCondition:
+    return next(c for c in status.conditions if c.type == kind)
+
+
+def with_images(*terms: AMISelectorTerm, family: str = "AL2023") -> EC2NodeClass:
+    return replace(NODECLASS, ami_selector_terms=terms, ami_family=family)
+
+
+def register(name: str, tags: dict[str, str] | None = None) -> str:
+    image = client("ec2").register_image(Name=name)["ImageId"]
+    ec2_backends[DEFAULT_ACCOUNT_ID][REGION].amis[image].architecture = "arm64"  # moto drops it
+    if tags:
+        client("ec2").create_tags(Resources=[image], Tags=[{"Key": k, "Value": v} for k, v in tags.items()])
+    return str(image)
+
+
+def test_subnets_are_found_by_tag_by_tag_key_and_by_id(world: Account) -> None:
+    ids = set(world.network.subnets.values())
+    for terms in (
+        (SubnetSelectorTerm(DISCOVERY),),
+        (SubnetSelectorTerm({"karpenter.sh/discovery": "*"}),),
+        tuple(SubnetSelectorTerm(id=one) for one in sorted(ids)),
+    ):
+        found = resolved(replace(NODECLASS, subnet_selector_terms=terms)).subnets
+        assert {subnet.id for subnet in found} == ids
+        assert {subnet.zone for subnet in found} == set(ZONES)
+        assert all(subnet.zone_id and subnet.free_ips > 4000 for subnet in found)
+
+
+def test_terms_add_up_and_the_tags_of_one_term_must_all_match(world: Account) -> None:
+    a, b = world.network.subnets["us-east-1a"], world.network.subnets["us-east-1b"]
+    both = {**DISCOVERY, "Name": "express-us-east-1b"}
+    terms = (SubnetSelectorTerm(id=a), SubnetSelectorTerm(both))
+    found = resolved(replace(NODECLASS, subnet_selector_terms=terms)).subnets
+    assert {subnet.id for subnet in found} == {a, b}
+
+
+def test_subnets_with_most_free_addresses_come_first(world: Account) -> None:
+    client("ec2").create_network_interface(SubnetId=world.network.subnets["us-east-1a"])
+    free = [subnet.free_ips for subnet in resolved(NODECLASS).subnets]
+    assert free == sorted(free, reverse=True)
+    assert free[-1] == free[0] - 1
+
+
+def test_security_groups_are_found_by_tag_name_and_id(world: Account) -> None:
+    group = world.network.security_group_id
+    for term in (
+        SecurityGroupSelectorTerm(DISCOVERY),
+        SecurityGroupSelectorTerm(name="express-node"),
+        SecurityGroupSelectorTerm(id=group),
+    ):
+        found = resolved(replace(NODECLASS, security_group_selector_terms=(term,))).security_groups
+        assert [(g.id, g.name) for g in found] == [(group, "express-node")]
+
+
+def test_selectors_that_match_nothing_are_quoted_with_a_way_out_and_the_rest_is_resolved() -> None:
+    nodeclass = replace(
+        NODECLASS,
+        subnet_selector_terms=(SubnetSelectorTerm({"team": "nobody"}), SubnetSelectorTerm(id="subnet-0")),
+        security_group_selector_terms=(SecurityGroupSelectorTerm(name="nobody"),),
+        ami_selector_terms=(AMISelectorTerm(name="nothing-*", owner="self"),),
+    )
+    status = resolved(nodeclass)
+    subnets, groups = condition(status, "SubnetsReady"), condition(status, "SecurityGroupsReady")
+    assert (subnets.status, subnets.reason) == ("False", "SubnetsNotFound")
+    assert "spec.subnetSelectorTerms [tags team=nobody; id subnet-0]: tag the subnets" in subnets.message
+    assert (groups.status, groups.reason) == ("False", "SecurityGroupsNotFound")
+    assert "[name nobody]" in groups.message
+    images = condition(status, "AMIsReady")
+    assert (images.status, images.reason) == ("False", "AMINotFound")
+    assert "[name nothing-* owner self]" in images.message
+    validation = condition(status, "ValidationSucceeded")
+    assert validation.reason == "DependenciesNotReady"
+    assert validation.message == "waiting for AMIsReady, SubnetsReady, SecurityGroupsReady"
+    assert condition(status, "InstanceProfileReady").status == "True"
+    assert not status.is_ready
+    assert (status.subnets, status.security_groups, status.images) == ((), (), ())
+
+
+def test_an_alias_gives_one_image_for_each_kind_of_instance() -> None:
+    found = resolved(NODECLASS).images
+    assert len(found) == 5
+    assert all(image.name.endswith("-v20261112") and not image.deprecated for image in found)
+    standard = [
+        i for i in found if i.requirements["kubernetes.io/arch"].allows("amd64") and "standard" in i.name
+    ]
+    assert len(standard) == 1
+
+
+def test_a_pinned_alias_gives_the_images_of_that_release() -> None:
+    found = resolved(with_images(AMISelectorTerm(alias="al2023@v20261015"))).images
+    assert {image.name.rpartition("-")[2] for image in found} == {"v20261015"}
+
+
+def test_an_image_that_serves_two_kinds_of_instance_is_listed_for_both() -> None:
+    found = resolved(with_images(AMISelectorTerm(alias="bottlerocket@latest"), family="Custom")).images
+    ids = [image.id for image in found]
+    assert len(ids) == 5
+    assert len(set(ids)) == 4
+
+
+def test_a_release_that_does_not_exist_is_named() -> None:
+    told = condition(resolved(with_images(AMISelectorTerm(alias="al2023@v20990101"))), "AMIsReady")
+    assert told.reason == "AMINotFound"
+    assert "alias al2023@v20990101" in told.message
+    assert "@latest" in told.message
+
+
+def test_an_alias_too_old_for_the_cluster_is_told_as_unsupported() -> None:
+    told = condition(resolved(with_images(AMISelectorTerm(alias="al2@latest"))), "AMIsReady")
+    assert told.reason == "UnsupportedAlias"
+    assert "1.33" in told.message
+
+
+def test_images_are_found_by_id_name_tags_and_parameter() -> None:
+    image = register("team-image-1", {"team": "express"})
+    client("ssm").put_parameter(Name="/team/image", Value=image, Type="String")
+    for term in (
+        AMISelectorTerm(id=image),
+        AMISelectorTerm(name="team-image-*"),
+        AMISelectorTerm(name="team-image-*", owner="self"),
+        AMISelectorTerm(tags={"team": "express"}),
+        AMISelectorTerm(tags={"team": "*"}),
+        AMISelectorTerm(ssm_parameter="/team/image"),
+    ):
+        assert [found.id for found in resolved(with_images(term)).images] == [image], term
+
+
+def test_a_parameter_that_holds_no_image_finds_none() -> None:
+    client("ssm").put_parameter(Name="/team/image", Value="latest", Type="String")
+    for name in ("/team/image", "/team/missing"):
+        told = condition(resolved(with_images(AMISelectorTerm(ssm_parameter=name))), "AMIsReady")
+        assert told.reason == "AMINotFound"
+        assert name in told.message
+
+
+def test_of_equal_images_the_newest_is_kept_and_a_deprecated_one_only_for_want_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def image(name: str, created: str, deprecated: str = "") -> dict[str, str]:
+        ends = {"DeprecationTime": deprecated} if deprecated else {}
+        return {
+            "ImageId": f"ami-{name}",
+            "Name": name,
+            "Architecture": "x86_64",
+            "CreationDate": created,
+            **ends,
+        }
+
+    old, new = image("old", "2026-01-01T00:00:00.000Z"), image("new", "2026-06-01T00:00:00.000Z")
+    stale = image("stale", "2026-10-01T00:00:00.000Z", "2026-11-01T00:00:00.000Z")
+    coming = image("coming", "2026-09-01T00:00:00.000Z", "2027-11-01T00:00:00.000Z")
+    twin = image("newer-name", "2026-06-01T00:00:00.000Z")
+    mac = {
+        **new,
+        "ImageId": "ami-mac",
+        "Architecture": "x86_64_mac",
+        "CreationDate": "2026-11-01T00:00:00.000Z",
+    }
+    for found, kept in (
+        ([old, new], "ami-new"),
+        ([stale, old], "ami-old"),
+        ([stale], "ami-stale"),
+        ([coming, new], "ami-coming"),
+        ([new, twin], "ami-newer-name"),
+        ([mac, old], "ami-old"),
+    ):
+        monkeypatch.setattr("nodesmith.adapters.images._describe", lambda *_, found=found, **__: iter(found))
+        (image_kept,) = resolved(with_images(AMISelectorTerm(id="ami-any"))).images
+        assert image_kept.id == kept
+        assert image_kept.deprecated == (kept == "ami-stale")
+
+
+def test_a_role_gets_a_profile_that_is_tagged_and_holds_it() -> None:
+    status = resolved(replace(NODECLASS, tags={"team": "express"}))
+    profile = client("iam").get_instance_profile(InstanceProfileName=status.instance_profile)[
+        "InstanceProfile"
+    ]
+    assert [role["RoleName"] for role in profile["Roles"]] == [NODECLASS.role]
+    assert profile["Path"] == f"/nodesmith/{REGION}/express/uid-default/"
+    tags = {tag["Key"]: tag["Value"] for tag in profile["Tags"]}
+    assert tags == {
+        "team": "express",
+        "kubernetes.io/cluster/express": "owned",
+        "eks:eks-cluster-name": "express",
+        "karpenter.k8s.aws/ec2nodeclass": "default",
+        "topology.kubernetes.io/region": REGION,
+    }
+
+
+def test_a_profile_is_made_once_and_mended_where_its_making_was_cut_short() -> None:
+    name = profile_name(NODECLASS, CLUSTER.name, REGION)
+    client("iam").create_instance_profile(InstanceProfileName=name)
+    for _ in range(2):
+        assert resolved(NODECLASS).instance_profile == name
+    profile = client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
+    assert [role["RoleName"] for role in profile["Roles"]] == [NODECLASS.role]
+
+
+def test_another_role_is_another_profile_and_a_path_before_the_role_is_not() -> None:
+    client("iam").create_role(RoleName="other", AssumeRolePolicyDocument="{}")
+    first = resolved(NODECLASS).instance_profile
+    assert resolved(replace(NODECLASS, role="other")).instance_profile != first
+    assert resolved(replace(NODECLASS, role=f"service/{NODECLASS.role}")).instance_profile == first
+
+
+def test_a_role_that_does_not_exist_is_named() -> None:
+    told = condition(resolved(replace(NODECLASS, role="nobody")), "InstanceProfileReady")
+    assert (told.status, told.reason) == ("False", "RoleNotFound")
+    assert "spec.role 'nobody'" in told.message
+
+
+def test_a_profile_of_the_users_own_is_taken_without_asking_iam() -> None:
+    nodeclass = replace(NODECLASS, role="", instance_profile="their-own")
+    assert resolved(nodeclass, isolated_vpc=True).instance_profile == "their-own"
+    assert client("iam").list_instance_profiles()["InstanceProfiles"] == []
+
+
+def test_an_isolated_vpc_cannot_make_profiles_and_says_what_to_do() -> None:
+    told = condition(resolved(NODECLASS, isolated_vpc=True), "InstanceProfileReady")
+    assert told.status == "False"
+    assert "spec.instanceProfile" in told.message
+
+
+def test_conditions_carry_the_time_they_were_found_at() -> None:
+    later = NOW + timedelta(hours=1)
+    status = resolved(NODECLASS, later)
+    assert {c.since for c in status.conditions} == {later}
+    assert status.resolved_at == later
+
+
+def test_settings_win_over_what_eks_tells() -> None:
+    info = AwsCloud(client, replace(SETTINGS, cluster_endpoint="https://elsewhere")).cluster_info()
+    assert info == replace(CLUSTER, endpoint="https://elsewhere")
+
+
+def test_with_all_settings_eks_is_not_asked() -> None:
+    settings = replace(
+        SETTINGS,
+        cluster_endpoint="https://api",
+        cluster_ca_bundle="Q0E=",
+        cluster_service_cidr="fd00:1234::/108",
+        cluster_version="1.34",
+    )
+
+    def nobody(service: str) -> Any:
+        raise AssertionError(f"{service} was asked")
+
+    info = AwsCloud(nobody, settings).cluster_info()
+    assert (info.ip_family, info.dns_ip) == ("ipv6", "fd00:1234::a")
+
+
+def test_a_cluster_that_eks_does_not_know_names_the_settings_that_would_do() -> None:
+    settings = replace(SETTINGS, cluster_name="nobody", cluster_endpoint="https://api")
+    with pytest.raises(
+        Rejected, match=r"'nobody'.*set CLUSTER_CA_BUNDLE, CLUSTER_SERVICE_CIDR, CLUSTER_VERSION"
+    ):
+        AwsCloud(client, settings).cluster_info()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cluster_service_cidr": "10.100.0.0/99"}, "CLUSTER_SERVICE_CIDR='10.100.0.0/99'"),
+        ({"cluster_service_cidr": "10.0.0.0/30"}, "too small"),
+        ({"cluster_version": "v1.33.2"}, "CLUSTER_VERSION='v1.33.2'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_quoted(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(Rejected, match=said):
+        AwsCloud(client, replace(SETTINGS, **changes)).cluster_info()
