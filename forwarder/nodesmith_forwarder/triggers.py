@@ -22,15 +22,20 @@ def triggered(change: Change) -> Iterator[tuple[Topic, str]]:
     elif change.kind == NODES or (change.kind == NODECLAIMS and _is_wanted_otherwise(change)):
         yield Concern.LIFECYCLE, key
     elif change.kind in (NODEPOOLS, NODECLASSES):
-        yield Concern.PROVISIONING, key
         if _is_wanted_otherwise(change):
             yield Concern.READINESS, key
+        if _is_wanted_otherwise(change) or _conditions(change.before) != _conditions(change.after):
+            yield Concern.PROVISIONING, key
 
 
 def _is_wanted_otherwise(change: Change) -> bool:
-    """Tell whether more than the status has changed, which is our own handwriting and wakes nobody."""
+    """Tell whether more than the status has changed, which is our own handwriting."""
     return _without_status(change.before) != _without_status(change.after)
 
 
 def _without_status(manifest: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return manifest and {part: value for part, value in manifest.items() if part != "status"}
+
+
+def _conditions(manifest: Mapping[str, Any] | None) -> Any:
+    return ((manifest or {}).get("status") or {}).get("conditions")

@@ -97,6 +97,11 @@ def test_a_spec_of_a_pool_or_class_wakes_readiness_and_its_status_what_waits_for
     assert woken(kind, custom(weight=1), {**custom(weight=1), **status}) == {Concern.PROVISIONING}
 
 
+def test_what_a_pool_counts_wakes_nobody() -> None:
+    counted = {"status": {"nodes": 1, "resources": {"cpu": "4"}}}
+    assert woken(NODEPOOLS, custom(weight=1), {**custom(weight=1), **counted}) == set()
+
+
 def test_a_daemonset_is_only_for_the_snapshot() -> None:
     template = {"spec": {"containers": [{"name": "a"}]}}
     manifest = {"metadata": {"name": "logs", "namespace": "kube-system"}, "spec": {"template": template}}

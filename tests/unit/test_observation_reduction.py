@@ -230,7 +230,7 @@ def test_a_cordoned_node_shows_its_taint() -> None:
     assert [taint.key for taint in kept.taints] == ["node.kubernetes.io/unschedulable"]
 
 
-def test_a_nodepool_keeps_its_spec_and_conditions_but_not_managed_fields_or_last_applied() -> None:
+def test_a_nodepool_keeps_its_spec_counts_and_conditions_but_not_managed_fields_or_last_applied() -> None:
     last_applied = "kubectl.kubernetes.io/last-applied-configuration"
     condition = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T11:00:00Z"}
     manifest = {
@@ -245,12 +245,12 @@ def test_a_nodepool_keeps_its_spec_and_conditions_but_not_managed_fields_or_last
             "resourceVersion": "5",
         },
         "spec": {"weight": 10, "limits": {}},
-        "status": {"resources": {"cpu": "4"}, "conditions": [condition]},
+        "status": {"resources": {"cpu": "4"}, "amis": [{}], "conditions": [condition]},
     }
     assert reduce_custom(manifest) == {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {"name": "default", "uid": "u1", "generation": 3, "annotations": {"team": "infra"}},
         "spec": {"weight": 10, "limits": {}},
-        "status": {"conditions": [condition]},
+        "status": {"resources": {"cpu": "4"}, "conditions": [condition]},
     }
