@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
 from kubernetes import client
@@ -23,6 +27,33 @@ def api_server() -> Iterator[ApiServer]:
 def api_url(api_server: ApiServer) -> str:
     """The base URL of an empty Kubernetes API."""
     return api_server.url
+
+
+Call: TypeAlias = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def call(api_url: str) -> Call:
+    """Send requests as they stand: `call(method, path, body, content_type, accept, **query)` → status, decoded JSON."""
+
+    def send(
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        **query: str,
+    ) -> tuple[int, Any]:
+        url = f"{api_url}{path}?{urlencode(query)}" if query else f"{api_url}{path}"
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": content_type, "Accept": accept}
+        try:
+            with urlopen(Request(url, data, headers, method=method), timeout=20) as answer:  # noqa: S310 our own server
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            return error.code, json.load(error)
+
+    return send
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from nodesmith_cli.local.apiserver.fieldsets import (
     Place,
     decoded,
     encoded,
+    is_key,
     merged,
     paths_of,
     shown,
@@ -123,12 +124,15 @@ def _owned_part(obj: View) -> Object:
 
 
 def _unwanted(before: frozenset[Path], wanted: frozenset[Path], others: Iterable[Owner]) -> Iterator[Path]:
-    """Yield what this manager applied before, does not apply now, and nobody else owns; inner paths first."""
+    """Yield what this manager applied before, does not apply now, and nobody else owns; whole items first."""
     held = wanted.union(*(owner.paths for owner in others))
-    for path in sorted(before - held, key=len, reverse=True):
+    gone: list[Path] = []
+    for path in sorted(before - held, key=len):
         inside = any(other[: len(path)] == path for other in held)
         under = any(path[: len(other)] == other and not other[-1].startswith("k:") for other in wanted)
-        if not inside and not under:
+        within = any(path[: len(other)] == other for other in gone)
+        if not inside and not under and not within and not is_key(path):
+            gone.append(path)
             yield path
 
 

@@ -72,9 +72,7 @@ class Deletions:
             self._start(resource, after.object)
             gone = self._history.find(resource.name, (namespace_of(new), name_of(new))) is None
             return after.object, gone
-        if new != old.object:
-            self._history.put(resource.name, new)
-        return self._drop(resource, (namespace_of(new), name_of(new))), True
+        return self._drop(resource, new), True
 
     def adopt(self, resource: Resource, new: View) -> None:
         """Delete a new object whose owners are all gone already."""
@@ -137,21 +135,21 @@ class Deletions:
                 if doomed and self._history.find(resource.name, _key(revision.object)):
                     self.delete(resource, _key(revision.object), DeleteOptions())
 
-    def _drop(self, resource: Resource, key: Key) -> View:
-        removed = self._history.drop(resource.name, key)
+    def _drop(self, resource: Resource, last: Object) -> View:
+        removed = self._history.drop(resource.name, last)
         if removed is None:
-            raise not_found(resource.name, key[1])
+            raise not_found(resource.name, name_of(last))
         obj = removed.object
         for child in self._history.children(obj["metadata"]["uid"]):
             self._delete_child(child, obj["metadata"]["uid"], "Background")
         for owner in obj["metadata"].get("ownerReferences") or ():
             self._finish_foreground(str(owner.get("uid")))
         if resource.namespaced:
-            self._finish_namespace(key[0])
+            self._finish_namespace(namespace_of(obj))
         if resource.custom:
             self._finish_crd(resource.name)
         if resource.name == crds.PLURAL:
-            self._registry.remove(key[1])
+            self._registry.remove(name_of(obj))
         return obj
 
     def _delete_child(self, child: tuple[str, Key], owner_uid: str, propagation: Propagation) -> None:

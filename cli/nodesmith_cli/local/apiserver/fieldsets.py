@@ -160,6 +160,11 @@ def decoded(tree: Mapping[str, Any]) -> frozenset[Path]:
     return frozenset(found - {()})
 
 
+def is_key(path: Path) -> bool:
+    """Tell whether a path leads to one of the keys by which its list item is known: those stay while the item does."""
+    return len(path) > 1 and path[-2].startswith("k:") and path[-1][2:] in json.loads(path[-2][2:])
+
+
 def shown(path: Path) -> str:
     """Write a path as conflict messages show it: `.spec.containers[name="web"].image`."""
     text = ""

@@ -126,13 +126,14 @@ class History:
             self._tell(resource, Change("MODIFIED" if before else "ADDED", after, before))
             return after
 
-    def drop(self, resource: str, key: Key) -> Revision | None:
-        """Remove an object; gives its last state with the resourceVersion of the removal."""
+    def drop(self, resource: str, last: Object) -> Revision | None:
+        """Remove an object; gives `last`, its last state, with the resourceVersion of the removal."""
         with self.lock:
+            key = (namespace_of(last), name_of(last))
             before = self._objects.get(resource, {}).pop(key, None)
             if before is None:
                 return None
-            after = self._stamp(dict(before.object))
+            after = self._stamp(last)
             self._index(resource, key, before, None)
             self._tell(resource, Change("DELETED", after, before))
             return after
