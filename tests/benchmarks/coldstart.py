@@ -1,0 +1,81 @@
+"""The cold start: a fresh process imports the provisioning handler, laid out as on Lambda, and builds its clients."""
+
+from __future__ import annotations
+
+import compileall
+import json
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from layers.vendor.build import build
+from tests.benchmarks.figures import Figure, reference_ms
+
+ROOT = Path(__file__).parents[2]
+LAID_OUT = ROOT / "build" / "coldstart"
+RUNS = 9
+_PROGRAM = """
+import json, resource, sys, time
+started = time.perf_counter()
+import handler
+ms = (time.perf_counter() - started) * 1000
+mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"ms": ms, "mib": mib, "kubernetes": "kubernetes" in sys.modules}))
+"""
+_ENVIRONMENT = {
+    "AWS_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "CLUSTER_NAME": "bench",
+    "TABLE_NAME": "nodesmith",
+    "BUCKET_NAME": "bench",
+    **{
+        f"{concern}_QUEUE_URL": "https://sqs.test/q" for concern in ("PROVISIONING", "LIFECYCLE", "READINESS")
+    },
+}
+
+
+def figures() -> list[Figure]:
+    """Measure time and memory of one import."""
+    path = _lay_out()
+    runs = [_import(path) for _ in range(RUNS)]
+    kubernetes = any(run["kubernetes"] for run in runs)
+    middle, mib = median(run["ms"] for run in runs), median(run["mib"] for run in runs)
+    reference = median(reference_ms() for _ in range(RUNS))
+    note = (
+        f"{middle / reference:.1f} × the reference loop; Python {sys.version_info.major}.{sys.version_info.minor},"
+        f" compiled; kubernetes client {'IMPORTED' if kubernetes else 'not imported'}"
+    )
+    worst = float("inf") if kubernetes else middle
+    return [
+        Figure("cold-import-ms", worst, "ms", 350, note),
+        Figure("cold-import-mib", mib, "MiB", 90, "peak resident memory of the process"),
+    ]
+
+
+def _lay_out() -> Path:
+    """Put function and layers together as Lambda does (/var/task, /opt/python), compiled for the Python at hand."""
+    layers = build()
+    shutil.rmtree(LAID_OUT, ignore_errors=True)
+    shutil.copytree(ROOT / "functions" / "provisioning", LAID_OUT / "task")
+    for name in ("core", "vendor"):
+        shutil.copytree(layers[name] / "python", LAID_OUT / "python", dirs_exist_ok=True)
+    compileall.compile_dir(LAID_OUT, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    return LAID_OUT
+
+
+def _import(path: Path) -> dict[str, float]:
+    paths = os.pathsep.join([str(path / "task"), str(path / "python")])
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", _PROGRAM],
+        env={**_ENVIRONMENT, "PYTHONPATH": paths, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured

@@ -1,0 +1,60 @@
+"""A figure with its goal, and the reference that makes times comparable."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+_REFERENCE_STEPS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured figure. `at_most` is the goal; what exceeds it does not hold."""
+
+    name: str
+    value: float
+    unit: str
+    at_most: float
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether the goal is met."""
+        return self.value <= self.at_most
+
+    def to_item(self) -> dict[str, object]:
+        """Write as JSON data."""
+        goal = "none" if math.isinf(self.at_most) else f"at most {self.at_most:,.10g} {self.unit}"
+        return {
+            "name": self.name,
+            "value": round(self.value, 2),
+            "unit": self.unit,
+            "goal": goal,
+            "holds": self.holds,
+            "note": self.note,
+        }
+
+
+def reference_ms() -> float:
+    """Time a plain loop over a dict: what this machine makes of Python at this moment."""
+    started = time.perf_counter()
+    sums: dict[int, int] = {}
+    for step in range(_REFERENCE_STEPS):
+        sums[step % 97] = sums.get(step % 97, 0) + step
+    return (time.perf_counter() - started) * 1000
+
+
+def median_ms(once: Callable[[], float], repeats: int) -> tuple[float, str]:
+    """Give the median of `repeats` measurements (`once` gives ms), and a note that compares it to the reference."""
+    references = [reference_ms()]
+    times = []
+    for _ in range(repeats):
+        times.append(once())
+        references.append(reference_ms())
+    middle, reference = median(times), median(references)
+    spread = f"{min(times):.1f} to {max(times):.1f} ms over {repeats} runs"
+    return middle, f"{middle / reference:.2f} × the reference loop ({reference:.1f} ms); {spread}"

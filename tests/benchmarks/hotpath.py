@@ -1,0 +1,121 @@
+"""The hot path: an SQS message in, CreateFleet requests out, all in our own code on in-memory ports."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nodesmith.adapters.fleets import fleet_request
+from nodesmith.controllers.provisioning import Provisioning, provision
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.events import parse_hint
+from nodesmith.model.launches import LaunchOutcome, LaunchRequest
+from nodesmith.model.nodeclaims import NodeClaim, to_item
+from tests import builders
+from tests.benchmarks.figures import Figure, median_ms
+from tests.fakes.cloud import FakeCloud
+from tests.fakes.store import FakeStore
+from tests.world import Manifest, World, pod_manifest
+
+REPEATS = 50
+_MESSAGE = f'{{"cluster":"{builders.CLUSTER}","why":"pods pending"}}'
+
+
+class _Shelf:
+    def latest(self) -> Catalog:
+        return builders.catalog()
+
+
+class _StampedCloud(FakeCloud):
+    """Notes when the last CreateFleet request was written, as boto3 would be given it."""
+
+    asked_at = 0.0
+    requests = 0
+
+    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+        for request in requests:
+            fleet_request(request, builders.CLUSTER)
+        self.asked_at = time.perf_counter()
+        self.requests = len(requests)
+        return FakeCloud.launch(self, requests)
+
+
+class _WritingStore(FakeStore):
+    """Writes claims as DynamoDB's adapter does, and leaves reading them back to the next load."""
+
+    def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
+        for claim in claims:
+            json.dumps(to_item(claim))
+            self.claims[claim.name] = replace(claim, revision=1)
+        self.version = version + 1
+        self.decisions.append(decision)
+
+
+def express_pods() -> dict[str, Manifest]:
+    """Give 20 pods of one Deployment, 1 cpu and 64Mi each, spread over zones as far as may be."""
+    spread = builders.spread(hard=False)
+    return {
+        f"web-{n}": pod_manifest(f"web-{n}", "1", "64Mi", topologySpreadConstraints=spread) for n in range(20)
+    }
+
+
+def mixed_pods(count: int = 1000, shapes: int = 20) -> dict[str, Manifest]:
+    """Give pods of 20 Deployments: 0.1 to 2 cpu, 128Mi to 4Gi, every third spread over zones, half of those hard."""
+    found: dict[str, Manifest] = {}
+    for number in range(count):
+        app = number % shapes
+        cpu, memory = f"{100 + app * 137 % 1900}m", f"{128 + app * 613 % 4000}Mi"
+        pod = pod_manifest(f"app-{app}-{number}", cpu, memory)
+        pod["metadata"]["labels"] = {"app": f"app-{app}"}
+        pod["metadata"]["ownerReferences"][0]["name"] = f"app-{app}"
+        if app % 3 == 0:
+            pod["spec"]["topologySpreadConstraints"] = builders.spread(hard=app % 2 == 0, app=f"app-{app}")
+        found[pod["metadata"]["name"]] = pod
+    return found
+
+
+def figures() -> list[Figure]:
+    """Measure both sizes."""
+    return [
+        _figure("hot-path-20-ms", express_pods(), 50),
+        _figure("hot-path-1000-ms", mixed_pods(), 150),
+    ]
+
+
+def _figure(name: str, pods: dict[str, Manifest], at_most: float) -> Figure:
+    quality = ""
+
+    def once() -> float:
+        nonlocal quality
+        world = World(pods)
+        world.observe()
+        cloud = _StampedCloud(clock=world.clock)
+        store = _WritingStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster)
+        run = Provisioning(
+            builders.CLUSTER,
+            NodeSettings(),
+            store,
+            cloud,
+            world.blobs,
+            world.hints,
+            _Shelf(),
+            world.clock,
+            time.perf_counter,
+        )
+        started = time.perf_counter()
+        parse_hint(_MESSAGE, builders.CLUSTER)
+        outcome = provision(run)
+        plan = outcome.plan
+        quality = (
+            f"{len(plan.nodes)} nodes at ${plan.price_hourly_usd:.3f}/hour,"
+            f" {plan.price_hourly_usd / plan.bound_hourly_usd - 1:.1%} above the bound,"
+            f" {sum(len(u.pods) for u in plan.unplaced)} pods unplaced"
+        )
+        return (cloud.asked_at - started) * 1000
+
+    once()  # warm: the catalogue is read and resolved
+    middle, note = median_ms(once, REPEATS)
+    return Figure(name, middle, "ms", at_most, f"{quality}; {note}")
