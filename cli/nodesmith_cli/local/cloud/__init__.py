@@ -5,9 +5,10 @@ spot prices), `account` furnishes an empty account for one cluster, `kubelet` ma
 all together. The seam works in process too, under moto's `mock_aws`.
 """
 
+from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.aws import LocalAws
 from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.seam import Ec2Seam
 
-__all__ = ["Ec2Seam", "Kubelets", "LocalAws", "Pools"]
+__all__ = ["Ec2Seam", "Endpoint", "Kubelets", "LocalAws", "Pools"]

@@ -1,0 +1,130 @@
+"""AWS on a port of this machine: what a cluster finds there, and what its instances send to EventBridge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import boto3
+import pytest
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.errors import Rejected
+from nodesmith.model.launches import Instance, Launched
+from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith_cli.local.apiserver import Store
+from nodesmith_cli.local.cloud import Endpoint, LocalAws
+from tests.account import NODECLASS, SETTINGS
+from tests.launching import CLAIM, options
+
+ENDPOINT = Endpoint("https://api.express.test", "Q0E=")
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[LocalAws]:
+    with LocalAws(
+        "us-east-1", cluster="express", endpoint=ENDPOINT, no_capacity=["spot:m5.large:us-east-1a"]
+    ) as aws:
+        yield aws
+
+
+@pytest.fixture
+def cloud(aws: LocalAws) -> AwsCloud:
+    return AwsCloud(lru_cache(aws.client), SETTINGS)
+
+
+def launched(cloud: AwsCloud, cluster: ClusterInfo) -> Launched:
+    status = cloud.resolve(NODECLASS, cluster, datetime.now(UTC))
+    request, templates = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, status, cluster)
+    cloud.ensure_templates(templates)
+    (outcome,) = cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    return outcome
+
+
+def queue_of_ec2_events(aws: LocalAws) -> str:
+    url = str(aws.client("sqs").create_queue(QueueName="ec2-events")["QueueUrl"])
+    arn = aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"][
+        "QueueArn"
+    ]
+    pattern = {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]}
+    aws.client("events").put_rule(Name="ec2", EventPattern=json.dumps(pattern))
+    aws.client("events").put_targets(Rule="ec2", Targets=[{"Id": "queue", "Arn": arn}])
+    return url
+
+
+def received(aws: LocalAws, url: str) -> list[dict[str, Any]]:
+    messages = aws.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return [json.loads(message["Body"]) for message in messages]
+
+
+def test_from_an_empty_account_to_a_ready_node_that_goes_with_its_instance(
+    aws: LocalAws, cloud: AwsCloud
+) -> None:
+    url, store, start = queue_of_ec2_events(aws), Store(lambda: datetime.now(UTC)), datetime.now(UTC)
+    kubelets = aws.kubelets(store)
+    outcome = launched(cloud, cloud.cluster_info())
+    assert [str(s.offering) for s in outcome.shortfalls] == ["spot m5.large in us-east-1a"]
+    kubelets.step(start)
+    kubelets.step(start + timedelta(seconds=60))
+    assert kubelets.troubles() == {}
+    (node,) = store.list("nodes")
+    assert node["spec"]["providerID"] == outcome.instance.provider_id
+    assert node["metadata"]["labels"]["karpenter.sh/capacity-type"] == "spot"
+    assert {"type": "Ready", "status": "True"}.items() <= node["status"]["conditions"][-1].items()
+    assert seen(cloud).state == "running"
+    cloud.terminate([outcome.instance.id])
+    kubelets.step(start + timedelta(seconds=61))
+    assert store.list("nodes") == []
+    events = received(aws, url)
+    assert sorted(event["detail"]["state"] for event in events) == ["pending", "running", "terminated"]
+    assert {event["detail"]["instance-id"] for event in events} == {outcome.instance.id}
+    assert {event["source"] for event in events} == {"aws.ec2"}
+
+
+def seen(cloud: AwsCloud) -> Instance:
+    (instance,) = cloud.instances_of([CLAIM.name])[CLAIM.name]
+    return instance
+
+
+def test_spot_prices_are_the_catalogues(aws: LocalAws) -> None:
+    history = aws.client("ec2").describe_spot_price_history(
+        InstanceTypes=["m5.large"], ProductDescriptions=["Linux/UNIX"]
+    )["SpotPriceHistory"]
+    offered = {
+        offering.zone: f"{offering.price_hourly_usd:.6f}"
+        for offering in embedded_catalog("us-east-1").offerings["m5.large"]
+        if offering.capacity_type == "spot"
+    }
+    assert {entry["AvailabilityZone"]: entry["SpotPrice"] for entry in history} == offered
+    assert len(history) == len(offered)
+
+
+def test_there_is_a_subnet_in_every_zone(aws: LocalAws) -> None:
+    sold = {o.zone for offers in embedded_catalog("us-east-1").offerings.values() for o in offers}
+    assert set(aws.network.subnets) == sold
+
+
+def test_a_role_that_a_manifest_names_can_be_made_again_and_again(aws: LocalAws) -> None:
+    aws.ensure_role("team-role")
+    aws.ensure_role("team-role")
+    assert aws.client("iam").get_role(RoleName="team-role")["Role"]["RoleName"] == "team-role"
+
+
+def test_an_sdk_finds_its_way_by_the_environment_alone(
+    aws: LocalAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    assert boto3.client("eks").describe_cluster(name="express")["cluster"]["endpoint"] == ENDPOINT.url
+
+
+@pytest.mark.parametrize(("region", "pool"), [("us-east-9", ""), ("us-east-1", "m5.lareg")])
+def test_a_region_or_pool_that_does_not_exist_is_quoted(region: str, pool: str) -> None:
+    with pytest.raises(Rejected, match=pool or region):
+        LocalAws(region, cluster="express", endpoint=ENDPOINT, no_capacity=[pool] if pool else [])

@@ -1,0 +1,312 @@
+"""Instances that boot, join and go, by the clock and without waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.decisions.launch.userdata import user_data
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import GIB
+from nodesmith.model.resources import Resources, parse_resources
+from nodesmith.model.taints import Taint
+from nodesmith_cli.local.apiserver import Store
+from nodesmith_cli.local.cloud.kubelet import Delays, Kubelets, Stage
+from nodesmith_cli.local.cloud.nodes import Machine
+from nodesmith_cli.local.cloud.userdata import Unusable, parse_user_data
+from tests.fakes.cloud import CLUSTER
+from tests.launching import CLAIM, NODECLASS, options
+
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)
+CATALOG = embedded_catalog("us-east-1")
+NAME = "ip-10-0-0-4.ec2.internal"
+
+
+def booting(claim: NodeClaim = CLAIM, **changes: Any) -> Machine:
+    machine = Machine(
+        id="i-0aaa",
+        instance_type="m5.large",
+        zone="us-east-1a",
+        region="us-east-1",
+        state="pending",
+        user_data=user_data(claim, "spot", 29, NODECLASS, CLUSTER),
+        private_dns_name=NAME,
+        private_ip="10.0.0.4",
+        launched_at=START,
+        root_volume_bytes=20 * GIB,
+    )
+    return replace(machine, **changes)
+
+
+@dataclass
+class Region:
+    """EC2, as far as machines see it."""
+
+    machines: list[Machine] = field(default_factory=list)
+
+    def all(self) -> Iterable[Machine]:
+        return list(self.machines)
+
+    def become(self, instance_id: str, state: str) -> None:
+        self.machines = [replace(m, state=state) if m.id == instance_id else m for m in self.machines]
+
+
+class World:
+    """A region, a cluster, and the kubelets between them."""
+
+    def __init__(self, *machines: Machine) -> None:
+        self.region = Region(list(machines))
+        self.store = Store(lambda: START)
+        self.announced: list[tuple[str, str]] = []
+        self.kubelets = Kubelets(
+            self.region,
+            self.store,
+            CATALOG,
+            endpoint=CLUSTER.endpoint,
+            version="1.33",
+            announce=lambda machine, state: self.announced.append((machine.id, state)),
+        )
+
+    def after(self, seconds: float) -> None:
+        self.kubelets.step(START + timedelta(seconds=seconds))
+
+    def node(self, name: str = NAME) -> Any:
+        return self.store.find("nodes", name)
+
+    def ready(self) -> str:
+        conditions = self.node()["status"]["conditions"]
+        return str(next(c["status"] for c in conditions if c["type"] == "Ready"))
+
+    def taints(self) -> set[str]:
+        return {f"{t['key']}:{t['effect']}" for t in self.node()["spec"].get("taints", [])}
+
+
+def test_an_instance_runs_registers_and_becomes_ready_in_its_time() -> None:
+    world = World(booting())
+    world.after(0)
+    assert world.region.machines[0].state == "pending"
+    world.after(5)
+    assert world.region.machines[0].state == "pending"
+    world.after(10)
+    assert world.region.machines[0].state == "running"
+    assert world.node() is None
+    world.after(19)
+    assert world.node() is None
+    world.after(27)
+    assert world.ready() == "False"
+    assert "node.kubernetes.io/not-ready:NoSchedule" in world.taints()
+    world.after(37)
+    assert world.ready() == "True"
+    assert world.taints() == {"karpenter.sh/unregistered:NoExecute"}
+
+
+def test_one_late_look_finds_everything_done_with_the_times_at_which_it_was_due() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(600)
+    assert world.ready() == "True"
+    since = next(
+        c["lastTransitionTime"] for c in world.node()["status"]["conditions"] if c["type"] == "Ready"
+    )
+    assert "2026-11-21T08:00:26Z" <= since <= "2026-11-21T08:00:36Z"
+
+
+def test_instances_differ_a_little_and_each_is_always_the_same() -> None:
+    delays = Delays()
+    taken = [delays.until(Stage.REGISTERED, f"i-{number}").total_seconds() for number in range(200)]
+    assert all(15 * 0.85 <= seconds <= 15 * 1.15 for seconds in taken)
+    assert max(taken) - min(taken) > 3
+    assert taken == [delays.until(Stage.REGISTERED, f"i-{number}").total_seconds() for number in range(200)]
+
+
+def test_the_node_is_labelled_by_user_data_kubelet_and_cloud_controller() -> None:
+    claim = replace(CLAIM, labels={**CLAIM.labels, "team": "express"})
+    world = World(booting(claim))
+    world.after(0)
+    world.after(60)
+    labels = world.node()["metadata"]["labels"]
+    assert labels == {
+        "team": "express",
+        "karpenter.sh/nodepool": "default",
+        "karpenter.k8s.aws/ec2nodeclass": "default",
+        "karpenter.sh/capacity-type": "spot",
+        "karpenter.sh/do-not-sync-taints": "true",
+        "kubernetes.io/hostname": NAME,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "topology.kubernetes.io/zone": "us-east-1a",
+        "topology.kubernetes.io/region": "us-east-1",
+        "failure-domain.beta.kubernetes.io/zone": "us-east-1a",
+        "failure-domain.beta.kubernetes.io/region": "us-east-1",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "beta.kubernetes.io/instance-type": "m5.large",
+    }
+    assert world.node()["spec"]["providerID"] == "aws:///us-east-1a/i-0aaa"
+
+
+def test_the_node_registers_with_the_claims_taints() -> None:
+    claim = replace(
+        CLAIM, taints=(Taint("team", "NoSchedule", "x"),), startup_taints=(Taint("cni", "NoExecute"),)
+    )
+    world = World(booting(claim))
+    world.after(0)
+    world.after(60)
+    assert world.taints() == {"karpenter.sh/unregistered:NoExecute", "team:NoSchedule", "cni:NoExecute"}
+
+
+def test_a_real_node_has_all_that_was_planned_with_and_a_little_more_memory() -> None:
+    ((kind, _),) = options(["m5.large"], zones=["us-east-1a"])
+    world = World(booting())
+    world.after(0)
+    world.after(60)
+    status = world.node()["status"]
+    for planned, real in ((kind.capacity, status["capacity"]), (kind.allocatable, status["allocatable"])):
+        found = parse_resources(real)
+        assert planned.fits_in(found)
+        assert found.memory_bytes > planned.memory_bytes
+        assert found.cpu_milli == planned.cpu_milli
+        assert found.pods == planned.pods
+
+
+def test_the_kubelets_own_reservations_and_the_volume_reduce_what_is_left() -> None:
+    nodeclass = replace(NODECLASS, kubelet=replace(NODECLASS.kubelet, kube_reserved=Resources({"cpu": 500})))
+    text = user_data(CLAIM, "spot", 10, nodeclass, CLUSTER)
+    world = World(booting(user_data=text, root_volume_bytes=100 * GIB))
+    world.after(0)
+    world.after(60)
+    found = parse_resources(world.node()["status"]["allocatable"])
+    assert (found.cpu_milli, found.pods) == (1500, 10)
+    assert found.of("ephemeral-storage") == 100 * GIB - GIB - 10 * GIB
+
+
+def test_a_node_keeps_its_lease_as_long_as_it_lives() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(60)
+    first = world.store.get("leases", NAME, "kube-node-lease")["spec"]["renewTime"]
+    world.after(65)
+    assert world.store.get("leases", NAME, "kube-node-lease")["spec"]["renewTime"] == first
+    world.after(75)
+    assert world.store.get("leases", NAME, "kube-node-lease")["spec"]["renewTime"] > first
+
+
+def test_every_change_of_state_is_announced_once() -> None:
+    world = World(booting())
+    for second in range(60):
+        world.after(second)
+    world.region.become("i-0aaa", "terminated")
+    world.after(61)
+    world.after(62)
+    assert world.announced == [("i-0aaa", "pending"), ("i-0aaa", "running"), ("i-0aaa", "terminated")]
+
+
+def test_the_node_of_a_terminated_instance_goes_with_its_lease() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(60)
+    world.region.become("i-0aaa", "terminated")
+    world.after(61)
+    assert world.node() is None
+    assert world.store.find("leases", NAME, "kube-node-lease") is None
+
+
+def test_an_instance_terminated_while_it_boots_never_joins() -> None:
+    world = World(booting())
+    world.after(0)
+    world.region.become("i-0aaa", "terminated")
+    world.after(600)
+    assert world.node() is None
+    assert world.region.machines[0].state == "terminated"
+
+
+def test_the_node_of_a_new_instance_with_an_old_address_is_left_alone_when_the_old_one_ends() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(60)
+    world.region.machines.append(booting(id="i-0bbb"))
+    world.after(61)
+    world.after(120)
+    world.region.become("i-0aaa", "terminated")
+    world.after(121)
+    assert world.node()["spec"]["providerID"].endswith("i-0bbb")
+
+
+def test_a_node_that_somebody_deleted_stays_deleted() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(28)
+    world.store.delete("nodes", NAME)
+    world.after(60)
+    world.after(90)
+    assert world.node() is None
+    assert world.kubelets.troubles() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no NodeConfig"),
+        ("#!/bin/sh\necho hello\n", "no NodeConfig"),
+        (
+            "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec: {cluster: {name: x}}\n",
+            "apiServerEndpoint",
+        ),
+        ("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n  bad: - indent", "not YAML"),
+        ("apiVersion: v1\nkind: Pod\n", "no NodeConfig"),
+    ],
+)
+def test_an_instance_with_unusable_user_data_never_joins_and_says_why(text: str, why: str) -> None:
+    world = World(booting(user_data=text))
+    world.after(0)
+    world.after(600)
+    assert world.node() is None
+    assert why in world.kubelets.troubles()["i-0aaa"]
+    with pytest.raises(Unusable, match=why):
+        parse_user_data(text)
+
+
+def test_an_instance_that_calls_another_api_server_never_joins_ours() -> None:
+    stranger = replace(CLUSTER, endpoint="https://elsewhere")
+    world = World(booting(user_data=user_data(CLAIM, "spot", 29, NODECLASS, stranger)))
+    world.after(0)
+    world.after(600)
+    assert world.node() is None
+    assert "https://elsewhere" in world.kubelets.troubles()["i-0aaa"]
+
+
+def test_one_instance_in_trouble_does_not_hold_up_the_others() -> None:
+    world = World(booting(id="i-0bad", user_data=""), booting())
+    world.after(0)
+    world.after(60)
+    assert world.ready() == "True"
+
+
+def test_a_kubelet_that_labels_its_node_against_the_rules_does_not_start() -> None:
+    text = user_data(CLAIM, "spot", 29, NODECLASS, CLUSTER).replace(
+        "karpenter.sh/nodepool=", "kubernetes.io/role="
+    )
+    with pytest.raises(Unusable, match="node with kubernetes"):
+        parse_user_data(text)
+
+
+def test_later_nodeconfigs_win_and_labels_add_up() -> None:
+    first = """apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  cluster: {name: other}
+  kubelet:
+    config: {maxPods: 5, shutdownGracePeriod: 30s}
+    flags: [--node-labels=team=a, --v=4]
+"""
+    started = parse_user_data(user_data(CLAIM, "spot", 29, replace(NODECLASS, user_data=first), CLUSTER))
+    assert started.cluster == "express"
+    assert (started.kubelet["maxPods"], started.kubelet["shutdownGracePeriod"]) == (29, "30s")
+    assert started.labels["team"] == "a"
+    assert started.labels["karpenter.sh/nodepool"] == "default"
