@@ -139,7 +139,7 @@ def _parse(
 
 def _owner(references: Sequence[Manifest]) -> str:
     controller = next((r for r in references if r.get("controller")), None)
-    return f"{controller.get('kind')}/{controller.get('name')}" if controller else ""
+    return f"{controller.get('kind')}/{controller.get('name') or ''}" if controller else ""
 
 
 def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requirements, ...], str]:
