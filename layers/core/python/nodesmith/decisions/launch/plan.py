@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from nodesmith.decisions.launch.tags import instance_tags
 from nodesmith.decisions.launch.templates import Build, launch_template
@@ -32,28 +33,20 @@ def launch_plan(
     out. Raises Rejected when none is left, ValueError when the capacity types differ.
     """
     capacity_type = _capacity_type(claim, options)
-    images = {kind.name: image_for(kind, status.images) for kind, _ in options}
-    subnets = subnet_by_zone(status.subnets)
     templates: dict[Build, LaunchTemplate] = {}
     overrides: list[Override] = []
-    for kind, offering in _cheapest_first(options):
-        image, subnet = images[kind.name], subnets.get(offering.zone)
-        if image is None or subnet is None:
-            continue
+    for kind, offering, image, subnet in islice(_ways(options, status), MAX_OVERRIDES):
         build = Build(image.id, kind.capacity.pods, kind.capacity.of(EFA) if claim.requests.of(EFA) else 0)
         if build not in templates:
             templates[build] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
         name, price = templates[build].name, offering.price_hourly_usd
         overrides.append(Override(name, kind.name, offering.zone, subnet.id, price))
-        if len(overrides) == MAX_OVERRIDES:
-            break
     if not overrides:
-        raise Rejected(_nothing_left(claim, options, images, status))
+        raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)
     used = {template.name: template for template in templates.values()}
-    return LaunchRequest(claim.name, capacity_type, tuple(overrides), tags), tuple(
-        used[name] for name in sorted(used)
-    )
+    request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags)
+    return request, tuple(used[name] for name in sorted(used))
 
 
 def image_for(kind: InstanceType, images: Iterable[Image]) -> Image | None:
@@ -78,25 +71,28 @@ def _capacity_type(claim: NodeClaim, options: Sequence[tuple[InstanceType, Offer
     return found.pop()
 
 
-def _cheapest_first(options: Iterable[tuple[InstanceType, Offering]]) -> list[tuple[InstanceType, Offering]]:
-    """In order of price, type and zone, each pair of type and zone once."""
-    chosen: dict[tuple[str, str], tuple[InstanceType, Offering]] = {}
+def _ways(
+    options: Iterable[tuple[InstanceType, Offering]], status: NodeClassStatus
+) -> Iterator[tuple[InstanceType, Offering, Image, Subnet]]:
+    """Each type and zone that can be launched, once, in order of price, type and zone."""
+    subnets = subnet_by_zone(status.subnets)
+    images: dict[str, Image | None] = {}
+    seen: set[tuple[str, str]] = set()
     for kind, offering in sorted(options, key=lambda o: (o[1].price_hourly_usd, o[0].name, o[1].zone)):
-        chosen.setdefault((kind.name, offering.zone), (kind, offering))
-    return list(chosen.values())
+        if kind.name not in images:
+            images[kind.name] = image_for(kind, status.images)
+        image, subnet = images[kind.name], subnets.get(offering.zone)
+        if image and subnet and (kind.name, offering.zone) not in seen:
+            seen.add((kind.name, offering.zone))
+            yield kind, offering, image, subnet
 
 
 def _nothing_left(
-    claim: NodeClaim,
-    options: Sequence[tuple[InstanceType, Offering]],
-    images: Mapping[str, Image | None],
-    status: NodeClassStatus,
+    claim: NodeClaim, options: Sequence[tuple[InstanceType, Offering]], status: NodeClassStatus
 ) -> str:
     zones = ", ".join(sorted({offering.zone for _, offering in options}))
-    bootable = sorted(name for name, image in images.items() if image)
-    missing = (
-        f"no image of EC2NodeClass {status.name} boots on {', '.join(sorted(images)[:5])}"
-        if not bootable
-        else f"EC2NodeClass {status.name} has no subnet in {zones}"
-    )
+    types = ", ".join(sorted({kind.name for kind, _ in options})[:5])
+    missing = f"EC2NodeClass {status.name} has no subnet in {zones}"
+    if not any(image_for(kind, status.images) for kind, _ in options):
+        missing = f"no image of EC2NodeClass {status.name} boots on {types}"
     return f"NodeClaim {claim.name}: nothing can be launched: {missing}"
