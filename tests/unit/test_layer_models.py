@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def whole_model() -> dict[str, Any]:
     """Give EC2's model as botocore ships it."""
-    model: dict[str, Any] = botocore.session.get_session().get_service_model("ec2")._service_description
+    loader: Any = botocore.session.get_session().get_component("data_loader")
+    model: dict[str, Any] = loader.load_service_model("ec2", "service-2")
     return model
 
 

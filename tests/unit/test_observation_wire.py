@@ -131,3 +131,12 @@ def test_a_snapshot_with_a_part_of_the_wrong_kind_is_rejected(fields: dict[str, 
 def test_a_thousand_nodes_and_twenty_thousand_pods_take_less_than_two_megabytes() -> None:
     made = observed(nodes=1_000, pods=20_000)
     assert len(encode("c", NOW, made)) < 2_000_000
+
+
+def test_a_snapshot_that_blows_up_is_refused_before_it_fills_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nodesmith.observation.wire.LARGEST_BYTES", 2**20)
+
+    with pytest.raises(Rejected, match="more than 1 MiB once decompressed"):
+        decode(gzip.compress(b" " * 2**22))

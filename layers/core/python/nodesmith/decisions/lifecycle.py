@@ -26,12 +26,12 @@ INSTANCE_CHECK_AFTER = timedelta(minutes=1)
 
 
 def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> list[str]:
-    """Name the claims whose Node should be there by now: their instances are worth a call."""
+    """Name the claims whose Node should be there by now, or was: their instances are worth a call."""
     joined = {node.provider_id for node in snapshot.nodes}
     return sorted(
         claim.name
         for claim in claims
-        if claim.phase is Phase.LAUNCHED
+        if claim.phase in {Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED}
         and claim.provider_id not in joined
         and now - claim.phase_since >= INSTANCE_CHECK_AFTER
     )
@@ -69,6 +69,8 @@ def _next_step(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetim
     match claim.phase:
         case Phase.LAUNCHED:
             return _register(claim, nodes, dead, now)
+        case Phase.REGISTERED | Phase.INITIALIZED if dead:
+            return _give_up(claim, "InstanceTerminated", f"instance {claim.instance_id} has gone", now)
         case Phase.REGISTERED:
             return _initialize(claim, nodes, now)
         case Phase.GIVEN_UP:
