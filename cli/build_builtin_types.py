@@ -84,7 +84,9 @@ def main(root: Path, version: str) -> None:
             element = re.sub(r"^(\[\]|map\[string\])*", "", text.split()[1])
             if element not in SCALARS:
                 waiting.append(element)
-    whole = sorted({f"{p}.{m[1]}" for p, text in sources.items() for m in _WHOLE.finditer(text)} & found.keys())
+    whole = sorted(
+        {f"{p}.{m[1]}" for p, text in sources.items() for m in _WHOLE.finditer(text)} & found.keys()
+    )
     written = {"version": version, "atomic": whole, "types": dict(sorted(found.items()))}
     OUTPUT.write_text(json.dumps(written, indent=0, separators=(",", ":")) + "\n")
 

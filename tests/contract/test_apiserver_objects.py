@@ -15,7 +15,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def refusal(error: pytest.ExceptionInfo[ApiException]) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(error.value.body)
+    body: dict[str, Any] = json.loads(error.value.body or "")
     return body
 
 
@@ -59,7 +59,9 @@ def test_a_new_node_keeps_its_status_and_is_tainted_until_seen_ready(core: Any) 
     created = core.create_node(node)
 
     assert created.status.allocatable == {"cpu": "3900m"}
-    assert [(t.key, t.effect) for t in created.spec.taints] == [("node.kubernetes.io/not-ready", "NoSchedule")]
+    assert [(t.key, t.effect) for t in created.spec.taints] == [
+        ("node.kubernetes.io/not-ready", "NoSchedule")
+    ]
 
 
 def test_generated_names_differ_and_start_as_told(core: Any) -> None:

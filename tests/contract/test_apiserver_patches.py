@@ -97,11 +97,11 @@ def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call
     good = [
         {"op": "test", "path": "/spec/replicas", "value": 2},
         {"op": "replace", "path": "/spec/replicas", "value": 5},
-        {"op": "add", "path": "/metadata/labels", "value": {"example.com~1team": "a"}},
+        {"op": "add", "path": "/metadata/labels", "value": {}},
+        {"op": "add", "path": "/metadata/labels/example.com~1team", "value": "a"},
         {"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "two", "image": "two:1"}},
         {"op": "remove", "path": "/spec/template/spec/containers/0/env/0"},
     ]
-    good[2]["path"], good[2]["value"] = "/metadata/labels", {"example.com/team": "a"}
 
     _, after = call("PATCH", PATH, good, JSON)
 
@@ -115,7 +115,7 @@ def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call
         {"op": "remove", "path": "/metadata/labels"},
         {"op": "test", "path": "/spec/replicas", "value": 2},
     ]
-    code, status = call("PATCH", PATH, stale, JSON)
+    code, _ = call("PATCH", PATH, stale, JSON)
     assert code == 422
     assert apps.read_namespaced_deployment("web", "default").metadata.labels == {"example.com/team": "a"}
 
@@ -123,7 +123,7 @@ def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call
 def test_a_patch_type_that_is_unknown_is_415(apps: Any, call: Call) -> None:
     apps.create_namespaced_deployment("default", deployment())
 
-    code, status = call("PATCH", PATH, {}, "application/json")
+    code, _ = call("PATCH", PATH, {}, "application/json")
 
     assert code == 415
 
@@ -192,6 +192,7 @@ def test_an_ordinary_update_takes_the_ownership_of_what_it_changes(apps: Any, ca
 
     assert after["spec"]["replicas"] == 4
     code, status = call("PATCH", PATH, deployment(), APPLY, fieldManager="alice")
+    assert code == 409
     assert 'conflict with "autoscaler"' in status["message"]
 
 
@@ -200,11 +201,12 @@ def test_what_was_there_before_the_first_apply_is_not_taken_in_silence(apps: Any
 
     code, status = call("PATCH", PATH, deployment(replicas=3), APPLY, fieldManager="alice")
 
+    assert code == 409
     assert 'conflict with "before-first-apply"' in status["message"]
 
 
 def test_apply_without_a_manager_is_refused(call: Call) -> None:
     code, status = call("PATCH", PATH, deployment(), APPLY)
 
-    assert code == 400
+    assert code == 422
     assert "fieldManager" in status["message"]

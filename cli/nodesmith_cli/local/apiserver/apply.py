@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodesmith_cli.local.apiserver.crds import schema_of
-from nodesmith_cli.local.apiserver.errors import ApiError, bad_request
+from nodesmith_cli.local.apiserver.errors import ApiError, FieldProblem, bad_request, invalid
 from nodesmith_cli.local.apiserver.fieldsets import (
     Path,
     Place,
@@ -29,7 +29,10 @@ from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import Clock, Object, View, dig, timestamp
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_NOT_OWNED = frozenset({"name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})  # fmt: skip
+_NOT_OWNED = frozenset(
+    "name namespace uid creationTimestamp generation resourceVersion managedFields selfLink deletionTimestamp "
+    "deletionGracePeriodSeconds".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,12 @@ class Owner:
 def applied(
     resource: Resource, old: View | None, config: Object, manager: str, force: bool, now: Clock
 ) -> Object:
-    """Give the object after `manager` applied `config`. Raises ApiError 400 without a manager, 409 for conflicts."""
+    """Give the object after `manager` applied `config`. Raises ApiError 422 without a manager, 409 for conflicts."""
     if not manager:
-        raise bad_request("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")  # fmt: skip
+        missing = FieldProblem(
+            "fieldManager", "FieldValueRequired", "Required value: is required for apply patch"
+        )
+        raise invalid("PatchOptions.meta.k8s.io", "", [missing])
     if "managedFields" in (config.get("metadata") or {}):
         raise bad_request("metadata.managedFields must be nil")
     place = _place(resource)
@@ -106,11 +112,15 @@ def noted(resource: Resource, old: View, new: Object, manager: str, subresource:
     if not changed and not gone:
         return _with_owners(new, owners)
     identity = (manager or "unknown", "Update", subresource)
-    others = [replace(owner, paths=owner.paths - gone - (changed if owner.identity != identity else frozenset())) for owner in owners]  # fmt: skip
+    others = [_after_loss(owner, gone if owner.identity == identity else gone | changed) for owner in owners]
     mine = next((owner for owner in others if owner.identity == identity), None)
     paths = (mine.paths if mine else frozenset()) | changed
     updated = Owner(*identity, resource.api_version(), timestamp(now()), paths)
     return _with_owners(new, [*(owner for owner in others if owner is not mine), updated])
+
+
+def _after_loss(owner: Owner, lost: frozenset[Path]) -> Owner:
+    return replace(owner, paths=owner.paths - lost)
 
 
 def _place(resource: Resource) -> Place:

@@ -85,8 +85,11 @@ class Deletions:
             found = obj["metadata"][field]
             if wanted and wanted != found:
                 word = "UID" if field == "uid" else "ResourceVersion"
-                detail = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found})."
-                raise conflict(resource.name, name_of(obj), f"{detail} The object might have been deleted and then recreated")  # fmt: skip
+                detail = (
+                    f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found}). "
+                    "The object might have been deleted and then recreated"
+                )
+                raise conflict(resource.name, name_of(obj), detail)
 
     def _doomed(self, resource: Resource, obj: View, options: DeleteOptions) -> Object:
         metadata: Object = dict(obj["metadata"])

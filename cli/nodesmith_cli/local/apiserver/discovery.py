@@ -68,7 +68,8 @@ def _resource_list(registry: Registry, group: str, version: str) -> Object:
                 "verbs": ["create"],
             }
         )
-    for resource in sorted((each for each in registry if each.group == group and version in each.versions), key=lambda each: each.plural):  # fmt: skip
+    served = [each for each in registry if each.group == group and version in each.versions]
+    for resource in sorted(served, key=lambda each: each.plural):
         entry: Object = {
             "name": resource.plural,
             "singularName": resource.singular,

@@ -147,7 +147,8 @@ class History:
     ) -> Watcher:
         """Follow a resource: from now, or with everything after revision `since` first.
 
-        `wake` is called, under the lock, whenever there is something in the queue. Raises ApiError 410 when `since` is older than what is remembered.
+        `wake` is called, under the lock, whenever something is queued. Raises ApiError 410 when `since` is older than
+        what is remembered.
         """
         with self.lock:
             watcher = Watcher(resource, namespace, wake)

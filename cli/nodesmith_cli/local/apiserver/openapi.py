@@ -33,7 +33,10 @@ def described(registry: Registry, path: str) -> Reply:
         for version in versions
     }
     if not path:
-        index = {key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={_hash(registry, *place)}"} for key, place in documents.items()}  # fmt: skip
+        index = {
+            key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={_hash(registry, *place)}"}
+            for key, place in documents.items()
+        }
         return reply({"paths": index})
     if path not in documents:
         raise no_such_path()
@@ -57,7 +60,7 @@ def _document(registry: Registry, group: str, version: str) -> Object:
         paths[f"{root}{scope}/{resource.plural}"] = {"post": create}
         paths[f"{root}{scope}/{resource.plural}/{{name}}"] = {"patch": patch}
         schemas[name] = {**_schema(resource, version), "x-kubernetes-group-version-kind": [kind]}
-    info = {"title": "Kubernetes", "version": "v1.33.0-nodesmith"}
+    info = {"title": "Kubernetes", "version": "v1.36.0-nodesmith"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 

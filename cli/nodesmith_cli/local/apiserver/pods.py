@@ -145,18 +145,9 @@ def _priority(spec: View, classes: Mapping[str, View], pod: str) -> Object:
 
 def _tolerations(given: list[Any]) -> list[Any]:
     """Add the two NoExecute tolerations of five minutes, unless the pod speaks of those taints itself."""
-    added = list(given)
-    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
-        if not any(_covers(each, key) for each in given):
-            added.append(
-                {
-                    "key": key,
-                    "operator": "Exists",
-                    "effect": "NoExecute",
-                    "tolerationSeconds": EVICTED_AFTER_SECONDS,
-                }
-            )
-    return added
+    keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    ways = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": EVICTED_AFTER_SECONDS}
+    return [*given, *({"key": key, **ways} for key in keys if not any(_covers(each, key) for each in given))]
 
 
 def _covers(toleration: View, key: str) -> bool:

@@ -112,14 +112,14 @@ def _label_tests(text: str) -> list[Callable[[Mapping[str, str]], bool]]:
     tests: list[Callable[[Mapping[str, str]], bool]] = []
     at = 0
     while at < len(text):
-        for pattern, build in ((_SET, _set_test), (_EQUAL, _equal_test), (_NUMBER, _number_test), (_PRESENT, _present_test)):  # fmt: skip
-            match = pattern.match(text, at)
-            if match:
-                tests.append(build(*match.groups()))
-                at = match.end()
-                break
-        else:
+        found = next(
+            ((build, match) for pattern, build in _TERMS if (match := pattern.match(text, at))), None
+        )
+        if found is None:
             raise bad_request(f"unable to parse requirement: {text[at:]!r} in label selector {text!r}")
+        build, match = found
+        tests.append(build(*match.groups()))
+        at = match.end()
     return tests
 
 
@@ -142,6 +142,14 @@ def _number_test(key: str, operator: str, bound: str) -> Callable[[Mapping[str, 
 
 def _present_test(absent: str, key: str) -> Callable[[Mapping[str, str]], bool]:
     return lambda labels: (key in labels) != bool(absent)
+
+
+_TERMS: tuple[tuple[re.Pattern[str], Callable[..., Callable[[Mapping[str, str]], bool]]], ...] = (
+    (_SET, _set_test),
+    (_EQUAL, _equal_test),
+    (_NUMBER, _number_test),
+    (_PRESENT, _present_test),
+)
 
 
 def _compare(found: str | None, greater: bool, bound: str) -> bool:

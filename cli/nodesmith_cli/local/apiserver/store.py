@@ -336,10 +336,14 @@ class Store:
         if given and given != current["resourceVersion"]:
             raise modified(served.name, current["name"])
         if metadata.get("uid") and metadata["uid"] != current["uid"]:
-            detail = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {current['uid']}"
+            given, found = metadata["uid"], current["uid"]
+            detail = f"Precondition failed: UID in precondition: {given}, UID in object meta: {found}"
             raise conflict(served.name, current["name"], detail)
         if metadata.get("name") != current["name"]:
-            raise bad_request(f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({current['name']})")  # fmt: skip
+            given, found = metadata.get("name"), current["name"]
+            raise bad_request(
+                f"the name of the object ({given}) does not match the name on the URL ({found})"
+            )
 
 
 def _patched(served: Resource, kind: PatchKind, obj: View, patch: Any) -> Any:

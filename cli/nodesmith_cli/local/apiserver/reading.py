@@ -1,0 +1,61 @@
+"""Get, list and watch."""
+
+from __future__ import annotations
+
+from random import uniform
+
+from nodesmith_cli.local.apiserver.messages import Reply, Request, Stream
+from nodesmith_cli.local.apiserver.paging import Pages
+from nodesmith_cli.local.apiserver.selectors import field_matcher, label_matcher
+from nodesmith_cli.local.apiserver.store import Store
+from nodesmith_cli.local.apiserver.targets import Target
+from nodesmith_cli.local.apiserver.watching import WatchWish, stream
+
+
+class Reading:
+    """Answers what changes nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pages = Pages()
+
+    def get(self, target: Target, request: Request) -> Reply:
+        """Answer with one object. Raises ApiError 404."""
+        revision = self._store.revision(target.resource, target.name, target.namespace)
+        return Reply(target.look(request, self._store.now).one(revision))
+
+    def list(self, target: Target, request: Request) -> Reply:
+        """Answer with the objects that match, or with a page of them. Raises ApiError 400 or 410."""
+        limit, token = request.number("limit"), request.query.get("continue", "")
+        labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
+        if token:
+            revision, found = self._pages.next(token)
+        else:
+            with self._store.history.lock:
+                revision = self._store.history.revision
+                found = self._store.revisions(target.resource, target.namespace, labels, fields)
+        page, metadata = self._pages.page(found, revision, limit)
+        if labels or fields:
+            metadata.pop("remainingItemCount", None)
+        return Reply(target.look(request, self._store.now).many(page, metadata))
+
+    def watch(self, target: Target, request: Request) -> Stream:
+        """Answer with changes as they come. Raises ApiError 400."""
+        fields = request.query.get("fieldSelector", "")
+        if target.name:
+            fields = ",".join(filter(None, (fields, f"metadata.name={target.name}")))
+        tests = (
+            label_matcher(request.query.get("labelSelector", "")),
+            field_matcher(target.resource, fields),
+        )
+        initial, bookmarks = request.flag("sendInitialEvents"), request.flag("allowWatchBookmarks")
+        wish = WatchWish(
+            look=target.look(request, self._store.now),
+            namespace=target.namespace,
+            tests=[test for test in tests if test],
+            since=None if initial else request.number("resourceVersion") or None,
+            bookmarks=bookmarks,
+            initial_end=initial and bookmarks,
+            seconds=float(request.number("timeoutSeconds") or uniform(1800, 3600)),  # noqa: S311 spreads reconnects
+        )
+        return Stream(stream(self._store.history, wish))

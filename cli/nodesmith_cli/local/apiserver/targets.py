@@ -1,0 +1,75 @@
+"""What a request is about: the resource, namespace, name and subresource that its path names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodesmith_cli.local.apiserver.errors import bad_request, no_such_path
+from nodesmith_cli.local.apiserver.kinds import Resource
+from nodesmith_cli.local.apiserver.messages import Request
+from nodesmith_cli.local.apiserver.objects import Clock, Object
+from nodesmith_cli.local.apiserver.presentation import Look, form_asked
+from nodesmith_cli.local.apiserver.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names. An empty `name` is the whole collection, an empty `namespace` all of them."""
+
+    resource: Resource
+    version: str
+    namespace: str
+    name: str = ""
+    subresource: str = ""
+
+    def look(self, request: Request, now: Clock) -> Look:
+        """Give the form in which the client wants to see it."""
+        include = request.query.get("includeObject", "Metadata")
+        return Look(form_asked(request.accept), self.resource, self.version, include, now)
+
+
+def target_of(registry: Registry, group: str, version: str, words: Sequence[str]) -> Target:
+    """Read the path behind `/api/v1/` or `/apis/G/V/`. Raises ApiError 404."""
+    namespace = ""
+    own = not group and words[2:3] in (
+        ["status"],
+        ["finalize"],
+    )  # /namespaces/N/status is about the namespace itself
+    if words[0] == "namespaces" and len(words) > 2 and not own:
+        namespace, words = words[1], words[2:]
+    resource = registry.at(group, version, words[0])
+    if resource is None or len(words) > 3 or (namespace and not resource.namespaced):
+        raise no_such_path()
+    name, subresource = (*words[1:], "", "")[:2]
+    if resource.namespaced and not namespace and name:
+        raise no_such_path()
+    return Target(resource, version, namespace, name, subresource)
+
+
+def as_target(target: Target, obj: object) -> Object:
+    """Give the body as the object that the path says, filled in where it is silent. Raises ApiError 400."""
+    if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
+        raise bad_request("the body must be a Kubernetes object")
+    kind, version = target.resource.kind, target.resource.api_version(target.version)
+    found = obj.get("kind") or kind, obj.get("apiVersion") or version
+    if found != (kind, version):
+        raise bad_request(
+            f"{found[0]} in version {found[1]!r} cannot be handled as a {kind} in version {version!r}"
+        )
+    metadata = dict(obj.get("metadata") or {})
+    name = metadata.get("name") or target.name
+    if target.name and name != target.name:
+        raise bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+        )
+    if name:
+        metadata["name"] = name
+    if target.resource.namespaced:
+        namespace = target.namespace or "default"
+        if (metadata.get("namespace") or namespace) != namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        metadata["namespace"] = namespace
+    return {**obj, "kind": kind, "apiVersion": version, "metadata": metadata}

@@ -1,0 +1,168 @@
+"""Create, update, patch and delete, and the subresources that take writes."""
+
+from __future__ import annotations
+
+from nodesmith_cli.local.apiserver.deletion import DeleteOptions
+from nodesmith_cli.local.apiserver.errors import ApiError, FieldProblem, bad_request, invalid, no_such_path
+from nodesmith_cli.local.apiserver.messages import Reply, Request, reply
+from nodesmith_cli.local.apiserver.objects import Object, View, dig, name_of, namespace_of
+from nodesmith_cli.local.apiserver.patches import json_patch, merge_patch
+from nodesmith_cli.local.apiserver.store import PatchKind, Store, Write
+from nodesmith_cli.local.apiserver.subresources import bound, delete_options, evicted, scale_of, scaled
+from nodesmith_cli.local.apiserver.targets import Target, as_target
+
+_PATCHES: dict[str, PatchKind] = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+}
+_APPLY = "application/apply-patch+yaml"
+
+
+class Writing:
+    """Answers what changes something."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(self, target: Target, request: Request) -> Reply:
+        """Create the object of the body. Raises ApiError."""
+        write = _write(request)
+        created = self._store.create(target.resource, as_target(target, request.decoded()), write)
+        return self._written(target, request, created, write, 201)
+
+    def bind(self, target: Target, request: Request) -> Reply:
+        """Bind a pod; the pod's name may stand in the body. Raises ApiError 404, 409 or 422."""
+        binding = _body(request)
+        name = target.name or name_of(binding)
+        bound(self._store, name, target.namespace, binding, _write(request))
+        return _success(201)
+
+    def evict(self, target: Target, request: Request) -> Reply:
+        """Evict a pod. Raises ApiError 404, 429 or 500."""
+        evicted(self._store, target.name, target.namespace, _body(request), _write(request))
+        return _success(201)
+
+    def update(self, target: Target, request: Request) -> Reply:
+        """Replace an object, its status or its scale. Raises ApiError."""
+        write = _write(request)
+        if target.subresource == "scale":
+            return self._scaled(target, _body(request), write)
+        obj = as_target(target, request.decoded())
+        if target.resource.custom and not dig(obj, "metadata", "resourceVersion"):
+            must = "Invalid value: 0: must be specified for an update"
+            problem = FieldProblem("metadata.resourceVersion", "FieldValueInvalid", must)
+            raise invalid(target.resource.qualified_kind, target.name, [problem])
+        updated = self._store.update(target.resource, obj, subresource=_part(target), write=write)
+        return self._written(target, request, updated, write)
+
+    def patch(self, target: Target, request: Request) -> Reply:
+        """Patch or apply an object, its status or its scale. Raises ApiError."""
+        write, kind, patch = (
+            _write(request),
+            request.content_type.partition(";")[0].strip(),
+            request.decoded(),
+        )
+        if target.subresource == "scale":
+            scale = scale_of(target.resource, self._found(target))
+            changed = json_patch(scale, patch) if _PATCHES.get(kind) == "json" else merge_patch(scale, patch)
+            return self._scaled(target, changed, write)
+        if kind == _APPLY:
+            config = as_target(target, patch)
+            applied, new = self._store.apply(target.resource, config, subresource=_part(target), write=write)
+            return self._written(target, request, applied, write, 201 if new else 200)
+        if kind not in _PATCHES:
+            accepted = ", ".join((*_PATCHES, _APPLY))
+            message = (
+                f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+            )
+            raise ApiError(415, "UnsupportedMediaType", message)
+        patched = self._store.patch(
+            target.resource,
+            target.name,
+            patch,
+            target.namespace,
+            subresource=_part(target),
+            kind=_PATCHES[kind],
+            write=write,
+        )
+        return self._written(target, request, patched, write)
+
+    def delete(self, target: Target, request: Request) -> Reply:
+        """Delete one object. Raises ApiError 404 or 409."""
+        last, gone = self._store.delete(target.resource, target.name, target.namespace, _deletion(request))
+        if not gone or target.resource.name == "pods":
+            return reply(target.look(request, self._store.now).shaped(last))
+        details = {"name": target.name, "kind": target.resource.plural, "uid": last["metadata"]["uid"]}
+        return _success(200, details | ({"group": target.resource.group} if target.resource.group else {}))
+
+    def delete_many(self, target: Target, request: Request) -> Reply:
+        """Delete all that the selectors match."""
+        options = _deletion(request)
+        labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
+        with self._store.history.lock:
+            doomed = self._store.revisions(target.resource, target.namespace, labels, fields)
+            for each in doomed:
+                name, namespace = name_of(each.object), namespace_of(each.object)
+                if (
+                    self._store.find(target.resource, name, namespace) is not None
+                ):  # not gone with an owner before it
+                    self._store.delete(target.resource, name, namespace, options)
+        metadata = {"resourceVersion": str(self._store.history.revision)}
+        return Reply(target.look(request, self._store.now).many(doomed, metadata))
+
+    def _scaled(self, target: Target, scale: View, write: Write) -> Reply:
+        after = scaled(self._store, target.resource, self._found(target), scale, write)
+        return reply(scale_of(target.resource, after))
+
+    def _found(self, target: Target) -> View:
+        return self._store.get(target.resource, target.name, target.namespace)
+
+    def _written(self, target: Target, request: Request, obj: View, write: Write, code: int = 200) -> Reply:
+        return reply(target.look(request, self._store.now).shaped(obj), code, tuple(write.warnings))
+
+
+def _part(target: Target) -> str:
+    """Give the subresource if the kind has it. Raises ApiError 404."""
+    served = {
+        "": True,
+        "status": target.resource.status,
+        "resize": target.resource.name == "pods",
+        "finalize": target.resource.name == "namespaces",
+    }
+    if not served.get(target.subresource):
+        raise no_such_path()
+    return target.subresource
+
+
+def _write(request: Request) -> Write:
+    # An apply must name its manager; other writes are their program's unless they say otherwise.
+    program = "" if _APPLY in request.content_type else request.user_agent.partition("/")[0]
+    return Write(
+        manager=request.query.get("fieldManager") or program,
+        dry_run=request.query.get("dryRun") == "All",
+        force=request.flag("force"),
+        field_validation=request.query.get("fieldValidation") or "Warn",
+    )
+
+
+def _body(request: Request) -> Object:
+    body = request.decoded()
+    if not isinstance(body, dict):
+        raise bad_request("the body must be a JSON object")
+    return body
+
+
+def _deletion(request: Request) -> DeleteOptions:
+    given = _body(request) if request.body.strip() else {}
+    query: Object = {}
+    if request.query.get("propagationPolicy"):
+        query["propagationPolicy"] = request.query["propagationPolicy"]
+    if request.query.get("gracePeriodSeconds"):
+        query["gracePeriodSeconds"] = request.number("gracePeriodSeconds")
+    return delete_options({**given, **query}, dry_run=request.query.get("dryRun") == "All")
+
+
+def _success(code: int, details: Object | None = None) -> Reply:
+    status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+    return reply({**status, "details": details} if details else status, code)
