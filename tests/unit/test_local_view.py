@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import io
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -93,16 +93,22 @@ def test_without_a_terminal_each_stage_and_each_finished_step_is_a_line() -> Non
     with RunProgress(console) as progress:
         with progress.stage("starting AWS"):
             pass
+        for name in ("a", "b", "c"):
+            progress.entry(Entry(now, "pending", f"Pod/default/{name}"))
         progress.entry(Entry(now, "decided", "Decision/1", "2 nodes at $0.1/hour for 3 pods"))
         progress.entry(Entry(now, "decided", "Decision/2", "3 waiting for nodes on their way"))
         for name in ("a", "b"):
-            progress.entry(Entry(now, "launched", f"NodeClaim/{name}"))
+            progress.entry(Entry(now + timedelta(seconds=4), "launched", f"NodeClaim/{name}"))
         progress.entry(Entry(now, "not ready", "NodePool/p", "because"))
 
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert lines[0].startswith("starting AWS: ")
-    assert lines[1:] == ["nodes launched: 2", "NodePool/p: not ready: because"]
+    assert lines[1:] == [
+        "decided: 2 nodes at $0.1/hour for 3 pods",
+        "nodes launched: 2, after 4.0 s of the cluster's time",
+        "NodePool/p: not ready: because",
+    ]
 
 
 def test_the_kubeconfig_is_there_for_its_owner_as_long_as_the_cluster_is(tmp_path: Path) -> None:

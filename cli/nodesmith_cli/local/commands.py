@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -71,10 +72,7 @@ def demo(*, speed: float, keep: Path | None) -> int:
     show_faults(to_user, outcome.faults)
     _show(to_user, outcome)
     _show_why(to_user, decisions)
-    to_user.print()
-    to_user.print("next: nodesmith local up                  a cluster to try kubectl on")
-    to_user.print("      nodesmith local run -f FILE …       your own manifests")
-    to_user.print("      nodesmith explain decision latest   the decision in full; --replay makes it again")
+    _show_next(to_user)
     return _status(outcome)
 
 
@@ -120,10 +118,14 @@ def _status(outcome: Outcome) -> int:
 
 def _show(to: Console, outcome: Outcome) -> None:
     to.print()
-    to.print(screen(outcome.report))
+    to.print(screen(outcome.report, to.width))
     if outcome.latencies:
         to.print()
         to.print(latency_table(outcome.latencies))
+        to.print(
+            "  seconds of the cluster; our own code's time on this machine counts --speed times",
+            style="dim",
+        )
     for problem in outcome.report.problems:
         to.print(problem, style="yellow")
     if outcome.unrest:
@@ -136,6 +138,19 @@ def _show_why(to: Console, decisions: Sequence[Mapping[str, Any]]) -> None:
         to.print(f"why these nodes: decision {record['id']}")
         to.print(f"  {summary(record)}")
         to.print(f"  {price_and_bound(record['plan'])}")
+
+
+def _show_next(to: Console) -> None:
+    name = Path(sys.argv[0]).name
+    command = sys.argv[0] if name == "nodesmith" else "nodesmith"
+    to.print()
+    to.print("next:")
+    for arguments, what in (
+        ("local up", "a cluster to try kubectl on"),
+        ("local run -f FILE …", "your own manifests"),
+        ("explain decision --replay", "the last decision in full, made again"),
+    ):
+        to.print(f"  {command} {arguments:<27}{what}")
 
 
 def show_faults(to: Console, faults: Sequence[Fault]) -> None:

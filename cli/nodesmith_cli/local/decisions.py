@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from nodesmith.model.times import parse_time
@@ -31,12 +30,6 @@ class Decisions:
         with self._lock:
             return tuple(self._known[decision] for decision in sorted(self._known))
 
-    @property
-    def last_at(self) -> datetime | None:
-        """When the last decision was made."""
-        records = self.all
-        return parse_time(records[-1]["at"]) if records else None
-
     def collect(self) -> None:
         """Read what is new, keep it with its snapshot, and put it on the timeline."""
         with self._lock:
@@ -54,6 +47,14 @@ class Decisions:
         for record in self.all:
             found |= reasons_of(record)
         return found
+
+    def refused(self) -> frozenset[str]:
+        """Give the pods for which the last decision about them bought nothing."""
+        found: set[str] = set()
+        for record in self.all:
+            found -= helped_by(record)
+            found |= refused_by(record).keys()
+        return frozenset(found)
 
     def problems(self) -> tuple[str, ...]:
         """Give what the last decision could not use."""
@@ -73,13 +74,22 @@ class Decisions:
 
 
 def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Give a decision's reasons, by pod."""
+    """Give what a decision says of each pod that is not bound yet."""
     plan = record["plan"]
     found = {pod: f"waits for NodeClaim {claim}" for pod, claim in plan["waiting"].items()}
     found |= {pod: f"has room on {name}" for name, pods in plan["placed"].items() for pod in pods}
     for node in plan["nodes"]:
         nominated = node["claim"].get("nominated") or ()
         found |= dict.fromkeys(nominated, f"waits for NodeClaim {node['claim']['name']}")
-    for group in (*plan["ignored"], *plan["unplaced"]):
-        found |= dict.fromkeys(group["pods"], group["reason"])
-    return found
+    return found | refused_by(record)
+
+
+def refused_by(record: Mapping[str, Any]) -> dict[str, str]:
+    """Give the pods for which a decision does nothing, and why."""
+    groups = (*record["plan"]["ignored"], *record["plan"]["unplaced"])
+    return {pod: group["reason"] for group in groups for pod in group["pods"]}
+
+
+def helped_by(record: Mapping[str, Any]) -> set[str]:
+    """Give the pods for which a decision knows a node."""
+    return reasons_of(record).keys() - refused_by(record).keys()

@@ -8,21 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from nodesmith_cli.local.timeline import (
-    BOUND,
-    DECIDED,
-    JOINED,
-    LAUNCHED,
-    NOT_READY,
-    PENDING,
-    READY,
-    REGISTERED,
-    Entry,
-)
+from nodesmith_cli.local import timeline
+from nodesmith_cli.local.timeline import BOUND, JOINED, LAUNCHED, PENDING, READY, REGISTERED, Entry
 
 _STEPS = {
     ("NodeClaim", LAUNCHED): "nodes launched",
@@ -31,7 +23,6 @@ _STEPS = {
     ("Node", READY): "nodes ready",
     ("Pod", BOUND): "pods bound",
 }
-_WHOLE = {"nodes": ("Decision", DECIDED), "pods": ("Pod", PENDING)}
 _PLANNED = re.compile(r"(\d+) nodes? at ")
 """As `explain.summary` says how many nodes a decision buys."""
 
@@ -44,6 +35,8 @@ class RunProgress:
         self._live = console.is_terminal
         self._lock = threading.Lock()
         self._seen: Counter[tuple[str, str]] = Counter()
+        self._planned = 0
+        self._since: datetime | None = None
         self._bars: dict[tuple[str, str], TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(finished_text="✓"),
@@ -80,22 +73,41 @@ class RunProgress:
             self._console.print(f"{what}: {took}")
 
     def entry(self, entry: Entry) -> None:
-        """Count a milestone."""
+        """Count a milestone, and show what it completes."""
         kind = entry.object.partition("/")[0]
         with self._lock:
-            planned = _PLANNED.match(entry.detail) if entry.what == DECIDED else None
-            self._seen[kind, entry.what] += int(planned.group(1)) if planned else entry.what != DECIDED
-            if entry.what == NOT_READY:
-                self._progress.console.print(f"{entry.object}: {entry.what}: {entry.detail}", style="yellow")
-            self._show(kind, entry.what)
+            match entry.what:
+                case timeline.DECIDED:
+                    self._decided(entry.detail)
+                case timeline.NOT_READY:
+                    self._progress.console.print(
+                        f"{entry.object}: {entry.what}: {entry.detail}", style="yellow"
+                    )
+                case _:
+                    self._seen[kind, entry.what] += 1
+            if entry.what == PENDING:
+                self._since = self._since or entry.at
+            self._show((kind, entry.what), entry.at)
 
-    def _show(self, kind: str, what: str) -> None:
+    def _decided(self, detail: str) -> None:
+        planned = _PLANNED.match(detail)
+        if planned:
+            self._planned += int(planned.group(1))
+            self._progress.console.print(f"decided: {detail}")
+
+    def _show(self, changed: tuple[str, str], at: datetime) -> None:
         for step, title in _STEPS.items():
-            done, whole = self._seen[step], self._seen[_WHOLE[title.partition(" ")[0]]]
+            whole = self._planned if title.startswith("nodes") else self._seen["Pod", PENDING]
+            done = min(self._seen[step], whole)
+            if not whole or not self._planned:
+                continue
+            note = f"{(at - self._since).total_seconds():.1f} s" if self._since and done == whole else ""
             if not self._live:
-                if (kind, what) == step and done == whole:
-                    self._console.print(f"{title}: {done}")
-            elif whole:
-                if step not in self._bars:
-                    self._bars[step] = self._progress.add_task(title, total=whole, note="")
-                self._progress.update(self._bars[step], completed=min(done, whole), total=whole)
+                if changed == step and done == whole:
+                    self._console.print(f"{title}: {done}, after {note} of the cluster's time")
+                continue
+            if step not in self._bars:
+                self._bars[step] = self._progress.add_task(title, total=whole, note="")
+            self._progress.update(self._bars[step], completed=done, total=whole)
+            if changed == step:
+                self._progress.update(self._bars[step], note=note)

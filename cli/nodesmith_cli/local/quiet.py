@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.times import parse_time
 from nodesmith_cli.local.timeline import View, condition, pod_key
 
 CALM = timedelta(seconds=20)
-"""How long nothing may have happened before a pending pod counts as stuck; a launch or a retry comes sooner."""
+"""How long nothing may have happened before refused pods count as stuck; a retry, or a change, comes sooner."""
 REPLICATED = ("deployments", "replicasets", "statefulsets")
 WORKLOADS = (*REPLICATED, "daemonsets", "jobs")
 
@@ -22,7 +21,9 @@ class Scene:
 
     now: datetime
     last_change: datetime
-    last_decision: datetime | None
+    refused: frozenset[str] = frozenset()
+    """Pods (namespace/name) for which the last decision about them bought nothing."""
+    calm: timedelta = CALM
     pods: Iterable[View] = ()
     nodeclaims: Iterable[View] = ()
     nodepools: Iterable[View] = ()
@@ -85,14 +86,12 @@ def _starting(pods: Iterable[View]) -> str:
 
 
 def _undecided(scene: Scene) -> str:
-    """A pending pod is looked at first; then comes a time in which a node or a retry would show."""
+    """A pending pod is over and done with when it was refused, and nothing has happened since that could help it."""
     for pod in scene.pods:
-        if _is_waiting(pod):
-            created = parse_time(pod["metadata"]["creationTimestamp"])
-            if scene.last_decision is None or scene.last_decision < created:
-                return f"Pod/{pod_key(pod)} waits for a decision"
-            if scene.now - max(scene.last_change, scene.last_decision) < CALM:
-                return f"Pod/{pod_key(pod)} is pending"
+        if _is_waiting(pod) and pod_key(pod) not in scene.refused:
+            return f"Pod/{pod_key(pod)} waits for a decision or for its node"
+        if _is_waiting(pod) and scene.now - scene.last_change < scene.calm:
+            return f"Pod/{pod_key(pod)} may be helped by what has just happened"
     return ""
 
 

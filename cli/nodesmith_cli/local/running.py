@@ -66,7 +66,8 @@ def settle(system: LocalSystem, longest_seconds: float) -> str:
 
 def simulate(system: LocalSystem, manifests: Manifests, longest_seconds: float) -> Outcome:
     """Apply manifests and run until quiet."""
-    faults = (*manifests.faults, *apply(system, manifests.documents))
+    with system.stage(f"applying {len(manifests.documents)} objects"):
+        faults = (*manifests.faults, *apply(system, manifests.documents))
     left = settle(system, longest_seconds)
     report = system.report()
     return Outcome(report, latencies(report.timeline, system.claims_by_node()), faults, left)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,7 @@ from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.logs import logs_to
 from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.queuetime import queues_run_on
-from nodesmith_cli.local.quiet import WORKLOADS, Scene
+from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
 from nodesmith_cli.local.report import Report, build_report
 from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
 from nodesmith_cli.records import Bucket, Folder
@@ -50,6 +51,7 @@ _LAMBDAS_OWN = {
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
 }
+_CALM_OF_LIFE_SECONDS = 0.5  # however fast the clock, the functions must have had the time to act
 _THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
 
 
@@ -94,7 +96,7 @@ class LocalSystem:
         self.api: ApiServer
         self.aws: LocalAws
         self._keep = Folder(state)
-        self._stage = stage
+        self.stage = stage
         self._stopping = threading.Event()
         self._stack = ExitStack()
 
@@ -109,7 +111,8 @@ class LocalSystem:
         return Scene(
             now=self.clock.now(),
             last_change=max((e.at for e in entries if e.what != DECIDED), default=self.started_at),
-            last_decision=self.decisions.last_at,
+            refused=self.decisions.refused(),
+            calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
             pods=self.store.list("pods"),
             nodeclaims=self.store.list("nodeclaims"),
             nodepools=self.store.list("nodepools"),
@@ -149,16 +152,16 @@ class LocalSystem:
         # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
-        with self._stage("starting the API server"):
+        with self.stage("starting the API server"):
             crds = custom_resource_definitions()
             self.api = stack.enter_context(ApiServer(self.place.port, crds, now=self.clock.now))
-        with self._stage("starting AWS"):
+        with self.stage("starting AWS"):
             self.aws = self._start_aws(stack)
             client = cache(self.aws.client)
             deployment = deploy(client, self.place.cluster, self.place.region)
-        with self._stage("starting the functions"):
+        with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
-        with self._stage("starting scheduler, machines, forwarder"):
+        with self.stage("starting the cluster"):
             cluster = Cluster(self.store).start(self.place.speed)
             stack.callback(cluster.stop)
             self._run(stack, "forwarder", self._forwarder(client, deployment).run)

@@ -79,7 +79,7 @@ def _watch(to: Console, system: LocalSystem, stop: threading.Event) -> None:
         return
     with Live(console=to, redirect_stdout=False, redirect_stderr=False, auto_refresh=False) as live:
         while not stop.wait(_REFRESH_SECONDS):
-            live.update(screen(system.report()), refresh=True)
+            live.update(screen(system.report(), to.width), refresh=True)
 
 
 def _tell(to: Console, entry: Entry) -> None:

@@ -15,7 +15,7 @@ from nodesmith_cli.local.latency import Latency
 from nodesmith_cli.local.report import HOURS_A_MONTH, NodeReport, PendingPod, Price, Report
 
 GIB = 2**30
-_WIDTH = 120
+_WIDTH, _WIDE = 120, 110
 _SHOWN_PENDING = 10
 _FULL, _EMPTY = "█", "░"
 
@@ -29,32 +29,35 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-def screen(report: Report) -> RenderableType:
-    """Header, nodes and pending pods: everything about the present."""
-    parts: list[RenderableType] = [header(report)]
+def screen(report: Report, width: int = _WIDTH) -> RenderableType:
+    """Header, nodes and pending pods: everything about the present. Bars shrink where `width` is small."""
+    parts: list[RenderableType] = [header(report, width)]
     if report.nodes:
-        parts += ["", node_table(report.nodes)]
+        parts += ["", node_table(report.nodes, width)]
     if report.pending:
         parts += ["", pending_table(report.pending)]
     return Group(*parts)
 
 
-def header(report: Report) -> RenderableType:
+def header(report: Report, width: int = _WIDTH) -> RenderableType:
     """Nodes, pods, use of cpu and memory, price."""
     requested = total([node.requested for node in report.nodes])
     allocatable = total([node.allocatable for node in report.nodes])
+    bar = max(5, min(40, width - 66))
     grid = Table.grid(padding=(0, 2))
+    for _ in range(4):
+        grid.add_column(no_wrap=True)
     grid.add_row(
         Text(f"{_count(len(report.nodes), 'node')}", style="bold"),
         Text(f"{requested.cpu_milli / 1000:g}/{allocatable.cpu_milli / 1000:g} cores"),
         Text(f"{_fraction(requested.of(CPU), allocatable.of(CPU)):6.1%} cpu"),
-        _bar(requested.of(CPU), allocatable.of(CPU), 40),
+        _bar(requested.of(CPU), allocatable.of(CPU), bar),
     )
     grid.add_row(
         price_text(report.price, per_month=True),
         Text(f"{requested.memory_bytes / GIB:.1f}/{allocatable.memory_bytes / GIB:.1f} GiB"),
         Text(f"{_fraction(requested.of(MEMORY), allocatable.of(MEMORY)):6.1%} memory"),
-        _bar(requested.of(MEMORY), allocatable.of(MEMORY), 40),
+        _bar(requested.of(MEMORY), allocatable.of(MEMORY), bar),
     )
     waiting = len(report.pending)
     pods = Text(_count(report.bound + waiting, "pod"), style="bold")
@@ -63,10 +66,11 @@ def header(report: Report) -> RenderableType:
     return Group(grid, pods)
 
 
-def node_table(nodes: Iterable[NodeReport]) -> Table:
+def node_table(nodes: Iterable[NodeReport], width: int = _WIDTH) -> Table:
     """One row a node, by zone."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("node", "zone", "type", "sold as", "$/hour", "cpu", "memory", "pods", ""):
+    bar, padding = (8, 2) if width >= _WIDE else (3, 1)
+    table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="dim")
+    for title in ("node", "zone", "type", "sold", "$/hour", "cpu", "memory", "pods", ""):
         table.add_column(title, no_wrap=True, justify="right" if title in {"$/hour", "pods"} else "left")
     for node in nodes:
         table.add_row(
@@ -75,8 +79,8 @@ def node_table(nodes: Iterable[NodeReport]) -> Table:
             node.instance_type,
             Text(node.capacity_type, style="green" if node.capacity_type == SPOT else "yellow"),
             price_text(node.price),
-            _gauge(node, CPU),
-            _gauge(node, MEMORY),
+            _gauge(node, CPU, bar),
+            _gauge(node, MEMORY, bar),
             f"{len(node.pods)}/{node.allocatable.pods}",
             Text("Ready", style="green") if node.ready else Text("NotReady", style="red"),
         )
@@ -117,9 +121,9 @@ def price_text(price: Price | None, *, per_month: bool = False) -> Text:
     return Text(f"{hourly}/hour | {mark}${price.hourly_usd * HOURS_A_MONTH:,.0f}/month", style="bold green")
 
 
-def _gauge(node: NodeReport, resource: str) -> Text:
+def _gauge(node: NodeReport, resource: str, width: int) -> Text:
     used, room = node.requested.of(resource), node.allocatable.of(resource)
-    return Text.assemble(_bar(used, room, 8), f" {_fraction(used, room):4.0%}")
+    return Text.assemble(_bar(used, room, width), f" {_fraction(used, room):4.0%}")
 
 
 def _bar(used: int, room: int, width: int) -> Text:

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from nodesmith_cli.local.decisions import Decisions
+from nodesmith_cli.local.timeline import Timeline
+from nodesmith_cli.records import Folder
+
+
+class Objects:
+    """A bucket."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self.data.get(key)
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        return iter([key for key in self.data if key.startswith(prefix)])
+
+    def decide(self, minute: int, **plan: Any) -> str:
+        empty: dict[str, Any] = {"nodes": [], "placed": {}, "waiting": {}, "unplaced": [], "ignored": []}
+        decision = f"20261121T08{minute:02}00Z-aaaaaaaa"
+        record = {
+            "format": "nodesmith-decision",
+            "version": 1,
+            "id": decision,
+            "at": f"2026-11-21T08:{minute:02}:00+00:00",
+        }
+        record["plan"] = {**empty, "problems": [], "priceHourlyUsd": 0.0, **plan}
+        self.data[f"clusters/shop/decisions/{decision}.json.gz"] = gzip.compress(json.dumps(record).encode())
+        return decision
+
+
+def unplaced(pod: str, reason: str) -> list[dict[str, Any]]:
+    return [{"pods": [pod], "reason": reason}]
+
+
+def test_each_decision_is_told_once() -> None:
+    objects, timeline = Objects(), Timeline()
+    decisions = Decisions(objects, "shop", timeline)
+    first = objects.decide(0, unplaced=unplaced("default/a", "too big"))
+
+    decisions.collect()
+    decisions.collect()
+
+    assert [(e.what, e.object, e.detail) for e in timeline.entries] == [
+        ("decided", f"Decision/{first}", "1 not placed")
+    ]
+
+
+def test_the_last_word_about_a_pod_counts() -> None:
+    objects = Objects()
+    decisions = Decisions(objects, "shop", Timeline())
+    objects.decide(
+        0, unplaced=unplaced("default/a", "no NodePool"), ignored=unplaced("default/b", "opted out")
+    )
+    decisions.collect()
+    assert decisions.refused() == {"default/a", "default/b"}
+
+    objects.decide(1, waiting={"default/a": "default-x1"})
+    decisions.collect()
+
+    assert decisions.refused() == {"default/b"}
+    assert decisions.reasons() == {"default/a": "waits for NodeClaim default-x1", "default/b": "opted out"}
+
+
+def test_a_record_is_kept_with_its_snapshot(tmp_path: Any) -> None:
+    objects = Objects()
+    decision = objects.decide(0)
+    objects.data[f"clusters/shop/decisions/{decision}.snapshot.json.gz"] = b"snapshot"
+
+    Decisions(objects, "shop", Timeline(), Folder(tmp_path)).collect()
+
+    kept = {path.name for path in (tmp_path / "clusters" / "shop" / "decisions").iterdir()}
+    assert kept == {f"{decision}.json.gz", f"{decision}.snapshot.json.gz"}
