@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.fleets import (
+from nodesmith.adapters.fleetanswers import (
     FleetError,
-    client_token,
     failure,
     fleet_errors,
     fleet_instance,
-    fleet_request,
     refusal_reason,
     shortfalls,
 )
+from nodesmith.adapters.fleets import client_token, fleet_request
 from nodesmith.model.launches import (
     Deferred,
     LaunchOutcome,

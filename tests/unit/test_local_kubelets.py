@@ -16,8 +16,9 @@ from nodesmith.model.nodeclasses import GIB
 from nodesmith.model.resources import Resources, parse_resources
 from nodesmith.model.taints import Taint
 from nodesmith_cli.local.apiserver import Store
-from nodesmith_cli.local.cloud.kubelet import Delays, Kubelets, Stage
+from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.nodes import Machine
+from nodesmith_cli.local.cloud.stages import Delays, Stage
 from nodesmith_cli.local.cloud.userdata import Unusable, parse_user_data
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options

@@ -24,11 +24,12 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_role
-from nodesmith_cli.local.cloud.kubelet import Delays, Kubelets, Nodes
+from nodesmith_cli.local.cloud.kubelet import Kubelets, Nodes
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.seam import Ec2Seam
+from nodesmith_cli.local.cloud.stages import Delays
 
 DEFAULT_VERSION = "1.34"
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}

@@ -1,16 +1,11 @@
-"""Instances that boot and join: EC2 runs them, the kubelet registers a Node, the CNI makes it ready.
-
-Delays are those of AL2023 nodes on EKS, a little different for every instance, and the same for the same instance id.
-"""
+"""Instances that boot and join: EC2 runs them, the kubelet registers a Node, the CNI makes it ready."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import IntEnum
+from datetime import datetime
 from typing import Any, Protocol
 
 from nodesmith.model.catalog import Catalog
@@ -26,40 +21,13 @@ from nodesmith_cli.local.cloud.nodes import (
     registered_node,
     without_taint,
 )
+from nodesmith_cli.local.cloud.stages import Delays, Stage
 from nodesmith_cli.local.cloud.userdata import Bootstrap, Unusable, parse_user_data
 
 HEARTBEAT_SECONDS = 10
 _LOOK_SECONDS = 0.1  # of life: how closely the simulation follows the clock
 _GONE = {"shutting-down", "terminated"}
 _LEASES = "kube-node-lease"
-
-
-class Stage(IntEnum):
-    """How far an instance has come; each stage begins with what its name says."""
-
-    PENDING = 0
-    RUNNING = 1
-    REGISTERED = 2
-    INITIALIZED = 3
-    """The cloud controller has labelled the node."""
-    READY = 4
-    GONE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """Seconds from one stage to the next, before each instance's own deviation of up to 15 %."""
-
-    running: float = 8.0
-    registered: float = 15.0
-    initialized: float = 1.0
-    ready: float = 7.0
-
-    def until(self, stage: Stage, instance_id: str) -> timedelta:
-        """Give how long this instance takes to reach `stage` from the one before."""
-        usual = (0.0, self.running, self.registered, self.initialized, self.ready)[stage]
-        dice = hashlib.sha256(f"{instance_id}/{stage}".encode()).digest()[0] / 255
-        return timedelta(seconds=usual * (0.85 + 0.3 * dice))
 
 
 class Machines(Protocol):

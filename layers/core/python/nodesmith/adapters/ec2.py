@@ -5,7 +5,7 @@ Importing this module costs only what a launch needs: resolving NodeClasses (SSM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -14,16 +14,10 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.awserrors import error_code, error_message, is_passing, transient_errors
-from nodesmith.adapters.fleets import (
-    FleetError,
-    failure,
-    fleet_errors,
-    fleet_instance,
-    fleet_request,
-    refusal_reason,
-    shortfalls,
-)
-from nodesmith.decisions.launch.tags import CLUSTER_TAG, NODECLAIM_TAG, tag_list
+from nodesmith.adapters.fleetanswers import FleetError, failure, fleet_errors, fleet_instance, shortfalls
+from nodesmith.adapters.fleets import fleet_request
+from nodesmith.adapters.launchtemplates import Templates
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, NODECLAIM_TAG
 from nodesmith.errors import Transient
 from nodesmith.model.labels import ON_DEMAND, SPOT
 from nodesmith.model.launches import (
@@ -33,7 +27,6 @@ from nodesmith.model.launches import (
     LaunchOutcome,
     LaunchRequest,
     LaunchTemplate,
-    Refused,
     TemplateMissing,
 )
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -67,23 +60,21 @@ class AwsCloud:
         self._client = client
         self._settings = settings
         self._now = now
-        self._images: dict[str, str] = {}
-        self._refused: dict[str, tuple[str, str]] = {}
+        self._templates = Templates(client)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
-        """Make the launch templates that this process has not made yet.
+        """Make the launch templates that this process has not made yet. Raises Transient after all have been tried.
 
-        One that EC2 will not have is remembered, and refuses the launches that name it. Raises Transient after all
-        others have been tried.
+        One that EC2 will not have refuses the launches that name it.
         """
-        unknown = [template for template in templates if template.name not in self._images]
-        delays = [delay for delay in _in_parallel(self._create_template, unknown) if delay]
+        unknown = [template for template in templates if template.name not in self._templates.images]
+        delays = [delay for delay in self._in_parallel(self._templates.create, unknown) if delay]
         if delays:
             raise delays[0]
 
     def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
         """Ask for one instance per request. Never raises for what EC2 answers."""
-        return list(_in_parallel(self._launch, requests))
+        return self._in_parallel(self._launch, requests)
 
     def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
         """Give the instances that carry these claims' tags in this cluster, by claim. Raises Transient."""
@@ -122,31 +113,18 @@ class AwsCloud:
 
         return resolve(self._client, self._settings, nodeclass, cluster, now)
 
-    def _create_template(self, template: LaunchTemplate) -> Transient | None:
-        tags = [{"ResourceType": "launch-template", "Tags": tag_list(template.tags)}]
-        try:
-            self._client("ec2").create_launch_template(
-                LaunchTemplateName=template.name, LaunchTemplateData=template.data, TagSpecifications=tags
-            )
-        except (ClientError, BotoCoreError) as error:
-            code, message = error_code(error), error_message(error)
-            if is_passing(error):
-                return Transient(f"ec2:CreateLaunchTemplate {template.name}: {code}: {message}", code)
-            if not isinstance(error, ClientError):
-                raise
-            if code != "InvalidLaunchTemplateName.AlreadyExistsException":
-                self._refused[template.name] = refusal_reason(code, message), f"{code}: {message}"
-                return None
-        self._refused.pop(template.name, None)
-        self._images[template.name] = str(template.data.get("ImageId", ""))
-        return None
+    def _in_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Work on all items, answers in their order; a single one needs no thread."""
+        if len(items) < 2:
+            return [work(item) for item in items]
+        self._client("ec2")  # boto3 sessions make no clients for several threads at once
+        with ThreadPoolExecutor(min(PARALLEL_CALLS, len(items))) as pool:
+            return list(pool.map(work, items))
 
     def _launch(self, request: LaunchRequest) -> LaunchOutcome:
-        refused = next(
-            (self._refused[o.template] for o in request.overrides if o.template in self._refused), None
-        )
+        refused = self._templates.refusal(request)
         if refused:
-            return Refused(request.claim, *refused)
+            return refused
         try:
             answer = self._client("ec2").create_fleet(**fleet_request(request, self._settings.cluster_name))
         except (ClientError, BotoCoreError) as error:
@@ -160,7 +138,7 @@ class AwsCloud:
 
     def _outcome(self, request: LaunchRequest, answer: Mapping[str, Any]) -> LaunchOutcome:
         errors = fleet_errors(request, answer)
-        instance = fleet_instance(request, answer, self._images, self._now())
+        instance = fleet_instance(request, answer, self._templates.images, self._now())
         if instance is None and errors:
             return self._failed(request, errors)
         if instance is None or not instance.image_id:
@@ -181,8 +159,7 @@ class AwsCloud:
     def _failed(self, request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
         outcome = failure(request, errors)
         if isinstance(outcome, TemplateMissing):
-            for override in request.overrides:
-                self._images.pop(override.template, None)
+            self._templates.forget(request)
         return outcome
 
     def _tagged(self, names: list[str]) -> Iterator[Instance]:
@@ -209,11 +186,3 @@ def _instance(described: Mapping[str, Any]) -> Instance:
         launched_at=described["LaunchTime"].astimezone(UTC),
         subnet_id=described.get("SubnetId", ""),
     )
-
-
-def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-    """Work on all items, in order of the answers asked for; a single one needs no thread."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(PARALLEL_CALLS, len(items))) as pool:
-        return list(pool.map(work, items))

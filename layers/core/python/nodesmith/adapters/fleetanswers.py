@@ -1,0 +1,137 @@
+"""CreateFleet, type instant: what EC2's answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nodesmith.adapters.awserrors import DENIED, THROTTLED, UNWELL
+from nodesmith.model.launches import (
+    Deferred,
+    Instance,
+    LaunchOutcome,
+    LaunchRequest,
+    NoCapacity,
+    OfferingKey,
+    Override,
+    Refused,
+    Shortfall,
+    TemplateMissing,
+)
+
+_NO_STOCK = frozenset(
+    "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientFreeAddressesInSubnet "
+    "InsufficientHostCapacity ReservationCapacityExceeded".split()
+)
+_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_QUOTA = frozenset(
+    "VcpuLimitExceeded MaxSpotInstanceCountExceeded MaxFleetCountExceeded InstanceLimitExceeded".split()
+) | {_NO_SPOT_ROLE}
+_NO_TEMPLATE = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
+_REASONS = (
+    # (code prefix, part of the message, Karpenter's reason); the first that fits, "" fits all
+    ("", "Invalid IAM Instance Profile", "InstanceProfileNameInvalid"),
+    ("InvalidUserData", "", "UserDataSizeLimitExceeded"),
+    ("", "User data is limited", "UserDataSizeLimitExceeded"),
+    ("InvalidAMIID.Malformed", "", "InvalidAMIID"),
+    ("InvalidAMIID", "", "AMINotFound"),
+    ("AuthFailure", "image", "AMIAuthorizationFailure"),
+    ("", "belong to different networks", "SecurityGroupSubnetVPCMismatch"),
+    ("", "Free Tier", "FreeTierIneligible"),
+    ("PendingVerification", "", "AccountPendingVerification"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetError:
+    """One error of a CreateFleet call; `pool` is None where the whole call failed."""
+
+    code: str
+    message: str
+    pool: OfferingKey | None = None
+
+
+def fleet_instance(
+    request: LaunchRequest, answer: Mapping[str, Any], images: Mapping[str, str], now: datetime
+) -> Instance | None:
+    """Give the instance that an answer tells of, None when it tells of none.
+
+    `images` are image ids by template name; the image is empty for a template that is not among them.
+    """
+    for fleet in answer.get("Instances") or ():
+        for instance_id in fleet.get("InstanceIds") or ():
+            override = _override_of(request, fleet, str(fleet.get("InstanceType", "")))
+            return Instance(
+                id=str(instance_id),
+                claim=request.claim,
+                instance_type=override.instance_type,
+                zone=override.zone,
+                capacity_type=request.capacity_type,
+                image_id=images.get(override.template, ""),
+                state="pending",
+                launched_at=now,
+                subnet_id=override.subnet_id,
+            )
+    return None
+
+
+def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[FleetError]:
+    """Give the errors of an answer, each with the pool it is about."""
+    return [
+        FleetError(str(e.get("ErrorCode", "")), str(e.get("ErrorMessage", "")), _pool_of(request, e))
+        for e in answer.get("Errors") or ()
+    ]
+
+
+def shortfalls(errors: Iterable[FleetError]) -> tuple[Shortfall, ...]:
+    """Give the pools that had nothing to give, once each and in order."""
+    short = {e.pool: e.code for e in errors if e.pool and e.code in _NO_STOCK | _QUOTA}
+    return tuple(Shortfall(pool, short[pool]) for pool in sorted(short))
+
+
+def failure(request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
+    """Say what a call without an instance means. An answer with no error at all means that no pool had any."""
+    if any(error.code in _NO_TEMPLATE for error in errors):
+        return TemplateMissing(request.claim)
+    for error in errors:
+        if error.code in THROTTLED | UNWELL:
+            return Deferred(request.claim, error.code, error.message)
+        if error.code not in _NO_STOCK | _QUOTA:
+            reason = refusal_reason(error.code, error.message)
+            return Refused(request.claim, reason, f"{error.code}: {error.message}")
+    quota = next((error.code for error in errors if error.code in _QUOTA), "")
+    named = {short.offering: short for short in shortfalls(errors)}
+    if quota or not named:
+        code = quota or (errors[0].code if errors else "UnfulfillableCapacity")
+        named = {pool: named.get(pool, Shortfall(pool, code)) for pool in request.offerings()}
+    return NoCapacity(request.claim, tuple(named[pool] for pool in sorted(named)), quota=bool(quota))
+
+
+def refusal_reason(code: str, message: str) -> str:
+    """Give Karpenter's CreateError reason for EC2's error."""
+    if code in DENIED:
+        return "Unauthorized"
+    for prefix, part, reason in _REASONS:
+        if code.startswith(prefix) and part.lower() in message.lower():
+            return reason
+    return "LaunchFailed"
+
+
+def _override_of(request: LaunchRequest, part: Mapping[str, Any], instance_type: str) -> Override:
+    told = (part.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
+    kind = instance_type or told.get("InstanceType")
+    subnet = told.get("SubnetId") or part.get("SubnetId")
+    zone = told.get("AvailabilityZone") or part.get("AvailabilityZone")
+    fitting = (
+        o for o in request.overrides if o.instance_type == kind and (o.subnet_id == subnet or o.zone == zone)
+    )
+    return next(fitting, None) or Override("", str(kind or ""), str(zone or ""), str(subnet or ""), 0.0)
+
+
+def _pool_of(request: LaunchRequest, error: Mapping[str, Any]) -> OfferingKey | None:
+    override = _override_of(request, error, "")
+    if not override.instance_type or not override.zone:
+        return None
+    return OfferingKey(request.capacity_type, override.instance_type, override.zone)

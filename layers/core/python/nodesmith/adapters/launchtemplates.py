@@ -1,0 +1,57 @@
+"""EC2's launch templates, as far as this process has made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesmith.adapters.awserrors import error_code, error_message, is_passing
+from nodesmith.adapters.fleetanswers import refusal_reason
+from nodesmith.decisions.launch.tags import tag_list
+from nodesmith.errors import Transient
+from nodesmith.model.launches import LaunchRequest, LaunchTemplate, Refused
+
+_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
+
+
+class Templates:
+    """Made templates are remembered with their images, and those that EC2 will not have with its reason."""
+
+    def __init__(self, client: Callable[[str], Any]) -> None:
+        self.images: dict[str, str] = {}
+        """by name of a template that exists"""
+        self._client = client
+        self._refused: dict[str, tuple[str, str]] = {}
+
+    def create(self, template: LaunchTemplate) -> Transient | None:
+        """Make a template; one of its name is one of its content. Gives what to raise when it is to be tried again."""
+        tags = [{"ResourceType": "launch-template", "Tags": tag_list(template.tags)}]
+        try:
+            self._client("ec2").create_launch_template(
+                LaunchTemplateName=template.name, LaunchTemplateData=template.data, TagSpecifications=tags
+            )
+        except (ClientError, BotoCoreError) as error:
+            code, message = error_code(error), error_message(error)
+            if is_passing(error):
+                return Transient(f"ec2:CreateLaunchTemplate {template.name}: {code}: {message}", code)
+            if not isinstance(error, ClientError):
+                raise
+            if code != _EXISTS:
+                self._refused[template.name] = refusal_reason(code, message), f"{code}: {message}"
+                return None
+        self._refused.pop(template.name, None)
+        self.images[template.name] = str(template.data.get("ImageId", ""))
+        return None
+
+    def refusal(self, request: LaunchRequest) -> Refused | None:
+        """Give the answer to a request that names a template EC2 will not have."""
+        refused = (self._refused.get(override.template) for override in request.overrides)
+        reason = next((found for found in refused if found), None)
+        return Refused(request.claim, *reason) if reason else None
+
+    def forget(self, request: LaunchRequest) -> None:
+        """Stop believing in a request's templates, because EC2 does not know one of them."""
+        for override in request.overrides:
+            self.images.pop(override.template, None)
