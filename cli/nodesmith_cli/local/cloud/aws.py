@@ -29,7 +29,7 @@ from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.seam import Ec2Seam
-from nodesmith_cli.local.cloud.stages import Delays
+from nodesmith_cli.local.cloud.stages import USUAL, Delays
 
 DEFAULT_VERSION = "1.34"
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
@@ -126,7 +126,7 @@ class LocalAws:
         """Make a node role that a manifest names, so that manifests of a real cluster work here."""
         make_role(self.client("iam"), name)
 
-    def kubelets(self, nodes: Nodes, delays: Delays | None = None) -> Kubelets:
+    def kubelets(self, nodes: Nodes, delays: Delays = USUAL) -> Kubelets:
         """Give the simulation that makes this region's instances join a cluster."""
         return Kubelets(
             MotoMachines(self.region),
@@ -135,7 +135,7 @@ class LocalAws:
             endpoint=self.endpoint.url,
             version=self.version,
             announce=partial(self._announce, self.client("events")),
-            delays=delays or Delays(),
+            delays=delays,
         )
 
     def _announce(self, events: Any, machine: Machine, state: str) -> None:

@@ -21,7 +21,7 @@ from nodesmith_cli.local.cloud.nodes import (
     registered_node,
     without_taint,
 )
-from nodesmith_cli.local.cloud.stages import Delays, Stage
+from nodesmith_cli.local.cloud.stages import USUAL, Delays, Stage
 from nodesmith_cli.local.cloud.userdata import Bootstrap, Unusable, parse_user_data
 
 HEARTBEAT_SECONDS = 10
@@ -87,7 +87,7 @@ class Kubelets:
         endpoint: str,
         version: str,
         announce: Callable[[Machine, str], None] = lambda machine, state: None,  # noqa: ARG005
-        delays: Delays = Delays(),
+        delays: Delays = USUAL,
     ) -> None:
         self._machines = machines
         self._nodes = nodes

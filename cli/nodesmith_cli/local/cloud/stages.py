@@ -37,3 +37,6 @@ class Delays:
         usual = (0.0, self.running, self.registered, self.initialized, self.ready)[stage]
         dice = hashlib.sha256(f"{instance_id}/{stage}".encode()).digest()[0] / 255
         return timedelta(seconds=usual * (0.85 + 0.3 * dice))
+
+
+USUAL = Delays()
