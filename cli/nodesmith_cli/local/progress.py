@@ -83,6 +83,8 @@ class RunProgress:
                     self._progress.console.print(
                         f"{entry.object}: {entry.what}: {entry.detail}", style="yellow"
                     )
+                case timeline.DELETED if kind == "NodeClaim":
+                    self._planned -= 1  # EC2 had none; another decision has been made, or will be
                 case _:
                     self._seen[kind, entry.what] += 1
             if entry.what == PENDING:
