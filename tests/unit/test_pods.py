@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,20 +12,22 @@ from nodesmith.model.quantities import QuantityError
 from nodesmith.model.resources import parse_resources
 
 
-def container(name: str = "main", *, limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
+def container(
+    name: str = "main", *, limits: Mapping[str, str] | None = None, **requests: Any
+) -> dict[str, Any]:
     resources = {"requests": requests} if requests else {}
     return {"name": name, "resources": resources | ({"limits": limits} if limits else {})}
 
 
-def init(name: str = "init", **requests: str) -> dict[str, Any]:
+def init(name: str = "init", **requests: Any) -> dict[str, Any]:
     return container(name, **requests)
 
 
-def sidecar(name: str = "sidecar", **requests: str) -> dict[str, Any]:
+def sidecar(name: str = "sidecar", **requests: Any) -> dict[str, Any]:
     return {**container(name, **requests), "restartPolicy": "Always"}
 
 
-VECTORS = {
+VECTORS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "containers add up": (
         {"containers": [container("a", cpu="250m", memory="64Mi"), container("b", cpu="1", memory="1Gi")]},
         {"cpu": "1250m", "memory": "1088Mi"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
@@ -10,79 +10,145 @@ from itertools import count
 from nodesmith.decisions.packing import Node, lower_bound, pack, resource_prices, undominated
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
 from nodesmith.decisions.provisioning.flexibility import options
-from nodesmith.decisions.provisioning.market import Market, market, purses
+from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.labels import ZONE
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import Resources
+from nodesmith.model.shapes import Shape
 
 
 @dataclass(slots=True)
 class Purchase:
-    """What was bought, what is left, and why (by demand) something that was tried did not go."""
+    """What was bought, what is left, and why something that was tried did not go.
 
+    `tiers` are the templates with what is left of their limits; `refusals` go by shape, zone and NodePool.
+    """
+
+    tiers: list[list[Template]] = field(default_factory=list)
     nodes: list[PlannedNode] = field(default_factory=list)
     left: list[Demand] = field(default_factory=list)
-    refusals: dict[Demand, str] = field(default_factory=dict)
+    refusals: dict[tuple[Shape, str | None, str], str] = field(default_factory=dict)
     bound_hourly_usd: float = 0.0
     steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What stays the same for a whole decision."""
+    """What stays the same for a whole decision; `numbers` count its nodes."""
 
     decision: str
     cluster: ClusterInfo
     now: datetime
+    numbers: Iterator[int] = field(default_factory=count)
 
 
 def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: Order) -> Purchase:
-    """Buy nodes for all demands that some tier can serve; heavier tiers come first and leave the rest to lighter."""
-    result = Purchase(left=list(demands))
-    numbers = count()
-    for tier in tiers:
-        remaining = list(tier)
-        waiting, result.left = result.left, []
-        for company in sorted({d.company for d in waiting}):
-            mine = [d for d in waiting if d.company == company]
-            remaining = _buy_company(remaining, mine, order, numbers, result)
+    """Buy nodes for all demands that some tier can serve; heavier tiers come first and leave the rest to lighter.
+
+    Demands that only wished for their zone try once more without it.
+    """
+    result = Purchase([list(tier) for tier in tiers], left=list(demands))
+    _buy_everywhere(order, result)
+    freed = _freed(result.left)
+    if freed:
+        kept = [d for d in result.left if not _only_wishes_zone(d)]
+        result.left = freed
+        _buy_everywhere(order, result)
+        result.left += kept
     return result
 
 
+def _buy_everywhere(order: Order, result: Purchase) -> None:
+    for number, tier in enumerate(result.tiers):
+        waiting, result.left = result.left, []
+        for company in sorted({d.company for d in waiting}):
+            mine = [d for d in waiting if d.company == company]
+            tier = result.tiers[number] = _buy_company(tier, mine, order, result)
+
+
+def _freed(left: Iterable[Demand]) -> list[Demand]:
+    """Give the demands that only wished for their zone without it, one a shape."""
+    found: dict[Shape, Demand] = {}
+    for demand in filter(_only_wishes_zone, left):
+        known = found.get(demand.shape)
+        found[demand.shape] = replace(demand, zone=None, pods=(*(known.pods if known else ()), *demand.pods))
+    return list(found.values())
+
+
+def _only_wishes_zone(demand: Demand) -> bool:
+    return demand.zone is not None and not any(
+        s.hard and s.topology_key == ZONE for s in demand.shape.spreads
+    )
+
+
 def _buy_company(
-    tier: list[Template], demands: Sequence[Demand], order: Order, numbers: count[int], result: Purchase
+    tier: list[Template], demands: Sequence[Demand], order: Order, result: Purchase
 ) -> list[Template]:
-    """Buy for demands that may share nodes; give the templates with what is left of their limits."""
-    offered = market(tier, demands)
-    candidates = undominated(offered.bins)
+    """Buy for demands that may share nodes; give the templates with what is left of their limits.
+
+    A node that leaves too few choices for minValues is tried again with smaller types only.
+    """
+    ceilings: dict[str, int] = {}
+    while demands:
+        offered = market(tier, demands)
+        tier, demands, refused = _buy_packed(tier, offered, ceilings, order, result)
+        if not refused:
+            break
+        for ware in refused:
+            name, size = ware.template.name, _size(ware)
+            ceilings[name] = min(size, ceilings.get(name, size))
+    result.left += demands
+    return tier
+
+
+def _size(ware: Ware) -> int:
+    return ware.choice.type.capacity.cpu_milli
+
+
+def _is_below(ware: Ware, ceilings: Mapping[str, int]) -> bool:
+    ceiling = ceilings.get(ware.template.name)
+    return ceiling is None or _size(ware) < ceiling
+
+
+def _buy_packed(
+    tier: list[Template], offered: Market, ceilings: Mapping[str, int], order: Order, result: Purchase
+) -> tuple[list[Template], list[Demand], list[Ware]]:
+    """Pack once and buy; give the templates with their limits left, what is left to do, and what was refused.
+
+    Types of a template in `ceilings` (in milli-cores) are smaller than that.
+    """
+    candidates = undominated(b for b in offered.bins if _is_below(offered.wares[b.key], ceilings))
     prices = resource_prices(offered.items, candidates)
     packing, left_in_purses = pack(offered.items, candidates, prices, purses(tier))
-    served = [
-        replace(item, count=item.count - left) for item, left in zip(offered.items, packing.left, strict=True)
-    ]
-    result.bound_hourly_usd += lower_bound(served, candidates, prices)
     result.steps += packing.steps
-    queues = [list(d.pods) for d in demands]
+    queues = [list(d.pods) for d in offered.demands]
+    refused: list[Ware] = []
     for node in packing.nodes:
-        _buy_nodes(offered, node, queues, order, numbers, result)
-    for demand, left in zip(demands, queues, strict=True):
-        if left:
-            result.left.append(replace(demand, pods=tuple(left)))
-    return [
+        if not _buy_nodes(offered, node, queues, order, result):
+            refused.append(offered.wares[node.bin.key])
+            purse = left_in_purses.get(node.bin.purse)
+            if purse is not None:
+                back = zip(purse, node.bin.cost, strict=True)
+                left_in_purses[node.bin.purse] = tuple(have + node.repeats * cost for have, cost in back)
+    pairs = zip(offered.items, queues, strict=True)
+    served = [replace(item, count=item.count - len(queue)) for item, queue in pairs]
+    result.bound_hourly_usd += lower_bound(served, candidates, prices)
+    left = [replace(d, pods=tuple(q)) for d, q in zip(offered.demands, queues, strict=True) if q]
+    remaining = [
         replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_in_purses[i], strict=True))))
         if i in left_in_purses
         else t
         for i, t in enumerate(tier)
     ]
+    return remaining, left, refused
 
 
-def _buy_nodes(
-    offered: Market, node: Node, queues: list[list[Pod]], order: Order, numbers: count[int], result: Purchase
-) -> None:
-    """Buy nodes that are all alike: what each may be is the same."""
+def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Order, result: Purchase) -> bool:
+    """Buy nodes that are all alike: what each may be is the same. Give False where they may be too little."""
     held = [i for i, n in enumerate(node.counts) if n]
     size = tuple(
         sum(offered.items[i].size[axis] * node.counts[i] for i in held) for axis in range(len(node.bin.room))
@@ -90,17 +156,19 @@ def _buy_nodes(
     ware = offered.wares[node.bin.key]
     found = options(offered.shelves[ware.template.name], ware, sum(1 << i for i in held), size)
     if not found.wares:
-        result.refusals.update({offered.demands[i]: found.refusal for i in held})
-        return
+        for demand in (offered.demands[i] for i in held):
+            result.refusals[demand.shape, demand.zone, ware.template.name] = found.refusal
+        return False
     first: PlannedNode | None = None
     for _ in range(node.repeats):
         pods: list[Pod] = []
         for i in held:
             pods += queues[i][: node.counts[i]]
             del queues[i][: node.counts[i]]
-        name = claim_name(ware.template.name, order.decision, next(numbers))
+        name = claim_name(ware.template.name, order.decision, next(order.numbers))
         if first is None:
             first = bought = planned_node(found.wares, pods, name, order.decision, order.cluster, order.now)
         else:
             bought = another(first, ware.template, pods, name, order.cluster)
         result.nodes.append(bought)
+    return True

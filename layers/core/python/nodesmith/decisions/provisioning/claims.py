@@ -11,7 +11,7 @@ from nodesmith.decisions.launch import launch_plan
 from nodesmith.decisions.launch.tags import instance_tags
 from nodesmith.decisions.provisioning.market import Ware
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.compatibility import compatible_terms
+from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
 from nodesmith.decisions.scheduling.templates import Template, template_labels
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -96,9 +96,8 @@ def _narrowed(template: Template, shapes: Iterable[Shape]) -> Requirements:
     """Give what the pods ask of labels that only the NodePool defines."""
     narrowed = Requirements({})
     for shape in shapes:
-        terms, _ = compatible_terms(template.requirements, shape)
-        own = [r for key, r in terms[0].items() if key not in WELL_KNOWN and key in template.requirements]
-        narrowed = narrowed.adding(*own)
+        terms, _ = agreeing_terms(template.requirements, shape)
+        narrowed = narrowed.adding(*own_wishes(template.requirements, terms[0]).values())
     return narrowed
 
 

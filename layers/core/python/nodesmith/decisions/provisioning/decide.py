@@ -89,7 +89,7 @@ def _zones(templates: Sequence[Template]) -> Callable[[Shape], Sequence[str]]:
     places: dict[tuple[object, ...], list[tuple[Choice, frozenset[str]]]] = {}
 
     def zones(shape: Shape) -> Sequence[str]:
-        alike = shape.terms, shape.tolerations
+        alike = shape.terms, shape.tolerations, shape.host_ports
         if alike not in places:
             places[alike] = _places(shape, templates)
         found: set[str] = set()
@@ -116,7 +116,7 @@ def _places(shape: Shape, templates: Sequence[Template]) -> list[tuple[Choice, f
 def _buy(offers: Pools, assignment: Assignment, inputs: Inputs) -> Purchase:
     cluster = inputs.ledger.cluster
     if cluster is None or not assignment.demands:
-        return Purchase(left=assignment.demands)
+        return Purchase([list(tier) for tier in offers.tiers], left=assignment.demands)
     return buy(offers.tiers, assignment.demands, Order(inputs.decision, cluster, inputs.now))
 
 
@@ -125,10 +125,10 @@ def _stuck(assignment: Assignment) -> list[tuple[Pod, str]]:
 
 
 def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, str]]:
-    tried = {(d.shape, d.zone): why for d, why in purchase.refusals.items()}
+    templates = [t for tier in purchase.tiers for t in tier]
     found: list[tuple[Pod, str]] = []
     for demand in purchase.left:
-        why = refusal(demand, offers.templates, offers.obstacles, tried.get((demand.shape, demand.zone), ""))
+        why = refusal(demand, templates, offers.obstacles, purchase.refusals)
         found += [(pod, why) for pod in demand.pods]
     return found
 

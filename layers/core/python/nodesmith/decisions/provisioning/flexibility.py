@@ -38,10 +38,11 @@ def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> 
     price = chosen.offering.price_hourly_usd
     kept: list[Ware] = []
     types: set[str] = set()
+    bargain = True  # spot that costs more than buying on demand is none
     for ware in shelf:
         enough = len(types) >= _ENOUGH_TYPES
         dear = ware.offering.price_hourly_usd > price * (_USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE)
-        full = dear or len(kept) >= MAX_OVERRIDES
+        full = dear or not bargain or len(kept) >= MAX_OVERRIDES
         needed = _lacking(flexible, kept) if full and flexible else []
         if full and not needed:
             break
@@ -49,7 +50,7 @@ def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> 
             continue
         if ware.offering.capacity_type != chosen.offering.capacity_type:
             if (ware.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
-                break  # spot that costs more than buying on demand is no bargain
+                bargain = False
             continue
         if any(limit_cost(ware.choice, name) > most for name, most in limits.items()):
             continue
@@ -71,7 +72,7 @@ def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requ
 
 def _making_room(kept: list[Ware], ware: Ware, needed: Iterable[Requirement]) -> list[Ware]:
     """Take a ware with a value that some minValues still lacks; the dearest of a type that is there twice gives way."""
-    if not any(_value(r, ware) not in _values(r, kept) for r in needed):
+    if all(_values(r, [ware]) <= _values(r, kept) for r in needed):
         return kept
     if len(kept) < MAX_OVERRIDES:
         return [*kept, ware]
@@ -81,9 +82,10 @@ def _making_room(kept: list[Ware], ware: Ware, needed: Iterable[Requirement]) ->
 
 
 def _values(requirement: Requirement, kept: Iterable[Ware]) -> set[str]:
-    return {value for ware in kept if (value := _value(requirement, ware)) is not None}
-
-
-def _value(requirement: Requirement, ware: Ware) -> str | None:
-    own = {ZONE: ware.offering.zone, CAPACITY_TYPE: ware.offering.capacity_type}
-    return own.get(requirement.key) or ware.choice.type.labels.get(requirement.key)
+    """Give the values of a label that these wares keep possible; a request has one capacity type, its types more."""
+    if requirement.key == CAPACITY_TYPE:
+        return {offering.capacity_type for ware in kept for offering in ware.choice.offerings}
+    if requirement.key == ZONE:
+        return {ware.offering.zone for ware in kept}
+    labels = (ware.choice.type.labels.get(requirement.key) for ware in kept)
+    return {value for value in labels if value is not None}

@@ -10,16 +10,17 @@ from operator import le, or_
 from nodesmith.decisions.packing import Bin, Item
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
-    compatible_terms,
+    agreeing_terms,
     matching_types,
     taint_refusal,
 )
-from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.demands import Demand, ports_collide
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import CPU, MEMORY, Resources
+from nodesmith.model.shapes import Shape
 
 Vector = tuple[int, ...]
 
@@ -73,9 +74,11 @@ class Admission:
     def __init__(self, template: Template, demands: Sequence[Demand]) -> None:
         self._pairs: list[tuple[int, Demand, Requirements]] = []
         self.refusals: dict[int, str] = {}
+        self.port_holders: dict[int, Shape] = {}
+        """by demand, a DaemonSet that takes its host port on some types"""
         for index, demand in enumerate(demands):
             refusal = taint_refusal(template.pool.taints, demand.shape)
-            terms, why = ((), refusal) if refusal else compatible_terms(template.requirements, demand.shape)
+            terms, why = ((), refusal) if refusal else agreeing_terms(template.requirements, demand.shape)
             if not terms:
                 self.refusals[index] = why
             self._pairs += [(index, demand, term) for term in terms]
@@ -93,6 +96,12 @@ class Admission:
         for term, alike_bits in bits.items():
             for name in matching_types(template.types, term).names:
                 masks[name] |= alike_bits
+        for bit, (index, demand, _) in enumerate(self._pairs):
+            for daemon, names in template.port_holders:
+                if ports_collide(demand.shape.host_ports, daemon.host_ports):
+                    self.port_holders[index] = daemon
+                    for name in names:
+                        masks[name] &= ~(1 << bit)
         return masks
 
     def mask(self, choice: Choice, offering: Offering) -> int:

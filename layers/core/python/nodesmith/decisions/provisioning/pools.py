@@ -121,7 +121,7 @@ def _template(
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
     """Sum what a NodePool's nodes offer in all, nodes on their way included; `nodes` counts them."""
     nodes = [n for n in snapshot.nodes if n.labels.get(NODEPOOL) == pool.name]
-    joined = {n.provider_id for n in nodes}
+    joined = {n.provider_id for n in nodes if n.provider_id}
     coming = [
         c
         for c in claims

@@ -8,15 +8,27 @@ from nodesmith.decisions.provisioning.market import Admission, limit_cost
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.resources import Resources, format_amount
+from nodesmith.model.shapes import Shape
 
 _TYPO_CPU_MILLI = 1_000_000_000  # a million cores: somebody meant milli-cores or bytes
 
 
-def refusal(demand: Demand, templates: Sequence[Template], obstacles: Mapping[str, str], tried: str) -> str:
-    """Give the reason for pods that stay: NodePool by NodePool, in order of weight."""
+def refusal(
+    demand: Demand,
+    templates: Sequence[Template],
+    obstacles: Mapping[str, str],
+    tried: Mapping[tuple[Shape, str | None, str], str],
+) -> str:
+    """Give the reason for pods that stay: NodePool by NodePool, in order of weight.
+
+    `tried` is what refused a purchase, by shape, zone and NodePool.
+    """
     if not templates and not obstacles:
         return "there is no NodePool"
-    parts = [f"NodePool {t.name}: {tried or _template_refusal(demand, t)}" for t in templates]
+    parts = [
+        f"NodePool {t.name}: {tried.get((demand.shape, demand.zone, t.name)) or _template_refusal(demand, t)}"
+        for t in templates
+    ]
     parts += [f"NodePool {name}: {why}" for name, why in obstacles.items()]
     return "; ".join(parts) + _typo(demand.shape.requests)
 
@@ -26,6 +38,8 @@ def _template_refusal(demand: Demand, template: Template) -> str:
     if admission.refusals:
         return admission.refusals[0]
     admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
+    if not admitted and admission.port_holders:
+        return f"{admission.port_holders[0].owner} uses the pods' host port on every node that would do"
     if not admitted:
         where = f" in {demand.zone}" if demand.zone else ""
         return f"no instance type with an offering left{where} has what the pods select"

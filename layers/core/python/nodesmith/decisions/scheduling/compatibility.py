@@ -69,6 +69,23 @@ def compatible_terms(
     return fitting, "" if fitting else str(refusals[0])
 
 
+def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[tuple[Requirements, ...], str]:
+    """Give the compatible alternatives that a node can meet with one set of labels.
+
+    Where alternatives want different values of labels that only the NodePool defines, those that agree with the first.
+    """
+    terms, why = compatible_terms(offered, shape)
+    if len(terms) < 2:
+        return terms, why
+    wishes = [own_wishes(offered, term) for term in terms]
+    return tuple(t for t, wish in zip(terms, wishes, strict=True) if wish == wishes[0]), why
+
+
+def own_wishes(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
+    """Give what a term asks of labels that only the NodePool defines."""
+    return {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
+
+
 def label_refusal(labels: dict[str, str], shape: Shape) -> str | None:
     """Say which requirement a node with these labels does not meet, None when one alternative is met."""
     refusals = [term.first_refusal(labels) for term in shape.terms]

@@ -54,6 +54,8 @@ class Template:
     choices: tuple[Choice, ...]
     remaining: Resources
     obstacle: str = ""
+    port_holders: tuple[tuple[Shape, frozenset[str]], ...] = ()
+    """DaemonSets that use host ports, and the names of the types they run on"""
 
     @property
     def name(self) -> str:
@@ -81,7 +83,9 @@ def template(
     allowed = matching_types(bootable, requirements)
     subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
     offered = _offered(allowed, requirements, subnet_zones, frozenset(unavailable))
-    overhead = _daemon_overhead(pool, requirements, allowed, daemonsets)
+    running = _running(pool, requirements, allowed, daemonsets)
+    overhead = _daemon_overhead(allowed, running)
+    port_holders = tuple((daemon, names) for daemon, names in running if daemon.host_ports)
     choices = tuple(
         Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings, exotic)
         for t, offerings, exotic in offered
@@ -90,7 +94,9 @@ def template(
     remaining = (
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
     )
-    return Template(pool, nodeclass, status, requirements, bootable, choices, remaining, obstacle)
+    return Template(
+        pool, nodeclass, status, requirements, bootable, choices, remaining, obstacle, port_holders
+    )
 
 
 @lru_cache(maxsize=64)
@@ -123,19 +129,25 @@ def _is_exotic(instance_type: InstanceType) -> bool:
     return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
 
 
-def _daemon_overhead(
-    pool: NodePool,
-    requirements: Requirements,
-    types: TypeSet,
-    daemonsets: Sequence[Shape],
-) -> Mapping[str, Resources]:
-    """Sum, per type, what the DaemonSets that will run on such a node request."""
-    running: dict[str, list[Resources]] = {t.name: [] for t in types.types}
+def _running(
+    pool: NodePool, requirements: Requirements, types: TypeSet, daemonsets: Sequence[Shape]
+) -> list[tuple[Shape, frozenset[str]]]:
+    """Give the DaemonSets that will run on nodes of the pool, each with the names of the types it runs on."""
+    found: list[tuple[Shape, frozenset[str]]] = []
     for daemon in daemonsets:
         if daemon.refusal or taint_refusal(pool.taints, daemon):
             continue
         terms, _ = compatible_terms(requirements, daemon)
-        names = {name for term in terms for name in matching_types(types, term).names}
+        found.append((daemon, frozenset().union(*(matching_types(types, term).names for term in terms))))
+    return found
+
+
+def _daemon_overhead(
+    types: TypeSet, daemons: Iterable[tuple[Shape, frozenset[str]]]
+) -> Mapping[str, Resources]:
+    """Sum, per type, what the DaemonSets that will run on such a node request."""
+    running: dict[str, list[Resources]] = {t.name: [] for t in types.types}
+    for daemon, names in daemons:
         for name in names:
             running[name].append(daemon.requests)
     sums: dict[tuple[int, ...], Resources] = {}
