@@ -56,7 +56,7 @@ def run(
         print(json.dumps(outcome.report.to_json(), indent=2))
     else:
         _show(to_user, outcome)
-    return _status(outcome)
+    return exit_status(outcome)
 
 
 def demo(*, speed: float, keep: Path | None) -> int:
@@ -73,7 +73,7 @@ def demo(*, speed: float, keep: Path | None) -> int:
     _show(to_user, outcome)
     _show_why(to_user, decisions)
     _show_next(to_user)
-    return _status(outcome)
+    return exit_status(outcome)
 
 
 def _simulate(
@@ -110,7 +110,8 @@ def _seconds(text: str) -> float:
     return float(duration_seconds(text) or 0)
 
 
-def _status(outcome: Outcome) -> int:
+def exit_status(outcome: Outcome) -> int:
+    """Give 1 where pods stay pending, 2 where input was bad, 0 otherwise."""
     if outcome.report.pending:
         return PODS_PENDING
     return BAD_INPUT if outcome.faults else OK

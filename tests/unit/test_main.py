@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nodesmith import __version__
+from nodesmith.errors import Rejected
+from nodesmith_cli.local.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
+from nodesmith_cli.local.manifests import Fault
+from nodesmith_cli.local.report import PendingPod, Report
+from nodesmith_cli.local.running import Outcome
+from nodesmith_cli.main import app, main
+
+POOL = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec: {template: {spec: {requirements: [{key: topology.kubernetes.io/zone, operator: In, values: [%s]}]}}}
+"""
+
+
+def test_asking_for_help_imports_nothing_that_is_slow() -> None:
+    heavy = "{'boto3', 'moto', 'kubernetes', 'rich', 'yaml', 'nodesmith_cli.local'}"
+    code = f"import sys, nodesmith_cli.main; print(sorted({heavy} & set(sys.modules)))"
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+
+    assert told.stdout.strip() == "[]"
+
+
+def test_every_command_is_listed() -> None:
+    told = CliRunner().invoke(app, ["--help"]).stdout
+
+    assert all(f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "version"))
+
+
+def test_the_version_is_the_packages() -> None:
+    assert CliRunner().invoke(app, ["version"]).stdout == f"{__version__}\n"
+
+
+def test_files_of_which_nothing_can_be_used_end_with_status_two_and_say_why(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("kind: [\n")
+
+    result = CliRunner().invoke(
+        app, ["local", "run", "-f", str(broken), "-f", str(tmp_path / "missing.yaml")]
+    )
+
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"{broken}:")
+    assert second == f"{tmp_path / 'missing.yaml'}: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("zones", "options", "said"),
+    [
+        ("us-east-1a, eu-west-1a", [], "choose one with --region"),
+        ("us-east-1a", ["--for", "soon"], "write a duration such as 90s, 5m or 1h30m"),
+        ("us-east-1a", ["--speed", "0"], "must be positive"),
+        ("us-east-1a", ["--region", "us-east-9"], "did you mean"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_with_what_would(
+    tmp_path: Path, zones: str, options: list[str], said: str
+) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(POOL % zones)
+
+    result = CliRunner().invoke(app, ["local", "run", "-f", str(file), *options])
+
+    assert isinstance(result.exception, Rejected)
+    assert said in str(result.exception)
+
+
+def test_an_error_on_purpose_is_one_line_and_status_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["nodesmith", "explain", "decision", "--keep", str(tmp_path)])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("nodesmith: no decisions are kept in")
+
+
+@pytest.mark.parametrize(
+    ("pending", "faults", "status"),
+    [(0, 0, OK), (1, 0, PODS_PENDING), (0, 1, BAD_INPUT), (1, 1, PODS_PENDING)],
+)
+def test_the_exit_status_tells_pending_pods_before_bad_input(pending: int, faults: int, status: int) -> None:
+    report = Report((), (PendingPod("default/a", "none"),) * pending)
+
+    assert exit_status(Outcome(report, (), (Fault("bad", "x.yaml"),) * faults)) == status
