@@ -282,6 +282,13 @@ def test_an_instance_that_calls_another_api_server_never_joins_ours() -> None:
     assert "https://elsewhere" in world.kubelets.troubles()["i-0aaa"]
 
 
+def test_an_instance_of_a_type_that_nobody_sells_stays_outside() -> None:
+    world = World(booting(instance_type="z9.mega"))
+    world.after(0)
+    world.after(600)
+    assert "z9.mega" in world.kubelets.troubles()["i-0aaa"]
+
+
 def test_one_instance_in_trouble_does_not_hold_up_the_others() -> None:
     world = World(booting(id="i-0bad", user_data=""), booting())
     world.after(0)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -69,6 +70,7 @@ class LocalAws:
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.network: Network
         self._server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
+        self._running = ExitStack()
 
     def __enter__(self) -> LocalAws:
         self.start()
@@ -82,17 +84,19 @@ class LocalAws:
     def start(self) -> None:
         """Serve, with an empty but furnished account."""
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
-        self.seam.__enter__()
-        self._server.start()
-        moto_api_backend.reset()
-        self.network = furnish(
-            self.client, self.cluster, self.region, self.zones, self.version, self.endpoint, self.role
-        )
+        with ExitStack() as stack:
+            stack.enter_context(self.seam)
+            self._server.start()
+            stack.callback(self._server.stop)
+            moto_api_backend.reset()
+            self.network = furnish(
+                self.client, self.cluster, self.region, self.zones, self.version, self.endpoint, self.role
+            )
+            self._running = stack.pop_all()
 
     def stop(self) -> None:
         """Stop serving."""
-        self._server.stop()
-        self.seam.__exit__(None, None, None)
+        self._running.close()
 
     @property
     def url(self) -> str:

@@ -158,6 +158,9 @@ class Kubelets:
         if life.bootstrap.endpoint != self._endpoint:
             life.trouble = f"no API server answers at {life.bootstrap.endpoint}"
             return
+        if machine.instance_type not in self._catalog.facts:
+            life.trouble = f"the catalogue does not know the type {machine.instance_type}"
+            return
         life.node = machine.private_dns_name
         if self._nodes.find("nodes", life.node):
             self._nodes.delete("nodes", life.node)  # of an instance that had this address before

@@ -167,8 +167,8 @@ class AwsCloud:
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [self._settings.cluster_name]},
             {"Name": f"tag:{NODECLAIM_TAG}", "Values": names},
         ]
-        pages = self._client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-        for page in pages:
+        paginator = self._client("ec2").get_paginator("describe_instances")
+        for page in paginator.paginate(Filters=filters, PaginationConfig={"PageSize": 1000}):
             for reservation in page["Reservations"]:
                 yield from map(_instance, reservation["Instances"])
 

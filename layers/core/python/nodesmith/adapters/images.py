@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aliases import alias_parameters, arch_requirement, machine_arch
-from nodesmith.adapters.awserrors import DENIED, error_code
+from nodesmith.adapters.awserrors import error_code
 from nodesmith.adapters.networks import tag_filters, term_text
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.model.nodeclasses import AMISelectorTerm
@@ -18,7 +18,7 @@ from nodesmith.model.nodeclassstatus import Image
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.times import parse_time
 
-_NO_PARAMETER = DENIED | {"ParameterNotFound", "ParameterVersionNotFound", "ValidationException"}
+_NO_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound", "ValidationException"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _named_ids(client: Callable[[str], Any], terms: Iterable[AMISelectorTerm]) -
 
 
 def _parameter(client: Callable[[str], Any], name: str) -> str:
-    """A parameter that is not there, or that we may not read, holds nothing: the condition names the term."""
+    """A parameter that is not there holds nothing: the condition names the term."""
     try:
         return str(client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
     except ClientError as error:
