@@ -40,7 +40,6 @@ def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
 def _is_dominated(candidate: Bin, rivals: list[Bin]) -> bool:
     """Tell whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
     room, cost = candidate.room, candidate.cost
-    for rival in reversed(rivals):
-        if all(map(le, room, rival.room)) and all(map(ge, cost, rival.cost)):
-            return True
-    return False
+    return any(
+        all(map(le, room, rival.room)) and all(map(ge, cost, rival.cost)) for rival in reversed(rivals)
+    )
