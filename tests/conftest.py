@@ -17,6 +17,11 @@ settings.register_profile("nodesmith", deadline=None, derandomize=True)
 settings.load_profile("nodesmith")
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a parameter of bytes by its length: compressed bytes carry the time, and workers must agree on names."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the CDK's tests in one worker: the template takes seconds to make and is made once per process."""
