@@ -13,7 +13,6 @@ from kubernetes.client import ApiException
 
 from nodesmith_cli.local.apiserver import ApiServer
 
-
 WATCH: Any = watch.Watch  # the client's watch has no types
 
 
@@ -99,7 +98,7 @@ def test_bookmarks_come_to_those_who_ask(core: Any, api_url: str) -> None:
     version = core.list_namespaced_config_map("default").metadata.resource_version
     core.create_namespace({"metadata": {"name": "elsewhere"}})
 
-    path = f"/api/v1/configmaps?watch=1&timeoutSeconds=7&allowWatchBookmarks=true&resourceVersion={version}"
+    path = f"/api/v1/configmaps?watch=1&timeoutSeconds=2&allowWatchBookmarks=true&resourceVersion={version}"
     bookmarks = [each for each in events_of(api_url, path) if each["type"] == "BOOKMARK"]
 
     assert bookmarks

@@ -69,10 +69,11 @@ def _initial(wish: WatchWish, first: Sequence[Revision], revision: int) -> bytes
 def _follow(history: History, wish: WatchWish, watcher: Watcher) -> Iterator[bytes]:
     end = monotonic() + wish.seconds
     marked = monotonic()
+    interval = min(BOOKMARK_SECONDS, wish.seconds / 3)
     headed = wish.look.form != "table"
     while (left := end - monotonic()) > 0:
         frames: list[bytes] = []
-        for change in _ready(watcher, min(left, IDLE_SECONDS)):
+        for change in _ready(watcher, min(left, IDLE_SECONDS, interval)):
             if change is None:
                 yield b"".join(frames)
                 return
@@ -80,7 +81,7 @@ def _follow(history: History, wish: WatchWish, watcher: Watcher) -> Iterator[byt
             if event:
                 frames.append(event)
                 headed = True
-        if wish.bookmarks and monotonic() - marked > min(BOOKMARK_SECONDS, wish.seconds / 3):
+        if wish.bookmarks and monotonic() - marked > interval:
             marked = monotonic()
             frames.append(_safe_bookmark(history, wish, watcher))
         yield b"".join(frames)

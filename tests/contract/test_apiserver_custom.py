@@ -1,0 +1,272 @@
+"""CustomResourceDefinitions: installed while the server runs, served at once, held to their schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Call
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WIDGETS = "/apis/example.com/v1/widgets"
+
+
+def widget_definition() -> dict[str, Any]:
+    parts = {
+        "type": "array",
+        "maxItems": 2,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": {"type": "string"}, "kind": {"type": "string", "default": "plain"}},
+        },
+    }
+    spec = {
+        "type": "object",
+        "required": ["size"],
+        "properties": {
+            "size": {"type": "integer", "minimum": 1, "maximum": 100},
+            "replicas": {"type": "integer"},
+            "colour": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+            "after": {"type": "string", "pattern": r"^(([0-9]+(s|m|h))+|Never)$"},
+            "share": {"x-kubernetes-int-or-string": True},
+            "parts": parts,
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}},
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+        },
+        "additionalPrinterColumns": [
+            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+            {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
+            {"name": "Zone", "type": "string", "jsonPath": r".metadata.labels.topology\.kubernetes\.io/zone"},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+            {"name": "Colour", "type": "string", "jsonPath": ".spec.colour", "priority": 1},
+        ],
+    }  # fmt: skip
+    names = {
+        "plural": "widgets",
+        "singular": "widget",
+        "kind": "Widget",
+        "shortNames": ["wd"],
+        "categories": ["all"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Cluster", "names": names, "versions": [version]},
+    }
+
+
+@pytest.fixture
+def widgets(call: Call) -> Call:
+    """A server that knows widgets."""
+    assert call("POST", CRDS, widget_definition())[0] == 201
+    return call
+
+
+def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": {"size": 3, **spec},
+    }
+
+
+def test_a_definition_is_established_and_served_at_once(widgets: Call) -> None:
+    _, definition = widgets("GET", f"{CRDS}/widgets.example.com")
+    conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+
+    _, found = widgets("GET", "/apis/example.com/v1")
+    assert [each["name"] for each in found["resources"]] == ["widgets", "widgets/status", "widgets/scale"]
+    assert found["resources"][0]["shortNames"] == ["wd"]
+    assert widgets("GET", WIDGETS)[1]["kind"] == "WidgetList"
+
+
+def test_defaults_are_filled_in_also_inside_lists(widgets: Call) -> None:
+    _, created = widgets("POST", WIDGETS, widget(parts=[{"name": "a"}]))
+
+    assert created["spec"] == {"size": 3, "colour": "red", "parts": [{"name": "a", "kind": "plain"}]}
+    assert created["metadata"]["generation"] == 1
+
+
+def test_unknown_fields_are_pruned_except_where_the_schema_keeps_them(widgets: Call) -> None:
+    _, created = widgets("POST", WIDGETS, widget(weight=7, free={"any": {"thing": 1}}))
+
+    assert "weight" not in created["spec"]
+    assert created["spec"]["free"] == {"any": {"thing": 1}}
+
+
+def test_strict_requests_are_told_of_unknown_fields(widgets: Call) -> None:
+    code, status = widgets("POST", WIDGETS, widget(weight=7), fieldValidation="Strict")
+
+    assert code == 400
+    assert 'unknown field "spec.weight"' in status["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "words"),
+    [
+        ({"size": 0}, "spec.size", "should be greater than or equal to 1"),
+        ({"size": 101}, "spec.size", "should be less than or equal to 100"),
+        ({"size": "three"}, "spec.size", 'must be of type integer: "string"'),
+        ({"colour": "green"}, "spec.colour", 'Unsupported value: "green": supported values: "red", "blue"'),
+        ({"after": "1 day"}, "spec.after", "should match '^(([0-9]+(s|m|h))+|Never)$'"),
+        ({"share": [1]}, "spec.share", "must be of type integer,string"),
+        ({"parts": [{"kind": "x"}]}, "spec.parts[0].name", "Required value"),
+        ({"parts": [{"name": "a"}, {"name": "a"}]}, "spec.parts[1]", 'Duplicate value: {"name":"a"}'),
+        ({"parts": [{"name": n} for n in "abc"]}, "spec.parts", "Too many: 3: must have at most 2 items"),
+    ],
+)
+def test_what_breaks_the_schema_is_refused_by_field(
+    widgets: Call, spec: dict[str, Any], field: str, words: str
+) -> None:
+    code, status = widgets("POST", WIDGETS, widget(**spec))
+
+    assert (code, status["reason"]) == (422, "Invalid")
+    assert status["message"].startswith('Widget.example.com "w" is invalid: ')
+    causes = {each["field"]: each["message"] for each in status["details"]["causes"]}
+    assert words in causes[field]
+
+
+def test_a_required_field_that_is_missing_is_named(widgets: Call) -> None:
+    given = widget()
+    del given["spec"]["size"]
+
+    _, status = widgets("POST", WIDGETS, given)
+
+    assert status["details"]["causes"][0] == {
+        "reason": "FieldValueRequired",
+        "message": "Required value",
+        "field": "spec.size",
+    }
+
+
+def test_status_has_its_own_door_and_no_say_in_the_generation(widgets: Call) -> None:
+    _, created = widgets("POST", WIDGETS, {**widget(), "status": {"phase": "Forged"}})
+    assert "status" not in created
+
+    patch = {"status": {"phase": "Good"}, "spec": {"size": 9}}
+    _, after = widgets("PATCH", f"{WIDGETS}/w/status", patch, "application/merge-patch+json")
+
+    assert (after["status"], after["spec"]["size"], after["metadata"]["generation"]) == (
+        {"phase": "Good"},
+        3,
+        1,
+    )
+
+
+def test_a_strategic_merge_is_not_for_custom_resources(widgets: Call) -> None:
+    widgets("POST", WIDGETS, widget())
+
+    code, status = widgets("PATCH", f"{WIDGETS}/w", {}, "application/strategic-merge-patch+json")
+
+    assert (code, status["reason"]) == (415, "UnsupportedMediaType")
+
+
+def test_an_update_must_say_which_version_it_is_of(widgets: Call) -> None:
+    widgets("POST", WIDGETS, widget())
+
+    code, status = widgets("PUT", f"{WIDGETS}/w", widget(size=4))
+
+    assert code == 422
+    assert "metadata.resourceVersion" in status["message"]
+
+
+def test_printer_columns_are_the_definitions_own(widgets: Call) -> None:
+    given = widget()
+    given["metadata"]["labels"] = {"topology.kubernetes.io/zone": "us-east-1a"}
+    widgets("POST", WIDGETS, given)
+    ready = {
+        "status": {
+            "conditions": [{"type": "Drifted", "status": "False"}, {"type": "Ready", "status": "True"}]
+        }
+    }
+    widgets("PATCH", f"{WIDGETS}/w/status", ready, "application/merge-patch+json")
+
+    _, table = widgets("GET", WIDGETS, accept="application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+
+    assert [each["name"] for each in table["columnDefinitions"]] == [
+        "Name",
+        "Size",
+        "Ready",
+        "Zone",
+        "Age",
+        "Colour",
+    ]
+    cells = table["rows"][0]["cells"]
+    assert cells[:4] == ["w", 3, "True", "us-east-1a"]
+    assert cells[4].endswith("s")
+
+
+def test_the_scale_door_uses_the_definitions_paths(widgets: Call) -> None:
+    widgets("POST", WIDGETS, widget(replicas=2))
+
+    _, scale = widgets(
+        "PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": 5}}, "application/merge-patch+json"
+    )
+
+    assert scale["spec"]["replicas"] == 5
+    assert widgets("GET", f"{WIDGETS}/w")[1]["spec"]["replicas"] == 5
+
+
+def test_apply_merges_lists_by_the_definitions_keys(widgets: Call) -> None:
+    apply, path = "application/apply-patch+yaml", f"{WIDGETS}/w"
+    widgets("PATCH", path, widget(parts=[{"name": "a"}]), apply, fieldManager="alice")
+
+    code, after = widgets("PATCH", path, widget(parts=[{"name": "b"}]), apply, fieldManager="bob")
+
+    assert code == 200
+    assert [each["name"] for each in after["spec"]["parts"]] == ["a", "b"]
+
+
+def test_deleting_the_definition_deletes_its_objects_and_the_path(widgets: Call) -> None:
+    widgets("POST", WIDGETS, widget())
+
+    widgets("DELETE", f"{CRDS}/widgets.example.com")
+
+    assert widgets("GET", WIDGETS)[0] == 404
+    assert widgets("POST", CRDS, widget_definition())[0] == 201
+    assert widgets("GET", WIDGETS)[1]["items"] == []
+
+
+def test_a_changed_definition_changes_what_is_served(widgets: Call) -> None:
+    _, definition = widgets("GET", f"{CRDS}/widgets.example.com")
+    definition["spec"]["versions"].append(
+        {**definition["spec"]["versions"][0], "name": "v2", "storage": False}
+    )
+    assert widgets("PUT", f"{CRDS}/widgets.example.com", definition)[0] == 200
+    widgets("POST", WIDGETS, widget())
+
+    code, found = widgets("GET", "/apis/example.com/v2/widgets/w")
+
+    assert (code, found["apiVersion"]) == (200, "example.com/v2")
+
+
+def test_a_definition_that_is_wrong_is_refused_and_not_served(call: Call) -> None:
+    wrong = widget_definition()
+    wrong["metadata"]["name"] = "gadgets.example.com"
+    wrong["spec"]["versions"][0]["schema"] = {}
+
+    code, status = call("POST", CRDS, wrong)
+
+    assert code == 422
+    assert {each["field"] for each in status["details"]["causes"]} == {
+        "metadata.name",
+        "spec.versions[0].schema.openAPIV3Schema",
+    }
+    assert call("GET", WIDGETS)[0] == 404

@@ -1,0 +1,323 @@
+"""The requests that kubectl makes, as it makes them (recorded from kubectl 1.29 to 1.33), and what it needs back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.request import Request, urlopen
+
+from tests.contract.conftest import Call
+
+TABLE = (
+    "application/json;as=Table;v=v1;g=meta.k8s.io,"
+    "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+)
+DISCOVERY = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def message(*fields: tuple[int, int | str | bytes]) -> bytes:
+    """Write a protobuf message; every length and number here is below 128, so one byte each."""
+    body = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            body += bytes([number << 3, value])
+        else:
+            raw = value.encode() if isinstance(value, str) else value
+            body += bytes([number << 3 | 2, len(raw)]) + raw
+    return body
+
+
+def protobuf_deployment() -> bytes:
+    """Give what `kubectl create deployment x --image=img:10 --replicas=3` sends, by the API's field numbers."""
+    labels = message((1, "app"), (2, "x"))
+    container = message((1, "c"), (2, "img:10"), (5, ""), (8, b""), (13, ""))
+    pod = message((1, message((1, ""), (11, labels))), (2, message((2, container), (3, ""))))
+    spec = message((1, 3), (2, message((1, labels))), (3, pod), (4, message((1, ""))), (5, 0))
+    metadata = message((1, "x"), (2, ""), (3, ""), (7, 0), (8, b""))
+    deployment = message((1, metadata), (2, spec), (3, message((1, 0), (2, 0))))
+    kind = message((1, "apps/v1"), (2, "Deployment"))
+    raw = b"\x12" + bytes([len(deployment) & 0x7F | 0x80, len(deployment) >> 7]) + deployment
+    return b"k8s\x00" + message((1, kind)) + raw + message((3, ""), (4, ""))
+
+
+def template(image: str = "app:1") -> dict[str, Any]:
+    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": image}]}}
+
+
+def deployment(replicas: int = 2) -> dict[str, Any]:
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template()}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+
+
+def columns(table: Any, *, wide: bool = False) -> list[str]:
+    return [each["name"] for each in table["columnDefinitions"] if wide or each["priority"] == 0]
+
+
+def test_aggregated_discovery_names_every_kind_with_verbs_and_subresources(call: Call) -> None:
+    code, core = call("GET", "/api", accept=DISCOVERY, timeout="32s")
+    _, groups = call("GET", "/apis", accept=DISCOVERY, timeout="32s")
+
+    assert (code, core["kind"], core["apiVersion"]) == (
+        200,
+        "APIGroupDiscoveryList",
+        "apidiscovery.k8s.io/v2",
+    )
+    pods = next(each for each in core["items"][0]["versions"][0]["resources"] if each["resource"] == "pods")
+    assert pods["scope"] == "Namespaced"
+    assert pods["shortNames"] == ["po"]
+    subresources = {each["subresource"]: each["responseKind"]["kind"] for each in pods["subresources"]}
+    assert subresources["eviction"] == "Eviction"
+    assert subresources["binding"] == "Binding"
+    assert {each["metadata"]["name"] for each in groups["items"]} >= {
+        "apps", "batch", "policy", "storage.k8s.io", "apiextensions.k8s.io", "authorization.k8s.io",
+    }  # fmt: skip
+
+
+def test_plain_discovery_says_the_same_to_older_clients(call: Call) -> None:
+    _, versions = call("GET", "/api")
+    _, groups = call("GET", "/apis")
+    _, apps = call("GET", "/apis/apps/v1")
+    _, core = call("GET", "/api/v1")
+
+    assert versions["versions"] == ["v1"]
+    assert "apps" in {each["name"] for each in groups["groups"]}
+    scale = next(each for each in apps["resources"] if each["name"] == "deployments/scale")
+    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
+    eviction = next(each for each in core["resources"] if each["name"] == "pods/eviction")
+    assert (eviction["group"], eviction["version"]) == ("policy", "v1")
+
+
+def test_nodes_come_as_the_table_that_get_prints(call: Call) -> None:
+    node = {
+        "metadata": {"name": "n1", "labels": {"node-role.kubernetes.io/worker": ""}},
+        "spec": {"unschedulable": True},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"kubeletVersion": "v1.36.1"},
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.9"}],
+        },
+    }
+    call("POST", "/api/v1/nodes", node)
+
+    _, table = call("GET", "/api/v1/nodes", accept=TABLE, limit="500")
+
+    assert columns(table) == ["Name", "Status", "Roles", "Age", "Version"]
+    wide = ["Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"]
+    assert columns(table, wide=True)[5:] == wide
+    row = table["rows"][0]
+    assert row["cells"][:3] == ["n1", "Ready,SchedulingDisabled", "worker"]
+    assert row["cells"][4:6] == ["v1.36.1", "10.0.0.9"]
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+
+
+def test_pods_show_how_many_containers_are_ready_and_where(call: Call) -> None:
+    pod = {"metadata": {"name": "web"}, "spec": {**template()["spec"], "nodeName": "n1"}}
+    call("POST", "/api/v1/namespaces/default/pods", pod)
+    containers = [{"name": "web", "ready": True, "restartCount": 2}]
+    status = {"phase": "Running", "podIP": "10.0.0.7", "containerStatuses": containers}
+    call("PATCH", "/api/v1/namespaces/default/pods/web/status", {"status": status}, STRATEGIC)
+
+    _, table = call("GET", "/api/v1/namespaces/default/pods", accept=TABLE)
+
+    assert columns(table) == ["Name", "Ready", "Status", "Restarts", "Age"]
+    cells = table["rows"][0]["cells"]
+    assert cells[:4] == ["web", "1/1", "Running", "2"]
+    assert cells[5:] == ["10.0.0.7", "n1", "<none>", "<none>"]
+
+
+def test_deployments_and_their_ready_count(call: Call) -> None:
+    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
+
+    _, table = call("GET", "/apis/apps/v1/namespaces/default/deployments", accept=TABLE)
+
+    assert columns(table) == ["Name", "Ready", "Up-to-date", "Available", "Age"]
+    assert table["rows"][0]["cells"][:4] == ["web", "0/2", 0, 0]
+    assert table["rows"][0]["cells"][5:] == ["web", "app:1", "app=web"]
+
+
+def test_get_watch_sends_a_table_for_each_change_and_the_heads_once(call: Call, api_url: str) -> None:
+    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
+    call("PATCH", "/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 5}}, STRATEGIC)
+    _, listed = call("GET", "/apis/apps/v1/namespaces/default/deployments", accept=TABLE)
+
+    # What `get -w` does after its list, but from the beginning, so that two changes come.
+    events = read_events(
+        api_url, "/apis/apps/v1/namespaces/default/deployments?watch=true&timeoutSeconds=1&resourceVersion=2"
+    )
+
+    assert [each["type"] for each in events] == ["ADDED", "MODIFIED"]
+    assert [len(each["object"]["columnDefinitions"]) for each in events] == [
+        len(listed["columnDefinitions"]),
+        0,
+    ]
+    assert [each["object"]["rows"][0]["cells"][1] for each in events] == ["0/2", "0/5"]
+
+
+def read_events(url: str, path: str) -> list[Any]:
+    with urlopen(Request(f"{url}{path}", headers={"Accept": TABLE}), timeout=10) as answer:  # noqa: S310 our own server
+        return [json.loads(line) for line in answer]
+
+
+def test_openapi_tells_kubectl_that_the_server_checks_fields(call: Call) -> None:
+    _, index = call("GET", "/openapi/v3", timeout="32s")
+    address = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+    _, document = call("GET", address)
+
+    patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
+    assert patch["x-kubernetes-group-version-kind"] == {
+        "group": "apps",
+        "version": "v1",
+        "kind": "Deployment",
+    }
+    assert "fieldValidation" in {each["name"] for each in patch["parameters"]}
+    schema = document["components"]["schemas"]["apps.v1.Deployment"]
+    containers = schema["properties"]["spec"]["properties"]["template"]["properties"]["spec"]["properties"][
+        "containers"
+    ]
+    assert containers["x-kubernetes-patch-merge-key"] == "name"
+    assert call("GET", "/openapi/v2", timeout="32s")[0] == 404
+
+
+def test_a_misspelt_field_is_refused_when_kubectl_asks_for_strictness(call: Call) -> None:
+    given = deployment()
+    given["spec"]["replica"] = 3
+
+    code, status = call(
+        "POST",
+        "/apis/apps/v1/namespaces/default/deployments",
+        given,
+        fieldManager="kubectl-client-side-apply",
+        fieldValidation="Strict",
+    )
+
+    assert code == 400
+    assert status["message"].endswith('strict decoding error: unknown field "spec.replica"')
+
+
+def test_a_quantity_that_is_none_is_refused_by_name_with_a_suggestion(call: Call) -> None:
+    given = deployment()
+    given["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1gb"}}
+
+    code, status = call("POST", "/apis/apps/v1/namespaces/default/deployments", given)
+
+    assert (code, status["reason"]) == (400, "BadRequest")
+    assert "spec.template.spec.containers[0].resources.requests.memory" in status["message"]
+    assert "did you mean '1G'?" in status["message"]
+
+
+def test_a_value_of_the_wrong_type_is_refused_by_name(call: Call) -> None:
+    given = deployment()
+    given["spec"]["replicas"] = "three"
+
+    code, status = call("POST", "/apis/apps/v1/namespaces/default/deployments", given)
+
+    assert code == 400
+    assert "cannot unmarshal string into field spec.replicas of type integer" in status["message"]
+
+
+def test_every_problem_of_an_object_is_told_at_once(call: Call) -> None:
+    pod = {
+        "metadata": {"name": "Bad_Name", "labels": {"a b": "c"}},
+        "spec": {"containers": [{"name": "c"}], "restartPolicy": "Sometimes"},
+    }
+
+    code, status = call("POST", "/api/v1/namespaces/default/pods", pod)
+
+    assert (code, status["reason"]) == (422, "Invalid")
+    fields = {each["field"]: each["reason"] for each in status["details"]["causes"]}
+    assert fields == {
+        "metadata.name": "FieldValueInvalid",
+        "metadata.labels": "FieldValueInvalid",
+        "spec.containers[0].image": "FieldValueRequired",
+        "spec.restartPolicy": "FieldValueNotSupported",
+    }
+
+
+def test_scale_goes_through_the_scale_door(call: Call) -> None:
+    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
+    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+
+    _, scale = call("PATCH", path, {"spec": {"replicas": 6}}, "application/merge-patch+json")
+
+    assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", 6)
+    assert call("GET", "/apis/apps/v1/namespaces/default/deployments/web")[1]["spec"]["replicas"] == 6
+    assert call("PATCH", path, {"spec": {"replicas": -1}}, "application/merge-patch+json")[0] == 422
+
+
+def test_cordon_is_a_strategic_patch_of_the_node(call: Call) -> None:
+    call("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
+
+    _, node = call(
+        "PATCH",
+        "/api/v1/nodes/n1",
+        {"spec": {"unschedulable": True}},
+        STRATEGIC,
+        f"{PROTOBUF},application/json",
+    )
+
+    assert node["spec"]["unschedulable"] is True
+
+
+def test_delete_waits_for_a_404(call: Call) -> None:
+    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
+    path = "/apis/apps/v1/namespaces/default/deployments/web"
+
+    code, status = call("DELETE", path, {"propagationPolicy": "Background"})
+
+    assert (code, status["status"]) == (200, "Success")
+    assert status["details"]["name"] == "web"
+    assert call("GET", path)[0] == 404
+
+
+def test_protobuf_bodies_of_built_in_kinds_are_read(call: Call) -> None:
+    code, created = call(
+        "POST", "/apis/apps/v1/namespaces/default/deployments", protobuf_deployment(), PROTOBUF
+    )
+
+    assert code == 201, created
+    assert created["metadata"]["name"] == "x"
+    assert created["spec"]["replicas"] == 3
+    assert created["spec"]["selector"] == {"matchLabels": {"app": "x"}}
+    container = created["spec"]["template"]["spec"]["containers"][0]
+    assert (container["name"], container["image"]) == ("c", "img:10")
+
+
+def test_a_protobuf_body_that_is_cut_short_is_refused(call: Call) -> None:
+    code, status = call(
+        "POST", "/apis/apps/v1/namespaces/default/deployments", protobuf_deployment()[:60], PROTOBUF
+    )
+
+    assert code == 400
+    assert "protobuf" in status["message"]
+
+
+def test_auth_questions_are_answered(call: Call) -> None:
+    asked = {"resourceAttributes": {"verb": "list", "resource": "pods"}}
+    access = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": asked}
+    code, answer = call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", access)
+    assert (code, answer["status"]["allowed"]) == (201, True)
+
+    me = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+    _, answer = call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", me)
+    assert answer["status"]["userInfo"]["username"] == "kubernetes-admin"
+
+
+def test_logs_are_refused_with_the_reason(call: Call) -> None:
+    call("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "web"}, "spec": template()["spec"]})
+
+    code, status = call("GET", "/api/v1/namespaces/default/pods/web/log", container="web")
+
+    assert (code, status["reason"]) == (501, "NotImplemented")
+    assert "no containers" in status["message"]
+
+
+def test_paths_and_methods_that_are_not_there_are_told_apart(call: Call) -> None:
+    assert call("GET", "/apis/nobody.example/v1/things")[0] == 404
+    assert call("GET", "/api/v1/namespaces/default/nodes")[0] == 404
+    assert call("PUT", "/api/v1/nodes", {})[0] == 405
+    assert call("POST", "/api/v1/nodes", b"{")[0] == 400
