@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.lifecycle import INITIALIZATION_PATCH, registration_patch
@@ -31,11 +31,14 @@ from nodesmith.model.launches import (
     Shortfall,
     TemplateMissing,
 )
-from nodesmith.model.ledger import Backoff, Ledger, next_backoff
+from nodesmith.model.ledger import FIRST_BACKOFF, Backoff, Ledger, next_backoff
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.ports import Cloud, Cluster, Store
+
+_FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
+"""A profile that has just been made is unknown to EC2 for some seconds."""
 
 TypeLookup = Callable[[str, str], InstanceType | None]
 
@@ -170,9 +173,9 @@ def _settle(
                 store.save(_given_up(claim, "InsufficientCapacity", _shortage(outcome), now))
                 settled.given_up.append(claim.name)
             case Refused():
-                refused = next_backoff(
-                    ledger.nodepool_backoffs.get(claim.nodepool), f"{outcome.reason}: {outcome.message}", now
-                )
+                before = ledger.nodepool_backoffs.get(claim.nodepool)
+                why = f"{outcome.reason}: {outcome.message}"
+                refused = next_backoff(before, why, now, _FIRST_BACKOFFS.get(outcome.reason, FIRST_BACKOFF))
                 store.save_nodepool_backoff(claim.nodepool, refused)
                 store.save(_given_up(claim, outcome.reason, outcome.message, now))
                 settled.given_up.append(claim.name)

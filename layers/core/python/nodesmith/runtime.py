@@ -207,7 +207,7 @@ class _Parts:
         from nodesmith.adapters.ec2 import AwsCloud
 
         if self._cloud is None:
-            self._cloud = AwsCloud(self.client, self.settings)
+            self._cloud = AwsCloud(self.client, self.settings, now)
         return self._cloud
 
     def api_server(self) -> ApiServer:

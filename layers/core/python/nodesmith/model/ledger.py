@@ -27,15 +27,17 @@ class Backoff:
         return now < self.until
 
 
-def next_backoff(previous: Backoff | None, reason: str, now: datetime) -> Backoff:
-    """Give the back-off after one more failure: 3 min, doubling to 30 min.
+def next_backoff(
+    previous: Backoff | None, reason: str, now: datetime, first: timedelta = FIRST_BACKOFF
+) -> Backoff:
+    """Give the back-off after one more failure: `first` (3 min), doubling to 30 min.
 
     A failure reported while the former still holds is the same failure seen again: it neither doubles nor extends.
     """
     if previous is not None and previous.holds(now):
         return previous
     failures = previous.failures + 1 if previous else 1
-    wait = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** min(failures - 1, 10))
+    wait = min(LONGEST_BACKOFF, first * 2 ** min(failures - 1, 10))
     return Backoff(now + wait, failures, reason)
 
 

@@ -1,0 +1,60 @@
+"""What a refused launch does to its NodePool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.controllers.provisioning import Provisioning, provision
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.launches import LaunchOutcome, LaunchRequest, Refused
+from tests import builders
+from tests.fakes.cloud import FakeCloud
+from tests.world import World, pod_manifest
+
+
+class RefusingCloud(FakeCloud):
+    reason = ""
+
+    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+        return [Refused(request.claim, self.reason, "said no") for request in requests]
+
+
+class Shelf:
+    def latest(self) -> Catalog:
+        return builders.catalog()
+
+
+@pytest.mark.parametrize(
+    ("reason", "wait"),
+    [
+        ("Unauthorized", timedelta(minutes=3)),
+        ("InstanceProfileNameInvalid", timedelta(seconds=15)),  # it may have been made a moment ago
+    ],
+)
+def test_a_nodepool_whose_launch_is_refused_waits_by_the_reason(reason: str, wait: timedelta) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.observe()
+    cloud = RefusingCloud(clock=world.clock)
+    cloud.reason = reason
+
+    outcome = provision(
+        Provisioning(
+            builders.CLUSTER,
+            NodeSettings(),
+            world.store,
+            cloud,
+            world.blobs,
+            world.hints,
+            Shelf(),
+            world.clock,
+            lambda: 0.0,
+        )
+    )
+
+    backoff = world.store.nodepool_backoffs["default"]
+    assert backoff.until - builders.NOW == wait
+    assert reason in outcome.plan.unplaced[0].reason
