@@ -81,6 +81,17 @@ def test_a_pending_pod_is_stuck_when_it_was_refused_and_nothing_has_happened_sin
     assert unrest(scene(changed, refused, pods=[pod()])) == said
 
 
+def test_a_statefulset_whose_first_pod_is_stuck_makes_no_more_and_is_not_waited_for() -> None:
+    db = deployment(3, 1) | {"kind": "StatefulSet"}
+    db["metadata"] |= {"uid": "u1"}
+    stuck = pod()
+    stuck["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "uid": "u1"}]
+    sets = {"statefulsets": [db]}
+
+    assert unrest(scene(60, True, pods=[stuck], workloads=sets)) == ""
+    assert unrest(scene(60, True, workloads=sets)) == "StatefulSet/web has not all its pods"
+
+
 def test_pods_that_have_ended_do_not_disturb() -> None:
     assert unrest(scene(pods=[pod(phase="Succeeded")])) == ""
 

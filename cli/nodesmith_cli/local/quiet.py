@@ -33,13 +33,7 @@ class Scene:
 
 def unrest(scene: Scene) -> str:
     """Say the first thing that is still under way; empty when all is quiet."""
-    return (
-        _growing(scene.workloads)
-        or _joining(scene.nodeclaims)
-        or _starting(scene.pods)
-        or _undecided(scene)
-        or ""
-    )
+    return _growing(scene) or _joining(scene.nodeclaims) or _starting(scene.pods) or _undecided(scene) or ""
 
 
 def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
@@ -51,18 +45,27 @@ def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
     ]
 
 
-def _growing(workloads: Mapping[str, Iterable[View]]) -> str:
-    """Controllers have not made all the pods yet."""
+def _growing(scene: Scene) -> str:
+    """Controllers have not made all the pods yet. A StatefulSet makes the next one when the last one runs."""
+    held_up = {owner for pod in scene.pods if _is_waiting(pod) for owner in _owners(pod)}
     for resource in REPLICATED:
-        for each in workloads.get(resource, ()):
+        for each in scene.workloads.get(resource, ()):
             spec, status = each.get("spec") or {}, each.get("status") or {}
+            if _is_observed(each) and each["metadata"].get("uid") in held_up:
+                continue
             if not _is_observed(each) or status.get("replicas", 0) != spec.get("replicas", 1):
                 return f"{each['kind']}/{each['metadata']['name']} has not all its pods"
     for resource in WORKLOADS[len(REPLICATED) :]:
-        for each in workloads.get(resource, ()):
+        for each in scene.workloads.get(resource, ()):
             if not each.get("status"):
                 return f"{each['kind']}/{each['metadata']['name']} has not been looked at"
     return ""
+
+
+def _owners(pod: View) -> Iterable[str]:
+    """Give the uids of the StatefulSets that a pod belongs to: one, or none."""
+    references = pod["metadata"].get("ownerReferences") or ()
+    return [str(each["uid"]) for each in references if each.get("kind") == "StatefulSet"]
 
 
 def _is_observed(workload: View) -> bool:
