@@ -3,8 +3,8 @@
 Items that no bin admits together are packed apart, so their bounds add up. Where a part has one item only, its cheapest
 packing is found exactly, by dynamic programming over the count. Else linear programming duality over two resources (the
 first two of each vector: cpu and memory) bounds it: for prices a, b >= 0 of a unit of each with
-`a * cpu + b * memory <= price` for every bin, any packing of a demand (C, M) costs at least `a * C + b * M`. For a given
-a, the largest b allowed is a minimum of lines in a, so the bound is concave in a: ternary search finds its maximum.
+`a * cpu + b * memory <= price` for every bin, any packing of a demand (C, M) costs at least `a * C + b * M`. For a
+given a, the largest b allowed is a minimum of lines in a: the bound is concave in a, ternary search finds its maximum.
 """
 
 from __future__ import annotations
