@@ -37,6 +37,8 @@ class RunProgress:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._planned = 0
         self._since: datetime | None = None
+        self._latest: datetime | None = None
+        self._complete: dict[tuple[str, str], int] = {}
         self._bars: dict[tuple[str, str], TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(finished_text="✓"),
@@ -89,7 +91,8 @@ class RunProgress:
                     self._seen[kind, entry.what] += 1
             if entry.what == PENDING:
                 self._since = self._since or entry.at
-            self._show((kind, entry.what), entry.at)
+            self._latest = max(entry.at, self._latest or entry.at)
+            self._show(self._latest)
 
     def _decided(self, detail: str) -> None:
         planned = _PLANNED.match(detail)
@@ -97,19 +100,24 @@ class RunProgress:
             self._planned += int(planned.group(1))
             self._progress.console.print(f"decided: {detail}")
 
-    def _show(self, changed: tuple[str, str], at: datetime) -> None:
+    def _show(self, at: datetime) -> None:
+        """Bring every step up to date: the decision may be told after what came of it."""
         for step, title in _STEPS.items():
             whole = self._planned if title.startswith("nodes") else self._seen["Pod", PENDING]
             done = min(self._seen[step], whole)
-            if not whole or not self._planned:
+            if not (whole and self._planned and self._since):
                 continue
-            note = f"{(at - self._since).total_seconds():.1f} s" if self._since and done == whole else ""
-            if not self._live:
-                if changed == step and done == whole:
-                    self._console.print(f"{title}: {done}, after {note} of the cluster's time")
-                continue
-            if step not in self._bars:
-                self._bars[step] = self._progress.add_task(title, total=whole, note="")
-            self._progress.update(self._bars[step], completed=done, total=whole)
-            if changed == step:
-                self._progress.update(self._bars[step], note=note)
+            self._draw(step, title, done, whole)
+            if done == whole != self._complete.get(step):
+                self._complete[step] = whole
+                self._finish(step, title, whole, f"{(at - self._since).total_seconds():.1f} s")
+
+    def _draw(self, step: tuple[str, str], title: str, done: int, whole: int) -> None:
+        if step not in self._bars:
+            self._bars[step] = self._progress.add_task(title, total=whole, note="")
+        self._progress.update(self._bars[step], completed=done, total=whole)
+
+    def _finish(self, step: tuple[str, str], title: str, whole: int, after: str) -> None:
+        self._progress.update(self._bars[step], note=after)
+        if not self._live:
+            self._console.print(f"{title}: {whole}, after {after} of the cluster's time")
