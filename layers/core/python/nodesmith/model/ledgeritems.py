@@ -60,9 +60,7 @@ def nodeclass_item(status: NodeClassStatus) -> Item:
         "resolved_at": status.resolved_at.isoformat(),
         "subnets": [[s.id, s.zone, s.zone_id, s.free_ips] for s in status.subnets],
         "security_groups": [[g.id, g.name] for g in status.security_groups],
-        "images": [
-            [i.id, i.name, write_requirements(i.requirements), i.deprecated] for i in status.images
-        ],
+        "images": [[i.id, i.name, write_requirements(i.requirements), i.deprecated] for i in status.images],
         "instance_profile": status.instance_profile,
         "conditions": [
             [c.type, c.status, c.reason, c.message, c.since.isoformat() if c.since else ""]
