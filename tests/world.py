@@ -7,18 +7,22 @@ until nothing moves; `violations` says what was promised and did not hold.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, provision
+from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern
 from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.labels import INITIALIZED, REGISTERED
+from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.resources import Resources, format_resources, parse_resources, total
 from nodesmith.model.taints import UNREGISTERED
@@ -39,6 +43,9 @@ BOOT = timedelta(seconds=30)
 READY = timedelta(seconds=45)
 STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
+REDELIVERY = timedelta(seconds=20)
+_SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
+CONCERNS = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
 
 
 class Killed(BaseException):
@@ -47,18 +54,35 @@ class Killed(BaseException):
 
 @dataclass(slots=True)
 class Boundaries:
-    """Counts the moments before and after each call of a port; dies at the `fatal` ones, each once."""
+    """Counts the moments before and after each call of a port; dies at the `fatal` ones, each once.
+
+    At those in `visits` something else happens first, while the function stands still.
+    """
 
     fatal: frozenset[int] = frozenset()
+    visits: dict[int, Callable[[], None]] = field(default_factory=dict)
+    look: Callable[[], object] = field(default=lambda: None)
+    """What the world holds, as far as it makes two moments before or after the same call differ."""
     passed: int = 0
-    calls: list[str] = field(default_factory=list)
+    moments: list[tuple[str, object]] = field(default_factory=list)
 
     def cross(self, where: str) -> None:
         """Pass one moment, or die there."""
         self.passed += 1
-        self.calls.append(where)
-        if self.passed in self.fatal:
+        self.moments.append((where, self.look()))
+        moment = self.passed
+        visit = self.visits.pop(moment, None)
+        if visit is not None:
+            visit()
+        if moment in self.fatal:
             raise Killed(where)
+
+    def distinct(self) -> list[int]:
+        """Give the moments passed, those left out at which neither call nor world differ from an earlier one."""
+        first: dict[tuple[str, object], int] = {}
+        for number, moment in enumerate(self.moments, start=1):
+            first.setdefault(moment, number)
+        return sorted(first.values())
 
 
 class Watched:
@@ -99,6 +123,16 @@ class _Shelf:
         return self._catalog
 
 
+@lru_cache(maxsize=1)
+def catalog() -> Catalog:
+    """Give a catalogue of a dozen types, so that a thousand worlds take seconds."""
+    whole = builders.catalog()
+    kept = sorted(f"{family}.{size}" for family in ("c5", "m5", "r5") for size in _SIZES)
+    facts = {name: whole.facts[name] for name in kept}
+    offerings = {name: tuple(o for o in whole.offerings[name] if o.zone in builders.ZONES) for name in kept}
+    return Catalog.of(whole.region, whole.made_at, facts, offerings)
+
+
 def pod_manifest(name: str, cpu: str = "1", memory: str = "1Gi", **spec: Any) -> Manifest:
     """Give a pending pod as the API server shows it once the scheduler has found no node."""
     return {
@@ -128,89 +162,110 @@ class World:
         nodepool: Manifest | None = None,
         boundaries: Boundaries | None = None,
         messages: Messages | None = None,
+        resolved: bool = True,
     ) -> None:
         self.now = builders.NOW
         self.pods = dict(pods)
-        self.nodepool = nodepool or builders.nodepool_manifest()
         self.boundaries = boundaries or Boundaries()
         self.messages = messages or Messages()
-        self._dice = random.Random(self.messages.seed)
-        self.store = FakeStore(
-            nodeclasses={"default": builders.nodeclass_status()}, cluster=builders.cluster_info()
+        self._dice = random.Random(self.messages.seed)  # noqa: S311
+        known = builders.nodeclass_status(resolved_at=self.now)
+        self.cloud = FakeCloud(clock=self.clock, cluster=builders.cluster_info())
+        self.store = FakeStore()
+        if resolved:
+            self.store = FakeStore(nodeclasses={"default": known}, cluster=self.cloud.cluster)
+        self.cluster = FakeCluster(
+            clock=self.clock,
+            nodepools={"default": nodepool or builders.nodepool_manifest()},
+            nodeclasses={"default": builders.nodeclass_manifest()},
         )
-        self.cloud = FakeCloud(clock=self.clock)
-        self.cluster = FakeCluster(clock=self.clock)
         self.blobs = FakeBlobs()
         self.hints = FakeHints(clock=self.clock)
         self.runs = 0
+        self.boots: Callable[[Instance], bool] = lambda _: True
+        """Whether an instance ever joins the cluster."""
+        self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
+        """What happens to the world, and how long after its beginning."""
         self._again: list[tuple[datetime, Concern]] = []
+        self._seen = ""
+        self.boundaries.look = self.held
 
     def clock(self) -> datetime:
         """Give the world's time."""
         return self.now
 
     def settle(self, *, patience: timedelta = timedelta(minutes=40)) -> None:
-        """Run until every pod is bound, every claim initialized or gone, and no message waits."""
+        """Run until every pod is bound and every claim initialized or gone, or patience is at an end."""
         end = self.now + patience
         next_tick = self.now
         self.observe()
         while self.now < end and not self.is_settled():
             woken = self._deliver()
             if self.now >= next_tick:
-                woken |= {Concern.PROVISIONING, Concern.LIFECYCLE}
+                woken |= set(CONCERNS)
                 next_tick = self.now + TICK
             for concern in sorted(woken):
                 self.run(concern)
-            self.now += STEP
-            self._boot()
-            self._bind()
-            self.observe()
+            self.pass_time()
+
+    def pass_time(self) -> None:
+        """Let one step of time do to the world what time does."""
+        self.now += STEP
+        for mishap in [m for m in self.mishaps if builders.NOW + m[0] <= self.now]:
+            self.mishaps.remove(mishap)
+            mishap[1](self)
+        self._boot()
+        self._bind()
+        self.observe()
 
     def is_settled(self) -> bool:
         """Tell whether there is nothing left to do."""
         bound = all(p["spec"].get("nodeName") for p in self.pods.values())
         done = all(c.phase is Phase.INITIALIZED for c in self.store.claims.values())
-        return bound and done and set(self.cluster.nodeclaims) == set(self.store.claims)
+        shown = all(_shows_ready(c) for c in self.cluster.nodeclaims.values())
+        awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
+        return bound and done and shown and not awaited
 
     def run(self, concern: Concern) -> None:
         """Invoke a function once; what it dies of or fails with brings its message back a little later."""
         self.runs += 1
         try:
-            self._invoke(concern)
+            self._invoke(concern, self.boundaries)
         except (Killed, Transient):
-            self._again.append((self.now + timedelta(seconds=20), concern))
+            self._again.append((self.now + REDELIVERY, concern))
         except Rejected as error:
             raise AssertionError(f"{concern} rejected its input: {error}") from error
 
-    def _invoke(self, concern: Concern) -> None:
+    def visit(self, concern: Concern) -> None:
+        """Invoke a function once, inside another's run: nobody watches its boundaries."""
+        try:
+            self._invoke(concern, Boundaries())
+        except Transient:
+            self._again.append((self.now + REDELIVERY, concern))
+
+    def _invoke(self, concern: Concern, boundaries: Boundaries) -> None:
         store, cloud, cluster, blobs, hints = (
-            Watched(port, self.boundaries)
+            Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints)
         )
-        if concern is Concern.PROVISIONING:
-            shelf = _Shelf(builders.catalog())
-            provision(
-                Provisioning(
-                    builders.CLUSTER,
-                    NodeSettings(),
-                    store,
-                    cloud,
-                    blobs,
-                    hints,
-                    shelf,
-                    self.clock,
-                    lambda: 0.0,
-                )
-            )
-        elif concern is Concern.LIFECYCLE:
-            follow(Lifecycle(builders.CLUSTER, store, cloud, cluster, blobs, hints, self.clock))
+        name, shelf = builders.CLUSTER, _Shelf(catalog())
+        match concern:
+            case Concern.PROVISIONING:
+                settings, clock = NodeSettings(), self.clock
+                provision(Provisioning(name, settings, store, cloud, blobs, hints, shelf, clock, lambda: 0.0))
+            case Concern.LIFECYCLE:
+                follow(Lifecycle(name, store, cloud, cluster, blobs, hints, self.clock))
+            case Concern.READINESS:
+                make_ready(Readiness(name, store, cloud, cluster, blobs, hints, self.clock))
+            case _:
+                raise AssertionError(f"{concern} does not live in this world")
 
     def _deliver(self) -> set[Concern]:
         """Take what the queues have, losing, doubling and delaying as told; give who is woken."""
         woken: set[Concern] = set()
         due = [concern for at, concern in self._again if at <= self.now]
         self._again = [(at, concern) for at, concern in self._again if at > self.now]
-        for concern in (Concern.PROVISIONING, Concern.LIFECYCLE):
+        for concern in CONCERNS:
             due += [message.concern for message in self.hints.receive(concern)]
         for concern in due:
             if self._dice.random() < self.messages.lost:
@@ -225,24 +280,25 @@ class World:
         return woken
 
     def observe(self) -> None:
-        """Write the snapshot, and the hints, as the forwarder does."""
+        """Write the snapshot, and when something has changed the hints, as the forwarder does."""
         pods = [reduced for p in self.pods.values() if (reduced := reduce_pod(p)) is not None]
         observed = Observed(
             pods=pods,
             nodes=[reduce_node(n) for n in self.cluster.nodes.values()],
-            nodepools=[reduce_custom(self.nodepool)],
-            nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
+            nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
+            nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
         )
-        data = encode(builders.CLUSTER, self.now, observed)
-        if self.blobs.objects.get(snapshot_key(builders.CLUSTER)) != data:
-            self.blobs.objects[snapshot_key(builders.CLUSTER)] = data
-            self._again.append((self.now, Concern.LIFECYCLE))
+        seen = repr(observed)
+        self.blobs.objects[snapshot_key(builders.CLUSTER)] = encode(builders.CLUSTER, self.now, observed)
+        if seen != self._seen:
+            self._seen = seen
+            self._again += [(self.now, concern) for concern in CONCERNS]
 
     def _boot(self) -> None:
         """Let running instances join as Nodes, and Nodes become Ready, each after its time."""
-        types = {t.name: t for t in instance_types(builders.catalog(), NodeConfiguration())}
-        for instance in self.cloud.alive():
+        types = {t.name: t for t in instance_types(catalog(), NodeConfiguration())}
+        for instance in filter(self.boots, self.cloud.alive()):
             age = self.now - instance.launched_at
             name = f"node-{instance.id}"
             if name not in self.cluster.nodes and age >= BOOT:
@@ -272,6 +328,7 @@ class World:
         alive = self.cloud.alive()
         known = {c.instance_id for c in self.store.claims.values()}
         found = [f"leaked {i.id} of {i.claim}" for i in alive if i.id not in known]
+        found += [f"double use of {i}" for i in sorted(known) if i and self._claimants(i) > 1]
         by_claim: dict[str, int] = {}
         for instance in alive:
             by_claim[instance.claim] = by_claim.get(instance.claim, 0) + 1
@@ -286,7 +343,36 @@ class World:
             for c in self.store.claims.values()
             if c.phase is not Phase.INITIALIZED
         ]
+        found += [
+            f"NodeClaim {name} left over" for name in self.cluster.nodeclaims.keys() - self.store.claims
+        ]
+        found += [
+            f"Node {name} is used but not initialized"
+            for name in sorted(filter(None, used))
+            if {REGISTERED, INITIALIZED} - self.cluster.nodes[name]["metadata"]["labels"].keys()
+        ]
         return found
+
+    def _claimants(self, instance_id: str) -> int:
+        return sum(claim.instance_id == instance_id for claim in self.store.claims.values())
+
+    def held(self) -> object:
+        """Give what ledger, EC2 and cluster hold, but for the time."""
+        claims = ((c.name, c.phase, c.revision) for c in self.store.claims.values())
+        instances = ((i.id, i.state) for i in self.cloud.instances.values())
+        bound = (pod["spec"].get("nodeName") for pod in self.pods.values())
+        known = (len(self.cloud.templates), len(self.store.unavailable), len(self.store.nodeclasses))
+        shown = (len(self.cluster.nodes), len(self.cluster.nodeclaims), self.store.version)
+        return (*claims, *instances, *bound, *known, *shown)
+
+    def waiting(self) -> Sequence[str]:
+        """Name the pods without a node."""
+        return [name for name, pod in sorted(self.pods.items()) if not pod["spec"].get("nodeName")]
+
+
+def _shows_ready(nodeclaim: Manifest) -> bool:
+    conditions = (nodeclaim.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _node_manifest(name: str, provider_id: str, offered: Resources, now: datetime) -> Manifest:

@@ -73,7 +73,8 @@ class FakeCloud:
 
     `stock` maps patterns such as `spot m5.large in us-east-1a` or `spot c* in *` to instances left; the first
     pattern that matches a pool holds, none is plenty. `raise_before` and `raise_after` are called with each Call, and
-    may raise: before it has an effect, or after it (the answer is lost). `answers` replace a claim's outcome once.
+    may raise: before it has an effect, or after it (the answer is lost). `answers` replace a claim's outcome once,
+    `script` gives the outcomes of the next requests, whatever their claims are called.
     """
 
     cluster: ClusterInfo = CLUSTER
@@ -82,6 +83,7 @@ class FakeCloud:
     raise_before: Callable[[Call], None] = _nothing
     raise_after: Callable[[Call], None] = _nothing
     answers: dict[str, LaunchOutcome] = field(default_factory=dict)
+    script: list[Callable[[LaunchRequest], LaunchOutcome]] = field(default_factory=list)
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     calls: list[Call] = field(default_factory=list)
     templates: dict[str, LaunchTemplate] = field(default_factory=dict)
@@ -145,6 +147,8 @@ class FakeCloud:
     def _outcome(self, request: LaunchRequest) -> LaunchOutcome:
         if request.claim in self.answers:
             return self.answers.pop(request.claim)
+        if self.script:
+            return self.script.pop(0)(request)
         return self._launch(request)
 
     def _launch(self, request: LaunchRequest) -> LaunchOutcome:

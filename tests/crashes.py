@@ -1,0 +1,240 @@
+"""Every story of the small world, told again and again with a crash, a visitor or a pause at each of its boundaries.
+
+`crash_report` is what the benchmark counts with; `tests/integration/test_crash_safety.py` looks at the same stories.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.model.events import Concern
+from nodesmith.model.launches import (
+    Deferred,
+    LaunchOutcome,
+    LaunchRequest,
+    NoCapacity,
+    Refused,
+    Shortfall,
+    TemplateMissing,
+)
+from tests import builders
+from tests.world import CONCERNS, STEP, Boundaries, Messages, World, pod_manifest
+
+SLOWEST_RUN = timedelta(seconds=55)
+"""As long as a function may stand still and go on: its timeout is 60 s, the lease on a claim 75 s."""
+SUBSETS = 6
+"""Random sets of crashes per story."""
+SAMPLE = 12
+"""Moments looked at in a story of which a sample is enough."""
+
+
+def _nothing(world: World) -> None:
+    """Let the world be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One way the world may go. `prepare` sets it up, before anything runs."""
+
+    name: str
+    pods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    prepare: Callable[[World], None] = _nothing
+    nodepool: dict[str, Any] | None = None
+    resolved: bool = True
+    exact: bool = True
+    """Whether crashes must leave it at the same number of instances. Where pools are short, plans may differ."""
+
+    def told(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
+        """Give the world as it is once it has settled."""
+        world = self.begun(boundaries, messages)
+        world.settle()
+        return world
+
+    def begun(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
+        """Give the world as it is before anything has happened."""
+        pods = {
+            name: pod_manifest(name, **asked)
+            for name, asked in (self.pods or {"web-0": {}, "web-1": {}}).items()
+        }
+        world = World(
+            pods, nodepool=self.nodepool, boundaries=boundaries, messages=messages, resolved=self.resolved
+        )
+        self.prepare(world)
+        return world
+
+
+@dataclass(frozen=True, slots=True)
+class CrashReport:
+    """Boundaries at which a function was killed, over all stories, and promises that did not hold then."""
+
+    points: int
+    violations: int
+
+
+def crash_report(sample: int = 0) -> CrashReport:
+    """Kill at every boundary of every story, or at `sample` of each, and at random sets of them."""
+    points, broken = 0, 0
+    for story in STORIES:
+        for fatal, found in crashes(story, sample):
+            points += len(fatal)
+            broken += len(found)
+    return CrashReport(points, broken)
+
+
+def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
+    """Tell the story with each crash, and with random sets of crashes; give where, and what did not hold."""
+    undisturbed = story.told()
+    moments, bought = _moments(undisturbed, sample), _allowed(story, undisturbed)
+    dice = random.Random(story.name)  # noqa: S311
+    sets = [frozenset({moment}) for moment in moments]
+    sets += [
+        frozenset(dice.sample(moments, min(len(moments), dice.choice((2, 2, 3, 5))))) for _ in range(SUBSETS)
+    ]
+    for fatal in sets:
+        world = story.told(Boundaries(fatal))
+        yield fatal, violations(world, bought)
+
+
+def _moments(world: World, sample: int) -> list[int]:
+    moments = world.boundaries.distinct()
+    return moments[:: max(1, len(moments) // sample)] if sample else moments
+
+
+def _allowed(story: Story, undisturbed: World) -> int:
+    return len(undisturbed.cloud.instances) if story.exact else 1000
+
+
+def violations(world: World, allowed: int) -> list[str]:
+    """Say what did not hold in a settled world, where no more than `allowed` instances may ever have run."""
+    found = world.violations()
+    if len(world.cloud.instances) > allowed:
+        found.append(f"{len(world.cloud.instances)} instances were launched in place of {allowed}")
+    return found
+
+
+def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Tell the story with a whole run of another function inside, at each boundary in turn."""
+    undisturbed = story.told()
+    for moment in _moments(undisturbed, sample):
+        boundaries = Boundaries()
+        world = story.begun(boundaries)
+        boundaries.visits[moment] = lambda world=world: world.visit(visitor)  # type: ignore[misc]
+        world.settle()
+        yield moment, violations(world, _allowed(story, undisturbed))
+
+
+def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Tell the story with a function standing still at each boundary in turn, while all others go on."""
+    undisturbed = story.told()
+    for moment in _moments(undisturbed, sample):
+        boundaries = Boundaries()
+        world = story.begun(boundaries)
+        boundaries.visits[moment] = lambda world=world: _go_on(world)  # type: ignore[misc]
+        world.settle()
+        yield moment, violations(world, _allowed(story, undisturbed))
+
+
+def _go_on(world: World) -> None:
+    for _ in range(SLOWEST_RUN // STEP):
+        world.pass_time()
+        for concern in CONCERNS:
+            world.visit(concern)
+
+
+def _empty(*patterns: str) -> Callable[[World], None]:
+    """Let pools be empty."""
+
+    def prepare(world: World) -> None:
+        world.cloud.stock = dict.fromkeys(patterns, 0)
+
+    return prepare
+
+
+def _answered(*answers: Callable[[LaunchRequest], LaunchOutcome]) -> Callable[[World], None]:
+    """Let EC2 answer the first requests so."""
+
+    def prepare(world: World) -> None:
+        world.cloud.script = list(answers)
+
+    return prepare
+
+
+def throttled(request: LaunchRequest) -> LaunchOutcome:
+    return Deferred(request.claim, "RequestLimitExceeded", "Request limit exceeded.")
+
+
+def empty(request: LaunchRequest) -> LaunchOutcome:
+    pools = request.offerings()
+    return NoCapacity(request.claim, tuple(Shortfall(pool, "UnfulfillableCapacity") for pool in pools))
+
+
+def over_quota(request: LaunchRequest) -> LaunchOutcome:
+    pools = request.offerings()
+    return NoCapacity(
+        request.claim, tuple(Shortfall(pool, "MaxSpotInstanceCountExceeded") for pool in pools), quota=True
+    )
+
+
+def refused(request: LaunchRequest) -> LaunchOutcome:
+    return Refused(request.claim, "Unauthorized", "UnauthorizedOperation: You are not authorized.")
+
+
+def template_missing(request: LaunchRequest) -> LaunchOutcome:
+    return TemplateMissing(request.claim)
+
+
+def _restocked_later(world: World) -> None:
+    world.cloud.stock = {"*": 0}
+    world.mishaps.append((timedelta(minutes=4), lambda w: w.cloud.stock.clear()))
+
+
+def _dies_young(world: World) -> None:
+    def die(w: World) -> None:
+        for instance in w.cloud.alive():
+            w.cloud.become(instance.id, "terminated")
+
+    world.mishaps.append((timedelta(seconds=20), die))
+
+
+def _never_joins(world: World) -> None:
+    joins_from = builders.NOW + timedelta(minutes=5)
+    world.boots = lambda instance: instance.launched_at >= joins_from
+
+
+def _nodeclass_changes(world: World) -> None:
+    """The EC2NodeClass gets another spec while its first claim is on its way."""
+
+    def change(w: World) -> None:
+        changed = builders.nodeclass_manifest(tags={"team": "web"})
+        changed["metadata"]["generation"] = 2
+        w.cluster.nodeclasses["default"] = changed
+
+    world.mishaps.append((STEP, change))
+
+
+_SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
+
+STORIES: tuple[Story, ...] = (
+    Story("one node"),
+    Story(
+        "three nodes at once",
+        {f"big-{n}": {"cpu": "3"} for n in range(3)},
+        nodepool=builders.nodepool_manifest(requirements=_SMALL),
+    ),
+    Story("a cluster that has never been looked at", resolved=False),
+    Story("spot without capacity", prepare=_empty("spot *"), exact=False),
+    Story("a zone without capacity", prepare=_empty("* in us-east-1a"), exact=False),
+    Story("nothing to be had for four minutes", prepare=_restocked_later, exact=False),
+    Story("throttled twice", prepare=_answered(throttled, throttled)),
+    Story("an empty answer", prepare=_answered(empty), exact=False),
+    Story("over quota", prepare=_answered(over_quota), exact=False),
+    Story("refused once", prepare=_answered(refused)),
+    Story("a launch template removed by hand", prepare=_answered(template_missing)),
+    Story("an instance that dies before it joins", prepare=_dies_young),
+    Story("an instance that never joins", prepare=_never_joins),
+    Story("an EC2NodeClass that changes meanwhile", prepare=_nodeclass_changes),
+)

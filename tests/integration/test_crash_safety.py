@@ -1,0 +1,168 @@
+"""Whatever dies, stands still or gets lost on the way: nothing leaks, nothing doubles, no pod is forgotten."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.model.events import Concern
+from nodesmith.model.nodeclaims import Phase
+from tests import builders, crashes
+from tests.crashes import STORIES, Story
+from tests.world import BOOT, Boundaries, Messages, World
+
+ONE, THREE, FRESH = STORIES[:3]
+ALL_BY_NAME = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+OTHERS = pytest.mark.parametrize("story", STORIES[3:], ids=lambda story: story.name)
+
+
+def story(name: str) -> Story:
+    return next(s for s in STORIES if s.name == name)
+
+
+def broken(found: object) -> dict[object, list[str]]:
+    """Give the tellings in which something did not hold."""
+    return {where: faults for where, faults in found if faults}  # type: ignore[attr-defined]
+
+
+@ALL_BY_NAME
+def test_every_story_ends_well_when_nothing_disturbs_it(story: Story) -> None:
+    assert story.told().violations() == []
+
+
+@pytest.mark.parametrize("story", [THREE, FRESH], ids=lambda story: story.name)
+def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(story: Story) -> None:
+    assert broken(crashes.crashes(story)) == {}
+
+
+@OTHERS
+def test_a_crash_amid_trouble_changes_nothing_in_the_end(story: Story) -> None:
+    assert broken(crashes.crashes(story, crashes.SAMPLE)) == {}
+
+
+@pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
+def test_a_whole_run_inside_another_at_any_of_its_calls_doubles_nothing(visitor: Concern) -> None:
+    assert broken(crashes.visits(ONE, visitor)) == {}
+
+
+def test_a_function_that_stands_still_at_any_call_until_its_time_is_up_doubles_nothing() -> None:
+    assert broken(crashes.pauses(ONE, sample=30)) == {}
+
+
+def test_a_function_that_would_go_on_after_its_lease_is_what_the_time_limit_forbids() -> None:
+    from nodesmith.controllers.launching import LEASE
+    from nodesmith_cli.local.deployment import CONCERNS
+
+    longest = next(c.timeout_seconds for c in CONCERNS if c.name == "provisioning")
+    assert crashes.SLOWEST_RUN < timedelta(seconds=longest) < LEASE
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_messages_lost_doubled_and_late_change_only_when_it_happens(seed: int) -> None:
+    world = THREE.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
+    assert crashes.violations(world, 3) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_in_disorder_and_crashes_together_change_only_when_it_happens(seed: int) -> None:
+    fatal = frozenset(range(7 + seed, 180, 23))
+    world = THREE.told(Boundaries(fatal), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
+    assert crashes.violations(world, 3) == []
+
+
+def test_with_every_message_lost_the_ticks_alone_serve_the_pods() -> None:
+    world = ONE.told(messages=Messages(lost=1.0))
+    assert world.violations() == []
+    assert world.now - builders.NOW <= timedelta(minutes=4)
+
+
+def test_without_any_disturbance_a_pod_waits_for_the_boot_and_a_few_seconds_more() -> None:
+    world = ONE.told()
+    assert world.now - builders.NOW <= BOOT + timedelta(seconds=25)
+
+
+def test_where_spot_has_nothing_on_demand_serves_and_the_pools_are_remembered() -> None:
+    world = story("spot without capacity").told()
+    assert {c.capacity_type for c in world.store.claims.values()} == {"on-demand"}
+    assert {key.capacity_type for key in world.store.unavailable} == {"spot"}
+
+
+def test_a_zone_without_capacity_is_left_alone() -> None:
+    world = story("a zone without capacity").told()
+    assert {c.zone for c in world.store.claims.values()}.isdisjoint({"us-east-1a"})
+
+
+def test_with_nothing_to_be_had_the_pods_are_reported_and_served_when_stock_returns() -> None:
+    world = story("nothing to be had for four minutes").begun()
+    world.settle(patience=timedelta(minutes=2))
+    assert world.waiting() == ["web-0", "web-1"]
+    assert world.cloud.alive() == []
+    assert all(c.phase is not Phase.PENDING for c in world.store.claims.values())
+    world.settle()
+    assert world.violations() == []
+
+
+def test_an_answer_without_instance_or_error_is_no_capacity_and_other_pools_are_tried() -> None:
+    world = story("an empty answer").told()
+    assert {b.reason for b in world.store.unavailable.values()} == {"UnfulfillableCapacity"}
+
+
+def test_a_quota_is_remembered_under_its_own_name() -> None:
+    world = story("over quota").told()
+    assert {b.reason for b in world.store.unavailable.values()} == {"MaxSpotInstanceCountExceeded"}
+
+
+def test_a_refused_launch_leaves_the_nodepool_alone_for_three_minutes_and_says_why() -> None:
+    world = story("refused once").begun()
+    world.settle(patience=timedelta(minutes=1))
+    backoff = world.store.nodepool_backoffs["default"]
+    assert backoff.until == builders.NOW + timedelta(minutes=3)
+    assert backoff.reason == "Unauthorized: UnauthorizedOperation: You are not authorized."
+    assert world.waiting()
+    world.settle()
+    assert world.violations() == []
+    assert world.store.nodepool_backoffs == {}
+
+
+def test_a_throttled_launch_is_repeated_for_the_same_claim() -> None:
+    world = story("throttled twice").told()
+    asked = {call.about for call in world.cloud.calls if call.method == "launch"}
+    assert len(asked) == 1
+    assert sum(call.method == "launch" for call in world.cloud.calls) == 3
+
+
+def test_an_instance_that_dies_before_it_joins_is_replaced() -> None:
+    world = story("an instance that dies before it joins").told()
+    assert sorted(i.state for i in world.cloud.instances.values()) == ["pending", "terminated"]
+
+
+def test_an_instance_that_never_joins_is_terminated_after_fifteen_minutes_and_replaced() -> None:
+    world = story("an instance that never joins").begun()
+    world.settle(patience=timedelta(minutes=14, seconds=50))
+    assert [i.state for i in world.cloud.instances.values()] == ["pending"]
+    world.settle(patience=timedelta(minutes=5))
+    assert sorted(i.state for i in world.cloud.instances.values()) == ["pending", "terminated"]
+    assert world.violations() == []
+
+
+def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -> None:
+    undisturbed = story("an EC2NodeClass that changes meanwhile").told()
+    moments = [where for where, _ in undisturbed.boundaries.moments]
+    killed = moments.index("before FakeCloud.ensure_templates") + 1
+    world = story("an EC2NodeClass that changes meanwhile").told(Boundaries(frozenset({killed})))
+    assert world.violations() == []
+    hashes = {c.nodeclass_hash for c in world.store.claims.values()}
+    assert hashes == {world.store.nodeclasses["default"].hash}
+
+
+def test_the_report_counts_crashes_and_what_they_broke() -> None:
+    report = crashes.crash_report(sample=2)
+    assert report.points > 2 * len(STORIES)
+    assert report.violations == 0
+
+
+def test_a_world_that_leaks_is_told_from_one_that_does_not() -> None:
+    world: World = ONE.told()
+    world.store.claims.clear()
+    assert [v.split()[0] for v in world.violations()] == ["leaked", "NodeClaim"]
