@@ -136,6 +136,7 @@ class TaintEviction(Controller):
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
+        self._driven_since: dict[Key, datetime] = {}  # since when a taint drives the pod off
         mirrors["pods"].listen(self._touch_bound)
         mirrors["nodes"].listen(self._touch_pods)
 
@@ -145,9 +146,11 @@ class TaintEviction(Controller):
         node = self.mirrors.node(node_name(pod)) if pod is not None else None
         if pod is None or node is None or is_leaving(pod) or is_over(pod):
             return False
-        end = _end_of_stay(pod, node, self.store.now())
-        if end is None:
+        stay = _stay_seconds(pod, node)
+        if stay is None:
+            self._driven_since.pop(key, None)
             return False
+        end = self._driven_since.setdefault(key, self.store.now()) + timedelta(seconds=stay)
         if self.store.now() < end:
             self.look_again(key, end)
             return False
@@ -161,6 +164,8 @@ class TaintEviction(Controller):
         return True
 
     def _touch_bound(self, before: View | None, after: View | None) -> None:
+        if after is None and before is not None:
+            self._driven_since.pop((before["metadata"]["namespace"], name_of(before)), None)
         if after is not None and node_name(after) and (before is None or not node_name(before)):
             self.touch_object(before, after)
 
@@ -171,20 +176,18 @@ class TaintEviction(Controller):
             self.touch_object(None, pod)
 
 
-def _end_of_stay(pod: View, node: View, now: datetime) -> datetime | None:
-    """Give the time at which the node's NoExecute taints drive the pod off; None for never."""
-    ends: list[datetime] = []
+def _stay_seconds(pod: View, node: View) -> float | None:
+    """Give how long the node's NoExecute taints let the pod stay; None for ever."""
+    stays: list[float] = []
     for taint in dig(node, "spec", "taints") or ():
         if taint.get("effect") != "NoExecute":
             continue
         matching = [each for each in dig(pod, "spec", "tolerations") or () if covers(each, taint)]
         if not matching:
-            return now
+            return 0.0
         limits = [each["tolerationSeconds"] for each in matching if each.get("tolerationSeconds") is not None]
-        if limits:
-            since = parse_timestamp(taint.get("timeAdded")) or now
-            ends.append(since + timedelta(seconds=max(0, min(limits))))
-    return min(ends, default=None)
+        stays += [max(0.0, float(limit)) for limit in limits]
+    return min(stays, default=None)
 
 
 def _is_unknown(node: View) -> bool:

@@ -1,0 +1,351 @@
+"""The scheduler's stand-in: what it allows, what it prefers, and what it says when there is no node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from nodesmith_cli.local.apiserver.objects import dig
+from nodesmith_cli.local.cluster.scheduler.needs import needs_of
+from tests.standins import StandIns
+
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def zones(world: StandIns) -> Counter[str]:
+    places = [place for place in world.places().values() if place]
+    return Counter(world.store.get("nodes", place)["metadata"]["labels"][ZONE] for place in places)
+
+
+def spread(action: str, key: str = ZONE, **more: Any) -> dict[str, Any]:
+    constraint = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": action, "labelSelector": WEB, **more}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def node_affinity(*expressions: dict[str, Any], fields: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    term: dict[str, Any] = {"matchExpressions": list(expressions)}
+    if fields:
+        term["matchFields"] = fields
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def pod_affinity(kind: str, key: str = ZONE, app: str = "web") -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def test_without_nodes_a_pod_waits_and_says_so() -> None:
+    world = StandIns()
+    world.add_pod("p")
+
+    world.settle()
+
+    condition = dig(world.pod("p"), "status", "conditions", 0)
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert condition["message"] == "no nodes available to schedule pods"
+    event = next(each for each in world.store.list("events") if each["reason"] == "FailedScheduling")
+    assert (event["type"], event["message"]) == ("Warning", condition["message"])
+
+
+def test_each_reason_is_counted_over_the_nodes() -> None:
+    world = StandIns()
+    world.add_node("small", cpu="500m")
+    world.add_node("smaller", cpu="100m")
+    world.add_node("tainted", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
+    world.add_node("elsewhere", arch="arm64")
+    world.store.patch("nodes", "elsewhere", {"spec": {"unschedulable": True}})
+    world.add_pod("p")
+
+    world.settle()
+
+    assert world.why("p") == (
+        "0/4 nodes are available: 1 node(s) had untolerated taint {team: a}, 1 node(s) were unschedulable, "
+        "2 Insufficient cpu."
+    )
+
+
+def test_a_pod_that_could_not_be_placed_is_placed_when_a_node_comes() -> None:
+    world = StandIns()
+    world.add_pod("p")
+    world.settle()
+
+    world.add_node("n1")
+    world.settle()
+
+    assert world.places() == {"p": "n1"}
+
+
+def test_room_that_becomes_free_is_used() -> None:
+    world = StandIns()
+    world.add_node("n1", cpu="1")
+    world.add_pod("first")
+    world.settle()
+    world.add_pod("second")
+    world.settle()
+    assert world.places() == {"first": "n1", "second": ""}
+
+    world.store.delete("pods", "first", "default")
+    world.pass_time(2)
+
+    assert world.places() == {"second": "n1"}
+
+
+def test_a_node_is_never_filled_beyond_what_it_offers() -> None:
+    world = StandIns()
+    world.add_node("n1", cpu="3500m")
+    world.add_workload("deployments", replicas=9)
+
+    world.settle()
+
+    assert Counter(world.places().values()) == {"n1": 3, "": 6}
+
+
+def test_nothing_is_placed_on_a_node_that_is_not_ready() -> None:
+    world = StandIns()
+    world.add_node("n1", ready=False)
+    world.add_pod("p")
+
+    world.settle()
+
+    assert world.places() == {"p": ""}
+    assert "node.kubernetes.io/not-ready" in world.why("p")
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ({"nodeSelector": {"arch": "arm64"}}, "arm"),
+        (node_affinity({"key": "arch", "operator": "NotIn", "values": ["arm64"]}), "intel"),
+        (node_affinity({"key": "arch", "operator": "Exists"}), "arm"),
+        (node_affinity({"key": "cores", "operator": "Gt", "values": ["7"]}), "intel"),
+        (node_affinity(fields=[{"key": "metadata.name", "operator": "In", "values": ["intel"]}]), "intel"),
+        ({"nodeSelector": {"arch": "riscv"}}, ""),
+    ],
+)
+def test_selectors_and_node_affinity_choose_the_node(spec: dict[str, Any], place: str) -> None:
+    world = StandIns()
+    world.add_node("arm", arch="arm64", cores="4")
+    world.add_node("intel", cores="8")
+    world.add_pod("p", **spec)
+
+    world.settle()
+
+    assert world.places() == {"p": place}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "placed"),
+    [
+        ({"key": "team", "value": "a", "effect": "NoSchedule"}, True),
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "team", "value": "b", "effect": "NoSchedule"}, False),
+        ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_taints_keep_away_those_who_do_not_tolerate_them(toleration: dict[str, str], placed: bool) -> None:
+    world = StandIns()
+    world.add_node("n1", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
+    world.add_pod("p", tolerations=[toleration])
+
+    world.settle()
+
+    assert bool(world.places()["p"]) == placed
+
+
+def test_a_soft_taint_is_avoided_but_not_refused() -> None:
+    world = StandIns()
+    world.add_node("avoided", taints=[{"key": "old", "effect": "PreferNoSchedule"}])
+    world.add_node("better")
+    world.add_pod("one", cpu="3")
+    world.settle()
+    world.add_pod("two", cpu="3")
+    world.settle()
+
+    assert world.places() == {"one": "better", "two": "avoided"}
+
+
+def test_hard_spreading_keeps_the_skew_and_waits_rather_than_break_it() -> None:
+    world = StandIns()
+    for zone, cpu in (("a", "10"), ("b", "10"), ("c", "1")):
+        world.add_node(f"n-{zone}", zone, cpu=cpu)
+    world.add_workload("deployments", replicas=9, pod=spread("DoNotSchedule"))
+
+    world.settle()
+
+    assert zones(world) == {"a": 2, "b": 2, "c": 1}
+    waiting = next(name for name, place in world.places().items() if not place)
+    assert world.why(waiting) == (
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't match pod topology spread constraints."
+    )
+
+
+def test_soft_spreading_spreads_and_never_waits() -> None:
+    world = StandIns()
+    for zone, cpu in (("a", "10"), ("b", "10"), ("c", "1")):
+        world.add_node(f"n-{zone}", zone, cpu=cpu)
+    world.add_workload("deployments", replicas=9, pod=spread("ScheduleAnyway"))
+
+    world.settle()
+
+    assert zones(world) == {"a": 4, "b": 4, "c": 1}
+
+
+def test_a_domain_too_few_keeps_the_minimum_at_zero() -> None:
+    world = StandIns()
+    for zone in "ab":
+        world.add_node(f"n-{zone}", zone, cpu="10")
+    world.add_workload("deployments", replicas=6, pod=spread("DoNotSchedule", minDomains=3))
+
+    world.settle()
+
+    assert zones(world) == {"a": 1, "b": 1}
+
+
+def test_a_node_without_the_spread_label_is_told_apart() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    world.add_pod("p", labels={"app": "web"}, **spread("DoNotSchedule", key="rack"))
+
+    world.settle()
+
+    assert "(missing required label)" in world.why("p")
+
+
+def test_anti_affinity_keeps_pods_apart_both_ways() -> None:
+    world = StandIns()
+    world.add_node("n1", "a")
+    world.add_node("n2", "a")
+    world.add_node("n3", "b")
+    world.add_pod("hermit", labels={"app": "hermit"}, **pod_affinity("podAntiAffinity"))
+    world.settle()
+    world.add_pod("web", labels={"app": "web"})
+    world.settle()
+    hermit, web = (
+        world.store.get("nodes", world.places()[each])["metadata"]["labels"][ZONE]
+        for each in ("hermit", "web")
+    )
+    assert hermit != web
+
+    world.add_pod("second-hermit", labels={"app": "hermit"}, **pod_affinity("podAntiAffinity"))
+    world.settle()
+    place = world.places()["second-hermit"]
+    assert world.store.get("nodes", place)["metadata"]["labels"][ZONE] == hermit
+
+
+def test_one_pod_a_node_by_anti_affinity_to_itself() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    world.add_node("n2")
+    world.add_workload("deployments", replicas=3, pod=pod_affinity("podAntiAffinity", HOST))
+
+    world.settle()
+
+    assert sorted(world.places().values()) == ["", "n1", "n2"]
+    waiting = next(name for name, place in world.places().items() if not place)
+    assert "node(s) didn't match pod anti-affinity rules" in world.why(
+        waiting
+    ) or "existing pods" in world.why(waiting)
+
+
+def test_affinity_waits_for_company_and_the_first_of_its_kind_need_not() -> None:
+    world = StandIns()
+    world.add_node("n1", "a")
+    world.add_node("n2", "b")
+    world.add_pod("follower", labels={"app": "follower"}, **pod_affinity("podAffinity"))
+    world.settle()
+    assert world.places()["follower"] == ""
+    assert "didn't match pod affinity rules" in world.why("follower")
+
+    world.add_pod("web", labels={"app": "web"}, nodeSelector={ZONE: "b"}, **pod_affinity("podAffinity"))
+    world.settle()
+    assert world.places() == {"follower": "n2", "web": "n2"}
+
+
+def test_host_ports_are_taken_once_a_node() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    port = {"name": "c", "image": "i:1", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    for name in ("one", "two"):
+        world.store.create("pods", {"metadata": {"name": name}, "spec": {"containers": [port]}})
+
+    world.settle()
+
+    assert sorted(world.places().values()) == ["", "n1"]
+    assert "didn't have free ports" in world.why("two")
+
+
+def test_higher_priority_goes_first() -> None:
+    world = StandIns()
+    world.store.create("priorityclasses", {"metadata": {"name": "high"}, "value": 1000})
+    world.add_pod("low")
+    world.add_pod("urgent", priorityClassName="high")
+    world.add_node("n1", cpu="1")
+
+    world.settle()
+
+    assert world.places() == {"low": "", "urgent": "n1"}
+
+
+def test_gated_pods_and_those_of_other_schedulers_are_left_alone() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    world.add_pod("gated", schedulingGates=[{"name": "example.com/quota"}])
+    world.add_pod("foreign", schedulerName="other")
+
+    world.settle()
+
+    assert world.places() == {"foreign": "", "gated": ""}
+    assert dig(world.pod("gated"), "status", "conditions", 0, "reason") == "SchedulingGated"
+    world.store.patch("pods", "gated", {"spec": {"schedulingGates": None}}, "default")
+    world.settle()
+    assert world.places()["gated"] == "n1"
+
+
+def test_the_emptier_node_is_preferred() -> None:
+    world = StandIns()
+    world.add_node("big", cpu="16")
+    world.add_node("small", cpu="4")
+    world.add_workload("deployments", replicas=3)
+
+    world.settle()
+
+    assert set(world.places().values()) == {"big"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu_milli"),
+    [
+        ({"containers": ["1", "500m"]}, 1500),
+        ({"containers": ["1"], "init": [("3", False), ("2", False)]}, 3000),
+        ({"containers": ["1"], "init": [("500m", True), ("3", False)]}, 3500),
+        ({"containers": ["1"], "init": [("3", False), ("500m", True)]}, 3000),
+        ({"containers": ["2"], "init": [("500m", True), ("1", False)]}, 2500),
+        ({"containers": ["1"], "overhead": "250m"}, 1250),
+        ({"containers": ["1"], "pod": "3"}, 3000),
+    ],
+)
+def test_needs_follow_the_rules_for_init_containers_sidecars_overhead_and_pods(
+    spec: dict[str, Any], cpu_milli: int
+) -> None:
+    def container(cpu: str) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}}
+
+    init = [
+        {**container(cpu), **({"restartPolicy": "Always"} if side else {})}
+        for cpu, side in spec.get("init", ())
+    ]
+    pod: dict[str, Any] = {
+        "containers": [container(cpu) for cpu in spec["containers"]],
+        "initContainers": init,
+    }
+    if "overhead" in spec:
+        pod["overhead"] = {"cpu": spec["overhead"]}
+    if "pod" in spec:
+        pod["resources"] = {"requests": {"cpu": spec["pod"]}}
+
+    assert needs_of(pod) == {"cpu": cpu_milli, "pods": 1}
