@@ -426,6 +426,20 @@ class TestDaemonSets:
             ("default", "m5.xlarge")
         ]
 
+    def test_a_type_that_cannot_even_run_the_daemonsets_is_not_bought_for_pods_that_ask_for_nothing(
+        self,
+    ) -> None:
+        idle = shape("0", "0")
+        pool = nodepool_manifest(requirements=(expression(TYPE, "In", "t3.nano", "m5.large"), EITHER))
+
+        assert bought(plan(pods(idle), pool)) == [("default", "t3.nano")]
+        assert bought(plan(pods(idle), pool, daemonsets=[daemon(memory="2Gi")])) == [("default", "m5.large")]
+
+    def test_a_pool_whose_daemonsets_fit_nowhere_says_so(self) -> None:
+        decided = plan(pods(shape("0", "0")), daemonsets=[daemon(cpu="2k")])
+
+        assert (decided.obstacles or {})["default"].startswith("its DaemonSets ask for more than any")
+
     def test_daemonsets_of_one_architecture_cost_room_on_that_one_only(self) -> None:
         greedy = daemon(cpu="3500m", nodeSelector={ARCH: "amd64"})
         pool = nodepool_manifest(requirements=(expression(TYPE, "In", "m5.xlarge", "m6g.xlarge"), EITHER))

@@ -51,8 +51,7 @@ def pools(
         problems += parsed.problems
         pool = parsed.value
         if pool is None:
-            name = str((manifest.get("metadata") or {}).get("name"))
-            obstacles[name] = str(next(p for p in parsed.problems if p.fatal))
+            obstacles[parsed.fatal[0].object.removeprefix("NodePool/")] = str(parsed.fatal[0])
             continue
         obstacle = _obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:

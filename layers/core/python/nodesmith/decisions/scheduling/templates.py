@@ -89,8 +89,9 @@ def template(
     choices = tuple(
         Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings, exotic)
         for t, offerings, exotic in offered
+        if overhead[t.name].fits_in(t.allocatable)
     )
-    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements)
+    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, bool(offered))
     remaining = (
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
     )
@@ -157,7 +158,9 @@ def _daemon_overhead(
     }
 
 
-def _no_choice(types: TypeSet, bootable: TypeSet, allowed: TypeSet, requirements: Requirements) -> str:
+def _no_choice(
+    types: TypeSet, bootable: TypeSet, allowed: TypeSet, requirements: Requirements, offered: bool
+) -> str:
     if not types.types:
         return "the catalogue has no instance types for its region"
     if not bootable.types:
@@ -167,6 +170,8 @@ def _no_choice(types: TypeSet, bootable: TypeSet, allowed: TypeSet, requirements
             str(requirements[key]) for key in sorted(requirements) if key in types.types[0].requirements
         )
         return f"no instance type meets its requirements ({wanted})"
+    if offered:
+        return "its DaemonSets ask for more than any of its instance types offers"
     return (
         f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity,"
         " without a price, or in a zone or capacity type that the NodePool or its subnets do not have"

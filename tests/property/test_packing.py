@@ -1,0 +1,165 @@
+"""Whatever is packed: nothing overfills or overspends, nothing that fits is left, and the order of bins is naught."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodesmith.decisions.packing import (
+    Bin,
+    Item,
+    Node,
+    Packing,
+    lower_bound,
+    pack,
+    resource_prices,
+    undominated,
+)
+
+AXES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    items: tuple[Item, ...]
+    bins: tuple[Bin, ...]
+    purses: dict[int, tuple[int, ...]]
+
+
+def vectors(largest: int, smallest: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.tuples(*[st.integers(smallest, largest)] * AXES)
+
+
+@st.composite
+def problems(draw: st.DrawFn, *, purses: bool = True) -> Problem:
+    items = draw(
+        st.lists(st.builds(Item, vectors(12), st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=5)
+    )
+    spending = {n: draw(st.tuples(st.integers(-2, 60), st.integers(0, 12))) for n in range(2) if purses}
+    bins = []
+    for number in range(draw(st.integers(1, 10))):
+        purse = draw(st.sampled_from([-1, *spending]))
+        cost = (draw(st.integers(0, 16)), 1) if purse >= 0 else ()
+        price = draw(st.floats(0.01, 10, allow_nan=False))
+        admits = draw(st.integers(0, 2 ** len(items) - 1))
+        bins.append(Bin(f"bin-{number}", draw(vectors(40)), price, admits, purse, cost))
+    return Problem(tuple(items), tuple(bins), spending)
+
+
+def packed(problem: Problem) -> tuple[Packing, dict[int, tuple[int, ...]]]:
+    candidates = undominated(problem.bins)
+    return pack(problem.items, candidates, resource_prices(problem.items, candidates), problem.purses)
+
+
+def fits(item: Item, number: int, bin: Bin, times: int = 1) -> bool:  # noqa: A002 (the packer's own word)
+    admitted = bool(bin.admits >> number & 1)
+    return admitted and all(size * times <= room for size, room in zip(item.size, bin.room, strict=True))
+
+
+def held(node: Node, items: tuple[Item, ...], axis: int) -> int:
+    return sum(count * item.size[axis] for count, item in zip(node.counts, items, strict=True))
+
+
+@given(problem=problems())
+def test_no_node_holds_more_than_its_room_its_caps_or_what_it_admits(problem: Problem) -> None:
+    packing, _ = packed(problem)
+
+    for node in packing.nodes:
+        assert node.repeats > 0
+        assert any(node.counts)
+        assert all(held(node, problem.items, axis) <= node.bin.room[axis] for axis in range(AXES))
+        for number, count in enumerate(node.counts):
+            assert count <= problem.items[number].per_node
+            assert not count or node.bin.admits >> number & 1
+
+
+@given(problem=problems())
+def test_what_is_packed_and_what_is_left_is_all_there_was(problem: Problem) -> None:
+    packing, _ = packed(problem)
+
+    for number, item in enumerate(problem.items):
+        assert packing.left[number] >= 0
+        assert sum(n.repeats * n.counts[number] for n in packing.nodes) + packing.left[number] == item.count
+
+
+@given(problem=problems())
+def test_no_purse_is_overspent_and_what_is_left_in_it_is_exact(problem: Problem) -> None:
+    packing, left = packed(problem)
+
+    for purse, amounts in problem.purses.items():
+        spent = [0, 0]
+        for node in packing.nodes:
+            if node.bin.purse == purse:
+                spent = [s + node.repeats * c for s, c in zip(spent, node.bin.cost, strict=True)]
+        assert list(left[purse]) == [have - s for have, s in zip(amounts, spent, strict=True)]
+        assert all(s == 0 or s <= have for s, have in zip(spent, amounts, strict=True))
+
+
+@given(problem=problems(purses=False))
+def test_with_unlimited_purses_everything_that_fits_some_bin_is_packed(problem: Problem) -> None:
+    packing, _ = packed(problem)
+
+    for number, item in enumerate(problem.items):
+        somewhere = any(fits(item, number, b) for b in problem.bins)
+        assert packing.left[number] == (0 if somewhere else item.count)
+
+
+@given(problem=problems(purses=False))
+def test_no_packing_is_cheaper_than_the_bound(problem: Problem) -> None:
+    packing, _ = packed(problem)
+    served = [replace(i, count=i.count - n) for i, n in zip(problem.items, packing.left, strict=True)]
+    candidates = undominated(problem.bins)
+
+    bound = lower_bound(served, candidates, resource_prices(problem.items, candidates))
+
+    assert bound <= packing.price + 1e-9
+
+
+@given(price=st.floats(0.01, 10), size=vectors(12, 1), nodes=st.integers(1, 5))
+def test_the_bound_is_met_by_nodes_that_are_quite_full(
+    price: float, size: tuple[int, ...], nodes: int
+) -> None:
+    """One kind of pod that fills one kind of node in cpu and memory leaves nothing to gain."""
+    full = tuple(10 * s for s in size)
+    item, only = Item(size, 10 * nodes, 10), Bin("only", full, price, 1)
+
+    bound = lower_bound([item], [only], resource_prices([item], [only]))
+
+    assert abs(bound - nodes * price) < 1e-6 * nodes * price
+
+
+@given(problem=problems(), order=st.randoms(use_true_random=False))
+def test_the_order_of_the_bins_changes_nothing(problem: Problem, order: Random) -> None:
+    shuffled = list(problem.bins)
+    order.shuffle(shuffled)
+
+    assert packed(replace(problem, bins=tuple(shuffled))) == packed(problem)
+
+
+@given(problem=problems(purses=False))
+def test_a_bin_is_left_out_only_where_another_is_as_good(problem: Problem) -> None:
+    kept = undominated(problem.bins)
+
+    assert set(kept) <= set(problem.bins)
+    for out in set(problem.bins) - set(kept):
+        assert any(
+            k.price <= out.price
+            and not out.admits & ~k.admits
+            and all(mine <= theirs for mine, theirs in zip(out.room, k.room, strict=True))
+            for k in kept
+        )
+
+
+@settings(max_examples=20)
+@given(counts=st.lists(st.integers(1, 10_000), min_size=1, max_size=3))
+def test_the_work_does_not_grow_with_the_number_of_like_pods(counts: list[int]) -> None:
+    items = tuple(Item((n + 1, 2, 1), count, count) for n, count in enumerate(counts))
+    bins = tuple(Bin(f"b{n}", (4 * 2**n, 16 * 2**n, 30), 0.1 * 2**n, 2 ** len(items) - 1) for n in range(4))
+
+    packing, _ = packed(Problem(items, bins, {}))
+
+    assert not any(packing.left)
+    assert packing.steps <= 100
