@@ -51,9 +51,12 @@ def demo(
     keep: KeepOption = None,
 ) -> None:
     """Watch 20 pending pods get the cheapest nodes that hold them, on this machine."""
-    from nodesmith_cli.local.commands import demo
+    from nodesmith_cli.local.sharedmodels import models_are_shared
 
-    raise typer.Exit(demo(speed=speed, keep=keep))
+    with models_are_shared():  # moto's import, too, reads AWS's models again and again
+        from nodesmith_cli.local.commands import demo
+
+        raise typer.Exit(demo(speed=speed, keep=keep))
 
 
 @local_app.command("run")
@@ -73,20 +76,23 @@ def local_run(
     bare: Annotated[bool, typer.Option("--bare", help="Apply the files only, no default NodePool.")] = False,
 ) -> None:
     """Apply manifests, run until quiet, report. Exit status 1 where pods stay pending, 2 where input was bad."""
-    from nodesmith_cli.local.commands import run
+    from nodesmith_cli.local.sharedmodels import models_are_shared
 
-    raise typer.Exit(
-        run(
-            [*files, *(more or [])],
-            region=region,
-            longest=longest,
-            speed=speed,
-            no_capacity=no_capacity or [],
-            output=output,
-            keep=keep,
-            bare=bare,
+    with models_are_shared():  # moto's import, too, reads AWS's models again and again
+        from nodesmith_cli.local.commands import run
+
+        raise typer.Exit(
+            run(
+                [*files, *(more or [])],
+                region=region,
+                longest=longest,
+                speed=speed,
+                no_capacity=no_capacity or [],
+                output=output,
+                keep=keep,
+                bare=bare,
+            )
         )
-    )
 
 
 @local_app.command("up")
@@ -105,20 +111,23 @@ def local_up(
     bare: Annotated[bool, typer.Option("--bare", help="Apply no default NodePool and EC2NodeClass.")] = False,
 ) -> None:
     """Run a cluster until Ctrl-C: use kubectl on it and watch nodes come."""
-    from nodesmith_cli.local.upcommand import up
+    from nodesmith_cli.local.sharedmodels import models_are_shared
 
-    raise typer.Exit(
-        up(
-            files or [],
-            region=region,
-            speed=speed,
-            no_capacity=no_capacity or [],
-            port=port,
-            kubeconfig=kubeconfig,
-            keep=keep,
-            bare=bare,
+    with models_are_shared():  # moto's import, too, reads AWS's models again and again
+        from nodesmith_cli.local.upcommand import up
+
+        raise typer.Exit(
+            up(
+                files or [],
+                region=region,
+                speed=speed,
+                no_capacity=no_capacity or [],
+                port=port,
+                kubeconfig=kubeconfig,
+                keep=keep,
+                bare=bare,
+            )
         )
-    )
 
 
 ClusterOption = Annotated[str, typer.Option(help="The cluster; else the one that decided last.")]

@@ -36,7 +36,6 @@ from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
 from nodesmith_cli.local.report import Report, build_report
-from nodesmith_cli.local.sharedmodels import models_are_shared
 from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
 from nodesmith_cli.records import Bucket, Folder
 from nodesmith_forwarder.forwarder import Forwarder
@@ -153,7 +152,6 @@ class LocalSystem:
         # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
-        stack.enter_context(models_are_shared())
         with self.stage("starting the API server"):
             crds = custom_resource_definitions()
             self.api = stack.enter_context(ApiServer(self.place.port, crds, now=self.clock.now))
