@@ -37,8 +37,15 @@ _KEPT_AFTER_BACKOFF = timedelta(days=1)
 _BATCH = 25
 _BATCH_ATTEMPTS = 8
 _LOST = frozenset(
-    {"ConditionalCheckFailedException", "TransactionCanceledException", "TransactionConflictException"}
+    {
+        "ConditionalCheckFailedException",
+        "ConditionalCheckFailed",
+        "TransactionConflictException",
+        "TransactionConflict",
+    }
 )
+_BUSY = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
+"""A transaction's own words for why it was cancelled, where asking again later helps."""
 
 Attributes = dict[str, Any]
 
@@ -50,8 +57,12 @@ class DynamoStore:
         self._client, self._table, self._pk = client, table, partition_key(cluster)
 
     def load(self) -> Ledger:
-        """Read the whole partition, strongly consistent. Raises Transient."""
-        found = _Found()
+        """Read the whole partition, strongly consistent. Raises Transient.
+
+        The version is read first, by itself: a query is no snapshot, and a commit that lands while it runs must
+        leave its reader with a version too old to commit on, never with the new version and the old claims.
+        """
+        found = _Found(self._version())
         pages = self._client.get_paginator("query").paginate(
             TableName=self._table,
             KeyConditionExpression="pk = :pk",
@@ -63,6 +74,17 @@ class DynamoStore:
                 for item in page["Items"]:
                     found.take(item)
         return found.ledger()
+
+    def _version(self) -> int:
+        with transient_errors("dynamodb:Query"):
+            answer = self._client.query(
+                TableName=self._table,
+                KeyConditionExpression="pk = :pk AND sk = :meta",
+                ExpressionAttributeValues={":pk": {"S": self._pk}, ":meta": {"S": _META}},
+                ProjectionExpression="version",
+                ConsistentRead=True,
+            )
+        return next((int(item["version"]["N"]) for item in answer["Items"] if "version" in item), 0)
 
     def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
         """Write new claims and move the version on, in one transaction. Raises Conflict, Transient."""
@@ -186,8 +208,8 @@ class DynamoStore:
 class _Found:
     """A partition as it is read."""
 
-    def __init__(self) -> None:
-        self._version = 0
+    def __init__(self, version: int) -> None:
+        self._version = version
         self._cluster: ClusterInfo | None = None
         self._claims: list[NodeClaim] = []
         self._nodeclasses: dict[str, NodeClassStatus] = {}
@@ -199,7 +221,6 @@ class _Found:
         document: Any = json.loads(item["doc"]["S"]) if "doc" in item else None
         match kind:
             case "META":
-                self._version = int(item.get("version", {"N": "0"})["N"])
                 self._cluster = read_cluster(document) if document else None
             case "CLAIM":
                 self._claims.append(replace(from_item(document), revision=int(item["revision"]["N"])))
@@ -230,6 +251,10 @@ def _conflicts(what: str) -> Iterator[None]:
         with transient_errors("dynamodb:write"):
             yield
     except ClientError as error:
-        if error.response.get("Error", {}).get("Code") in _LOST:
+        codes = {str(error.response.get("Error", {}).get("Code"))}
+        codes |= {str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()}
+        if codes & _LOST:
             raise Conflict(what) from error
+        if codes & _BUSY:
+            raise Transient(f"dynamodb:TransactWriteItems: {', '.join(sorted(codes & _BUSY))}") from error
         raise

@@ -1,0 +1,438 @@
+"""The Store port: the ledger in memory and the one in DynamoDB keep the same promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodesmith.adapters.store import DynamoStore
+from nodesmith.errors import Conflict, Transient
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclassstatus import (
+    ClusterInfo,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
+from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.requirements import Requirements, requirement
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.taints import Effect, Taint
+from nodesmith.ports import Store
+from tests import builders
+from tests.fakes.store import FakeStore
+
+NOW = datetime(2026, 11, 21, 8, 30, 15, 250000, tzinfo=UTC)
+TABLE = "ledger"
+POOL = OfferingKey("spot", "m5.large", "us-east-1a")
+PENDING = builders.claim("default-a", phase=Phase.PENDING)
+OTHER = builders.claim("default-b", phase=Phase.PENDING)
+FULL_CLAIM = NodeClaim(
+    name="default-full",
+    nodepool="default",
+    nodeclass=NodeClassRef("default"),
+    created_at=NOW,
+    phase=Phase.INITIALIZED,
+    phase_since=NOW + timedelta(minutes=3),
+    nodepool_uid="0d3c",
+    nodepool_hash="123",
+    nodeclass_hash="456",
+    requirements=Requirements.of(
+        requirement("kubernetes.io/arch", "In", ["amd64"]),
+        requirement("karpenter.k8s.aws/instance-cpu", "Gt", ["3"]),
+        requirement("example.com/team", "NotIn", ["red", "blue"]),
+        requirement("example.com/any", "Exists"),
+        requirement("example.com/none", "DoesNotExist"),
+    ),
+    labels=FrozenMap({"team": "web", "empty": ""}),
+    annotations=FrozenMap({"note": "größer – als"}),
+    taints=(Taint("dedicated", Effect.NO_SCHEDULE, "web"), Taint("plain", Effect.NO_EXECUTE)),
+    startup_taints=(Taint("node.cilium.io/agent-not-ready", Effect.NO_EXECUTE, "true"),),
+    requests=parse_resources({"cpu": "3500m", "memory": "7Gi", "pods": "3", "nvidia.com/gpu": "1"}),
+    expire_after="720h",
+    termination_grace_period="48h",
+    launch=FrozenMap(
+        {"capacityType": "spot", "overrides": [["t", "m5.large", "us-east-1a", "subnet-1", 0.096]]}
+    ),
+    instance_id="i-0123456789abcdef0",
+    provider_id="aws:///us-east-1a/i-0123456789abcdef0",
+    instance_type="m5.large",
+    zone="us-east-1a",
+    capacity_type="spot",
+    image_id="ami-1",
+    price_hourly_usd=0.0336,
+    node_name="ip-10-0-0-1.ec2.internal",
+    capacity=parse_resources({"cpu": "2", "memory": "8Gi"}),
+    allocatable=parse_resources({"cpu": "1930m", "memory": "7Gi"}),
+    nominated=("default/web-1", "default/web-2"),
+    launched_at=NOW + timedelta(seconds=3),
+    registered_at=NOW + timedelta(seconds=40),
+    initialized_at=NOW + timedelta(seconds=60),
+    reason="NodeNotReady",
+    message="Node ip-10-0-0-1 is not Ready",
+    decision="20261121T083015Z-abc",
+    revision=1,
+)
+FULL_STATUS = NodeClassStatus(
+    "default",
+    7,
+    "hash",
+    NOW,
+    (Subnet("subnet-1", "us-east-1a", "use1-az1", 4000), Subnet("subnet-2", "us-east-1b")),
+    (SecurityGroup("sg-1", "nodes"), SecurityGroup("sg-2")),
+    (Image("ami-1", "al2023", Requirements.of(requirement("kubernetes.io/arch", "In", ["arm64"])), True),),
+    "profile",
+    (StatusCondition("SubnetsReady", "False", "SubnetsNotFound", "none matches", NOW),),
+)
+FULL_CLUSTER = ClusterInfo(
+    "test", "https://api.test", "Q0E=", "fd00::/108", "1.34", "ipv6", "fd00::a", {"team": "platform"}
+)
+
+
+@pytest.fixture
+def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of an empty table like the deployed one."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled")
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="us-east-1")
+        client.create_table(
+            TableName=TABLE,
+            KeySchema=[
+                {"AttributeName": "pk", "KeyType": "HASH"},
+                {"AttributeName": "sk", "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": "pk", "AttributeType": "S"},
+                {"AttributeName": "sk", "AttributeType": "S"},
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield client
+
+
+@pytest.fixture(params=["memory", "dynamodb"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """A ledger that knows nothing yet."""
+    if request.param == "memory":
+        return FakeStore()
+    return DynamoStore(request.getfixturevalue("dynamodb"), TABLE, "test")
+
+
+@pytest.fixture
+def made(dynamodb: Any) -> Callable[[str], DynamoStore]:
+    """Give DynamoDB stores of one table, by cluster."""
+    return lambda cluster: DynamoStore(dynamodb, TABLE, cluster)
+
+
+def names(ledger: Ledger) -> list[str]:
+    return [claim.name for claim in ledger.claims]
+
+
+def test_a_ledger_that_knows_nothing_is_empty_and_of_version_zero(store: Store) -> None:
+    assert store.load() == Ledger()
+
+
+def test_the_first_commit_makes_version_one_and_its_claims_are_there(store: Store) -> None:
+    store.commit(0, [OTHER, PENDING], "d1")
+    ledger = store.load()
+    assert (ledger.version, names(ledger)) == (1, ["default-a", "default-b"])
+    assert {claim.revision for claim in ledger.claims} == {1}
+
+
+def test_the_first_commit_goes_through_where_only_the_cluster_is_known(store: Store) -> None:
+    store.save_cluster(FULL_CLUSTER)
+    store.commit(0, [PENDING], "d1")
+    ledger = store.load()
+    assert (ledger.version, ledger.cluster) == (1, FULL_CLUSTER)
+
+
+def test_what_is_known_of_the_cluster_is_written_without_moving_the_version(store: Store) -> None:
+    store.commit(0, [], "d1")
+    store.save_cluster(FULL_CLUSTER)
+    assert store.load().version == 1
+    store.commit(1, [PENDING], "d2")
+    assert store.load().version == 2
+
+
+@pytest.mark.parametrize("version", [0, 2, 7])
+def test_a_commit_on_another_version_conflicts_and_writes_nothing(store: Store, version: int) -> None:
+    store.commit(0, [], "d1")
+    with pytest.raises(Conflict):
+        store.commit(version, [PENDING], "d2")
+    assert (store.load().version, names(store.load())) == (1, [])
+
+
+def test_a_commit_on_a_version_that_is_yet_to_come_conflicts_with_an_empty_ledger(store: Store) -> None:
+    with pytest.raises(Conflict):
+        store.commit(1, [PENDING], "d1")
+    assert store.load() == Ledger()
+
+
+def test_a_claim_that_exists_conflicts_and_its_companions_are_not_written(store: Store) -> None:
+    store.commit(0, [PENDING], "d1")
+    with pytest.raises(Conflict):
+        store.commit(1, [OTHER, PENDING], "d2")
+    assert (store.load().version, names(store.load())) == (1, ["default-a"])
+
+
+def test_of_two_who_decided_on_the_same_version_one_commits(store: Store) -> None:
+    read_by_a, read_by_b = store.load().version, store.load().version
+    store.commit(read_by_b, [OTHER], "b")
+    with pytest.raises(Conflict):
+        store.commit(read_by_a, [PENDING], "a")
+    assert names(store.load()) == ["default-b"]
+
+
+def test_ninety_claims_are_committed_at_once(store: Store) -> None:
+    store.commit(0, [replace(PENDING, name=f"default-{n:02d}") for n in range(90)], "d1")
+    assert len(store.load().claims) == 90
+
+
+def test_progress_is_saved_under_the_next_revision(store: Store) -> None:
+    store.commit(0, [PENDING], "d1")
+    (claim,) = store.load().claims
+    saved = store.save(replace(claim, phase=Phase.LAUNCHED, instance_id="i-1"))
+    assert saved.revision == 2
+    assert store.load().claims == (saved,)
+    assert store.load().version == 1
+
+
+def test_progress_on_a_revision_that_has_moved_conflicts(store: Store) -> None:
+    store.commit(0, [PENDING], "d1")
+    (claim,) = store.load().claims
+    store.save(replace(claim, message="first"))
+    with pytest.raises(Conflict):
+        store.save(replace(claim, message="second"))
+    assert store.load().claims[0].message == "first"
+
+
+def test_progress_of_a_claim_that_was_forgotten_conflicts_and_does_not_bring_it_back(store: Store) -> None:
+    store.commit(0, [PENDING], "d1")
+    (claim,) = store.load().claims
+    store.forget(claim)
+    with pytest.raises(Conflict):
+        store.save(claim)
+    assert store.load().claims == ()
+
+
+def test_forgetting_a_claim_that_has_moved_conflicts_and_keeps_it(store: Store) -> None:
+    store.commit(0, [PENDING], "d1")
+    (claim,) = store.load().claims
+    store.save(claim)
+    with pytest.raises(Conflict):
+        store.forget(claim)
+    assert names(store.load()) == ["default-a"]
+
+
+def test_forgetting_a_claim_twice_is_fine(store: Store) -> None:
+    store.commit(0, [PENDING], "d1")
+    (claim,) = store.load().claims
+    store.forget(claim)
+    store.forget(claim)
+    assert store.load().claims == ()
+
+
+def test_a_claim_with_every_field_set_comes_back_equal(store: Store) -> None:
+    unset = [f.name for f in fields(NodeClaim) if not getattr(FULL_CLAIM, f.name)]
+    assert unset == []
+    store.commit(0, [FULL_CLAIM], "d1")
+    assert store.load().claims == (FULL_CLAIM,)
+
+
+def test_a_claim_with_only_what_it_must_have_comes_back_equal(store: Store) -> None:
+    bare = NodeClaim("n", "default", NodeClassRef("default"), NOW, Phase.PENDING, NOW, revision=1)
+    store.commit(0, [bare], "d1")
+    assert store.load().claims == (bare,)
+
+
+def test_what_an_ec2nodeclass_resolved_to_comes_back_equal_and_is_replaced_whole(store: Store) -> None:
+    store.save_nodeclass(FULL_STATUS)
+    assert store.load().nodeclasses == {"default": FULL_STATUS}
+    bare = NodeClassStatus("default", 8, "other", NOW)
+    store.save_nodeclass(bare)
+    assert store.load().nodeclasses == {"default": bare}
+
+
+def test_an_ec2nodeclass_is_forgotten_alone(store: Store) -> None:
+    store.save_nodeclass(FULL_STATUS)
+    store.save_nodeclass(replace(FULL_STATUS, name="gpu"))
+    store.forget_nodeclass("default")
+    store.forget_nodeclass("never-seen")
+    assert set(store.load().nodeclasses) == {"gpu"}
+
+
+def test_the_cluster_comes_back_equal(store: Store) -> None:
+    store.save_cluster(FULL_CLUSTER)
+    assert store.load().cluster == FULL_CLUSTER
+
+
+def test_back_offs_of_offerings_come_back_equal_and_can_be_cleared(store: Store) -> None:
+    backoff = Backoff(NOW + timedelta(minutes=3), 2, "InsufficientInstanceCapacity")
+    other = replace(POOL, zone="us-east-1b")
+    store.save_unavailable({POOL: backoff, other: backoff})
+    assert store.load().unavailable == {POOL: backoff, other: backoff}
+    store.clear_unavailable([POOL, replace(POOL, zone="us-east-1f")])
+    assert store.load().unavailable == {other: backoff}
+
+
+def test_more_back_offs_than_fit_into_one_call_are_all_written_and_all_cleared(store: Store) -> None:
+    backoffs = {
+        replace(POOL, instance_type=f"m5.{n}xlarge"): Backoff(NOW, n + 1, "InsufficientInstanceCapacity")
+        for n in range(61)
+    }
+    store.save_unavailable(backoffs)
+    assert store.load().unavailable == backoffs
+    store.clear_unavailable(list(backoffs))
+    assert store.load().unavailable == {}
+
+
+def test_a_nodepools_back_off_comes_back_equal_and_can_be_cleared(store: Store) -> None:
+    backoff = Backoff(NOW + timedelta(minutes=6), 2, "Unauthorized: You may not")
+    store.save_nodepool_backoff("default", backoff)
+    assert store.load().nodepool_backoffs == {"default": backoff}
+    store.save_nodepool_backoff("default", None)
+    store.save_nodepool_backoff("never-seen", None)
+    assert store.load().nodepool_backoffs == {}
+
+
+def test_back_offs_expire_from_the_table_a_day_after_they_end(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
+    made("test").save_unavailable({POOL: Backoff(NOW, 1)})
+    made("test").save_nodepool_backoff("default", Backoff(NOW, 1))
+    items = dynamodb.scan(TableName=TABLE)["Items"]
+    assert [i["ttl"] for i in items] == [{"N": str(int((NOW + timedelta(days=1)).timestamp()))}] * 2
+
+
+def test_claims_and_resolutions_never_expire(dynamodb: Any, made: Callable[[str], Store]) -> None:
+    store = made("test")
+    store.commit(0, [PENDING], "d1")
+    store.save_nodeclass(FULL_STATUS)
+    store.save_cluster(FULL_CLUSTER)
+    assert all("ttl" not in item for item in dynamodb.scan(TableName=TABLE)["Items"])
+
+
+def test_two_clusters_in_one_table_never_see_each_other(made: Callable[[str], Store]) -> None:
+    ours, theirs = made("test"), made("test2")
+    ours.commit(0, [PENDING], "d1")
+    ours.save_unavailable({POOL: Backoff(NOW, 1)})
+    ours.save_nodeclass(FULL_STATUS)
+    assert theirs.load() == Ledger()
+    theirs.commit(0, [PENDING], "d1")
+    theirs.forget(theirs.load().claims[0])
+    assert names(ours.load()) == ["default-a"]
+
+
+def test_items_of_kinds_that_a_newer_version_wrote_are_ignored(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
+    store = made("test")
+    store.commit(0, [PENDING], "d1")
+    before = store.load()
+    for sk in ("COMMAND#x", "TEAPOT", "METADATA#1"):
+        item = {"pk": {"S": "CLUSTER#test"}, "sk": {"S": sk}, "doc": {"S": "{}"}}
+        dynamodb.put_item(TableName=TABLE, Item=item)
+    assert store.load() == before
+
+
+def test_a_claim_written_by_a_newer_version_loses_only_what_this_one_does_not_know(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
+    store = made("test")
+    store.commit(0, [PENDING], "d1")
+    before = store.load()
+    key = {"pk": {"S": "CLUSTER#test"}, "sk": {"S": "CLAIM#default-a"}}
+    item = dynamodb.get_item(TableName=TABLE, Key=key)["Item"]
+    item["doc"] = {"S": json.dumps({**json.loads(item["doc"]["S"]), "mood": "sunny"})}
+    dynamodb.put_item(TableName=TABLE, Item=item)
+    assert store.load() == before
+
+
+def big_claims(count: int) -> list[NodeClaim]:
+    """Give claims of 40 kB each."""
+    return [replace(PENDING, name=f"default-{n:03d}", message="x" * 40_000) for n in range(count)]
+
+
+def test_a_ledger_of_more_than_one_page_is_read_whole(dynamodb: Any, made: Callable[[str], Store]) -> None:
+    store, pages = made("test"), []
+    dynamodb.meta.events.register("after-call.dynamodb.Query", lambda **_: pages.append(1))
+    store.commit(0, big_claims(60), "d1")
+    assert len(store.load().claims) == 60
+    assert len(pages) > 2
+
+
+def test_a_commit_between_two_pages_of_a_read_cannot_be_overlooked(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
+    slow, quick = made("test"), made("test")
+    slow.commit(0, big_claims(60), "d1")
+    seen: list[int] = []
+
+    def commit_meanwhile(**_: Any) -> None:
+        seen.append(1)
+        if len(seen) == 3:
+            quick.commit(1, [replace(PENDING, name="default-000a")], "d2")
+
+    dynamodb.meta.events.register("before-call.dynamodb.Query", commit_meanwhile)
+    ledger = slow.load()
+    assert quick.load().version == 2
+    assert "default-000a" not in names(ledger)
+    with pytest.raises(Conflict):
+        slow.commit(ledger.version, [OTHER], "d3")
+
+
+@pytest.mark.parametrize(
+    ("call", "write"),
+    [
+        ("TransactWriteItems", lambda s: s.commit(0, [PENDING], "d1")),
+        ("PutItem", lambda s: s.save(PENDING)),
+        ("PutItem", lambda s: s.save_nodeclass(FULL_STATUS)),
+        ("DeleteItem", lambda s: s.forget(PENDING)),
+        ("BatchWriteItem", lambda s: s.save_nodepool_backoff("default", Backoff(NOW, 1))),
+        ("UpdateItem", lambda s: s.save_cluster(FULL_CLUSTER)),
+        ("Query", lambda s: s.load()),
+    ],
+)
+def test_a_throttled_call_may_succeed_later(
+    dynamodb: Any, made: Callable[[str], Store], call: str, write: Callable[[Store], object]
+) -> None:
+    fail(dynamodb, call, "ThrottlingException")
+    with pytest.raises(Transient):
+        write(made("test"))
+
+
+def test_a_transaction_cancelled_by_throttling_may_succeed_later(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
+    reasons = [{"Code": "ThrottlingError"}, {"Code": "None"}]
+    fail(dynamodb, "TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
+    with pytest.raises(Transient):
+        made("test").commit(0, [PENDING], "d1")
+
+
+def test_a_transaction_that_met_another_conflicts(dynamodb: Any, made: Callable[[str], Store]) -> None:
+    reasons = [{"Code": "TransactionConflict"}, {"Code": "None"}]
+    fail(dynamodb, "TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
+    with pytest.raises(Conflict):
+        made("test").commit(0, [PENDING], "d1")
+
+
+def fail(client: Any, call: str, code: str, **more: Any) -> None:
+    """Let a call of a client answer with an error."""
+    answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 400}, **more}
+    http = type("Response", (), {"status_code": 400})()
+    client.meta.events.register(f"before-call.dynamodb.{call}", lambda **_: (http, answer))
