@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from nodesmith.errors import Rejected
@@ -137,3 +138,13 @@ def state_folder() -> Path:
     """Name the folder where local runs keep their records, by the XDG rules."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "nodesmith"
+
+
+def writable_state_folder() -> Path:
+    """Give the state folder, made if need be; where there is no home to write to, a temporary one."""
+    try:
+        folder = state_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return Path(mkdtemp(prefix="nodesmith-"))
+    return folder if os.access(folder, os.W_OK) else Path(mkdtemp(prefix="nodesmith-"))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from nodesmith.errors import Rejected
 from nodesmith_cli.explain import explain, summary
 from nodesmith_cli.main import app
-from nodesmith_cli.records import Folder, Records, parse_record
+from nodesmith_cli.records import Folder, Records, parse_record, writable_state_folder
 
 FIRST, SECOND = "20261121T080000Z-aaaaaaaa", "20261121T080100Z-bbbbbbbb"
 
@@ -157,6 +157,17 @@ def test_the_command_prints_the_record_and_lists_decisions(tmp_path: Path) -> No
         f"{SECOND}  1 node at ~$0.1000/hour for 1 pod",
     ]
     assert json.loads(as_json.stdout)["id"] == FIRST
+
+
+def test_records_go_to_a_temporary_folder_where_the_home_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert writable_state_folder() == tmp_path / "state" / "nodesmith"
+
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert writable_state_folder().name.startswith("nodesmith-")
 
 
 def test_a_replay_without_its_snapshot_says_so(tmp_path: Path) -> None:

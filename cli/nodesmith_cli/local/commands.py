@@ -23,7 +23,7 @@ from nodesmith_cli.local.running import Outcome, simulate, with_defaults
 from nodesmith_cli.local.system import LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
 from nodesmith_cli.local.view import console, latency_table, screen
-from nodesmith_cli.records import state_folder
+from nodesmith_cli.records import writable_state_folder
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _DURATION = re.compile(r"(?:\d+[hms])+", re.ASCII)
@@ -81,7 +81,9 @@ def _simulate(
 ) -> tuple[Outcome, Sequence[Mapping[str, Any]]]:
     with RunProgress(progress_to) as progress:
         timeline = Timeline(progress.entry)
-        with LocalSystem(place, keep or state_folder(), timeline=timeline, stage=progress.stage) as system:
+        with LocalSystem(
+            place, keep or writable_state_folder(), timeline=timeline, stage=progress.stage
+        ) as system:
             outcome = simulate(system, manifests, seconds)
             decisions = [record for record in system.decisions.all if record["plan"]["nodes"]]
             failures = sum(source.failures for source in system.invoker.sources.values())

@@ -19,6 +19,7 @@ from nodesmith.adapters.apiserver import connect
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.messages import SqsHints
+from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer, Store
@@ -153,8 +154,7 @@ class LocalSystem:
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
         with self.stage("starting the API server"):
-            crds = custom_resource_definitions()
-            self.api = stack.enter_context(ApiServer(self.place.port, crds, now=self.clock.now))
+            self.api = stack.enter_context(self._api_server())
         with self.stage("starting AWS"):
             self.aws = self._start_aws(stack)
             client = cache(self.aws.client)
@@ -168,6 +168,12 @@ class LocalSystem:
             kubelets = self.aws.kubelets(self.store)
             self._run(stack, "kubelets", lambda stop: kubelets.run(self.clock, stop))
         stack.callback(self._stopping.set)
+
+    def _api_server(self) -> ApiServer:
+        try:
+            return ApiServer(self.place.port, custom_resource_definitions(), now=self.clock.now)
+        except (OSError, OverflowError) as error:
+            raise Rejected(f"--port {self.place.port}: {error}: choose a free one, or 0 for any") from None
 
     def _start_aws(self, stack: ExitStack) -> LocalAws:
         stack.enter_context(queues_run_on(self.clock))

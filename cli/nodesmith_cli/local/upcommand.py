@@ -21,7 +21,7 @@ from nodesmith_cli.local.running import apply, with_defaults
 from nodesmith_cli.local.system import LocalSystem
 from nodesmith_cli.local.timeline import Entry, Timeline
 from nodesmith_cli.local.view import console, screen
-from nodesmith_cli.records import state_folder
+from nodesmith_cli.records import writable_state_folder
 
 _CONTEXT = "nodesmith-local"
 _REFRESH_SECONDS = 1.0
@@ -45,7 +45,7 @@ def up(
     place = place_of(manifests, region, speed, no_capacity, port)
     timeline = Timeline(None if to_user.is_terminal else lambda entry: _tell(to_user, entry))
     with _interrupted() as stop, RunProgress(to_user) as progress:
-        system = LocalSystem(place, keep or state_folder(), timeline=timeline, stage=progress.stage)
+        system = LocalSystem(place, keep or writable_state_folder(), timeline=timeline, stage=progress.stage)
         with system, kubeconfig_at(kubeconfig or default_kubeconfig(), system.api.kubeconfig()) as path:
             progress.close()
             show_faults(to_user, [*manifests.faults, *apply(system, manifests.documents)])
