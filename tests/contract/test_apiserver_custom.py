@@ -179,6 +179,7 @@ def test_a_strategic_merge_is_not_for_custom_resources(widgets: Call) -> None:
 
 
 def test_an_update_must_say_which_version_it_is_of(widgets: Call) -> None:
+    assert widgets("PUT", f"{WIDGETS}/w", widget(size=4))[0] == 404
     widgets("POST", WIDGETS, widget())
 
     code, status = widgets("PUT", f"{WIDGETS}/w", widget(size=4))

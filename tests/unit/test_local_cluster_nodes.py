@@ -211,6 +211,18 @@ def test_a_budget_counts_what_its_owner_asks_for_not_what_is_there() -> None:
     assert status["disruptionsAllowed"] == 0
 
 
+def test_events_are_forgotten_an_hour_after_they_came_last() -> None:
+    world = StandIns()
+    world.add_pod("p")
+    world.settle()
+    assert world.store.list("events")
+
+    world.pass_time(3500)
+    assert world.store.list("events")
+    world.pass_time(1000)
+    assert not world.store.list("events")
+
+
 def test_at_rest_a_step_does_nothing_and_writes_nothing() -> None:
     world = StandIns()
     world.add_node("n1")

@@ -19,7 +19,7 @@ from nodesmith_cli.local.apiserver.objects import Object, View, dig, name_of, na
 Key: TypeAlias = tuple[str, str]  # namespace (empty when cluster-scoped), name
 Verb: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
-HISTORY_LIMIT = 20_000  # changes remembered for each resource
+HISTORY_LIMIT = 10_000  # changes remembered for each resource
 BACKLOG_LIMIT = 50_000  # changes a watcher may lag behind before it is cut off, as a real server does
 
 

@@ -49,6 +49,7 @@ class Writing:
         if target.subresource == "scale":
             return self._scaled(target, _body(request), write)
         obj = as_target(target, request.decoded())
+        self._found(target)
         if target.resource.custom and not dig(obj, "metadata", "resourceVersion"):
             must = "Invalid value: 0: must be specified for an update"
             problem = FieldProblem("metadata.resourceVersion", "FieldValueInvalid", must)

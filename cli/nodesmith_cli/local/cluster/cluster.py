@@ -12,6 +12,7 @@ from nodesmith_cli.local.cluster.budgets import Budgets
 from nodesmith_cli.local.cluster.controller import Controller
 from nodesmith_cli.local.cluster.daemonsets import DaemonSets
 from nodesmith_cli.local.cluster.deployments import Deployments
+from nodesmith_cli.local.cluster.events import EventExpiry
 from nodesmith_cli.local.cluster.jobs import Jobs
 from nodesmith_cli.local.cluster.mirrors import Mirrors
 from nodesmith_cli.local.cluster.nodelifecycle import GRACE_SECONDS, NodeLifecycle, TaintEviction
@@ -22,6 +23,7 @@ from nodesmith_cli.local.cluster.scheduler import Scheduler
 from nodesmith_cli.local.cluster.statefulsets import StatefulSets
 
 IDLE_SECONDS = 5.0  # the longest sleep, in real time
+SILENCE_SECONDS = 5.0  # real seconds without a heartbeat that a node is allowed at any speed
 GATHER_SECONDS = 0.005  # a short rest after a change, so that a burst is taken in one go
 
 
@@ -49,6 +51,7 @@ class Cluster:
         self.store = store
         self._wake = Event()
         self._mirrors = Mirrors(store, self._wake.set)
+        self._node_lifecycle = NodeLifecycle(store, self._mirrors, node_grace_seconds)
         self._parts: tuple[Part, ...] = (
             Namespaces(store, self._mirrors),
             Deployments(store, self._mirrors),
@@ -56,12 +59,13 @@ class Cluster:
             StatefulSets(store, self._mirrors),
             DaemonSets(store, self._mirrors),
             Jobs(store, self._mirrors),
-            NodeLifecycle(store, self._mirrors, node_grace_seconds),
+            self._node_lifecycle,
             TaintEviction(store, self._mirrors),
             PodGarbageCollection(store, self._mirrors, quarantine_seconds),
             Scheduler(store, self._mirrors),
             PodRunner(store, self._mirrors, pace),
             Budgets(store, self._mirrors),
+            EventExpiry(store),
         )
         self._thread: Thread | None = None
         self._running = False
@@ -87,6 +91,9 @@ class Cluster:
 
     def start(self, speed: float = 1.0) -> Cluster:
         """Run in a thread of its own. `speed` says how many of the cluster's seconds pass in a real one."""
+        # However fast the clock: a kubelet that this machine was slow to run has not fallen silent.
+        patience = timedelta(seconds=SILENCE_SECONDS * speed)
+        self._node_lifecycle.grace = max(self._node_lifecycle.grace, patience)
         self._running = True
         self._thread = Thread(target=self._run, args=(speed,), name="cluster", daemon=True)
         self._thread.start()

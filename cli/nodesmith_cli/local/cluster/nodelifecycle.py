@@ -45,7 +45,7 @@ class NodeLifecycle(Controller):
 
     def __init__(self, store: Store, mirrors: Mirrors, grace_seconds: float = GRACE_SECONDS) -> None:
         super().__init__(store, mirrors)
-        self._grace = timedelta(seconds=grace_seconds)
+        self.grace = timedelta(seconds=grace_seconds)
         mirrors["nodes"].listen(self.touch_object)
         mirrors["nodes"].listen(self._forget)
         mirrors[LEASES].listen(self._touch_leaseholder)
@@ -72,7 +72,7 @@ class NodeLifecycle(Controller):
         renewed = parse_timestamp(dig(lease, "spec", "renewTime"))
         if renewed is None:
             return False
-        end = renewed + self._grace
+        end = renewed + self.grace
         if self.store.now() < end:
             self.look_again(key, end)
             return False
