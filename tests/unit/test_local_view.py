@@ -70,13 +70,13 @@ def test_a_node_is_shown_with_its_price_marked_where_it_is_an_estimate_and_with_
     assert second.split() == "b us-east-1a c7a.2xlarge spot ? ░░░░░░░░ 0% ░░░░░░░░ 0% 0/58 NotReady".split()
 
 
-def test_pending_pods_are_shown_with_their_reasons_brackets_and_all() -> None:
-    pending = tuple(PendingPod(f"default/p{n}", "needs [spot], spec.x[0]") for n in range(12))
+def test_pending_pods_are_shown_by_reason_brackets_and_all() -> None:
+    alike = tuple(PendingPod(f"default/p{n}", "needs [spot], spec.x[0]") for n in range(12))
 
-    shown = drawn(screen(Report((), pending)))
+    shown = drawn(screen(Report((), (*alike, PendingPod("default/z", "too big"))))).splitlines()
 
-    assert shown.count("needs [spot], spec.x[0]") == 10
-    assert "… and 2 more" in shown
+    assert shown[-2].split("  ") == ["default/p0 and 11 more", "needs [spot], spec.x[0]"]
+    assert shown[-1].split() == ["default/z", "too", "big"]
 
 
 def test_waits_are_shown_in_seconds() -> None:

@@ -122,6 +122,8 @@ def exit_status(outcome: Outcome) -> int:
 def _show(to: Console, outcome: Outcome) -> None:
     to.print()
     to.print(screen(outcome.report, to.width))
+    if outcome.report.price.estimated:
+        to.print("~ an estimate: spot prices are told by AWS only", style="dim")
     if outcome.latencies:
         to.print()
         to.print(latency_table(outcome.latencies))

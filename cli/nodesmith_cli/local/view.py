@@ -16,7 +16,6 @@ from nodesmith_cli.local.report import HOURS_A_MONTH, NodeReport, PendingPod, Pr
 
 GIB = 2**30
 _WIDTH, _WIDE = 120, 110
-_SHOWN_PENDING = 10
 _FULL, _EMPTY = "█", "░"
 
 
@@ -88,14 +87,16 @@ def node_table(nodes: Iterable[NodeReport], width: int = _WIDTH) -> Table:
 
 
 def pending_table(pending: Sequence[PendingPod]) -> Table:
-    """Pending pods with their reasons; pods with the same reason share a row beyond the first few."""
+    """Pending pods with what stood in their way, a row for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for pod in pending:
+        by_reason.setdefault(pod.reason, []).append(pod.name)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("pending pod", no_wrap=True, overflow="fold")
+    table.add_column("pending", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for pod in pending[:_SHOWN_PENDING]:
-        table.add_row(Text(pod.name, style="red"), pod.reason)
-    if len(pending) > _SHOWN_PENDING:
-        table.add_row(f"… and {len(pending) - _SHOWN_PENDING} more", "")
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        table.add_row(Text(names[0] + more, style="red"), reason)
     return table
 
 
