@@ -151,6 +151,6 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     for number in range(draw(st.integers(1, 6))):
         of = draw(shapes())
         some += pods(of, draw(st.integers(1, 12)), prefix=f"p{number}")
-        if nodes and draw(st.booleans()):
-            some += bind(of, draw(st.sampled_from(nodes)).name)
+        hosts = draw(st.lists(st.sampled_from(nodes), max_size=1)) if nodes else []
+        some += [pod for host in hosts for pod in bind(of, host.name)]
     return snapshot(pods=some, nodes=nodes, nodepools=pools, daemonsets=daemons)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -26,7 +27,7 @@ AXES = 3
 class Problem:
     items: tuple[Item, ...]
     bins: tuple[Bin, ...]
-    purses: dict[int, tuple[int, ...]]
+    purses: Mapping[int, tuple[int, ...]]
 
 
 def vectors(largest: int, smallest: int = 0) -> st.SearchStrategy[tuple[int, ...]]:

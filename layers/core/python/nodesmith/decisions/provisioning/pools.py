@@ -12,7 +12,7 @@ from nodesmith.decisions.scheduling.templates import Template, template
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.labels import NODECLASS, NODEPOOL
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
@@ -85,6 +85,9 @@ def _obstacle(pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: L
         return "it is being deleted"
     if pool.is_static:
         return "it has spec.replicas, so it does not follow pods"
+    if pool.nodeclass.label != NODECLASS:
+        ref = pool.nodeclass
+        return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
     if nodeclass is None or nodeclass.deleting:
         return f"its EC2NodeClass {pool.nodeclass.name!r} is missing, being deleted or not valid"
     if status is None or status.generation != nodeclass.generation or ledger.cluster is None:

@@ -1,0 +1,128 @@
+"""Zones shared out obey kube-scheduler, however many pods, zones and constraints there are; rooms never overflow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodesmith.decisions.scheduling.demands import assign, room_capacity
+from nodesmith.decisions.scheduling.rooms import rooms
+from nodesmith.decisions.scheduling.spread import share_out, zone_counts
+from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.snapshot import Snapshot
+from tests.builders import ZONES, pods, shape
+from tests.property.clusters import clusters, shapes
+
+LETTERS = tuple("abcde")
+CONSTRAINT = {
+    "topologyKey": "topology.kubernetes.io/zone",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}
+counts = st.dictionaries(st.sampled_from(LETTERS), st.integers(0, 6))
+zones = st.lists(st.sampled_from(LETTERS), unique=True)
+
+
+def spreading(skew: int, least: int, *, app: str = "web") -> tuple[Shape, Spread]:
+    of = shape(app=app, topologySpreadConstraints=[{**CONSTRAINT, "maxSkew": skew, "minDomains": least}])
+    return of, of.spreads[0]
+
+
+def kube_scheduler_admits(
+    there: dict[str, int], zone: str, skew: int, least: int, *, selects_itself: bool = True
+) -> bool:
+    """Say it in the words of its documentation: the skew after placing, over all domains it can see."""
+    fewest = min(there.values(), default=0) if len(there) >= least else 0
+    return there[zone] + selects_itself - fewest <= skew
+
+
+@given(
+    count=st.integers(0, 30),
+    found=counts,
+    launchable=zones,
+    room=counts,
+    skew=st.integers(1, 4),
+    least=st.integers(1, 5),
+)
+def test_every_pod_is_admitted_in_its_turn_and_none_is_held_back_needlessly(
+    count: int, found: dict[str, int], launchable: Sequence[str], room: dict[str, int], skew: int, least: int
+) -> None:
+    of, spread = spreading(skew, least)
+    known = {zone: room[zone] for zone in room if zone in found}
+    places: dict[str, int | None] = {**known, **dict.fromkeys(launchable)}
+
+    shares = share_out(count, [zone_counts(spread, of, found, launchable)], dict(sorted(places.items())))
+
+    there = {zone: found.get(zone, 0) for zone in {*found, *launchable}}
+    left = Counter(shares)
+    while any(left.values()):
+        turn = next(
+            (z for z in sorted(left) if left[z] and kube_scheduler_admits(there, z, skew, least)), None
+        )
+        assert turn is not None, "no order in which kube-scheduler would admit them all"
+        there[turn] += 1
+        left[turn] -= 1
+    assert all(places[zone] is None or share <= (places[zone] or 0) for zone, share in shares.items())
+    if sum(shares.values()) < count:
+        open_zones = [z for z in places if places[z] is None or shares[z] < (places[z] or 0)]
+        assert not any(kube_scheduler_admits(there, z, skew, least) for z in open_zones)
+
+
+@given(count=st.integers(1, 20), found=counts, launchable=zones.filter(bool))
+def test_a_wish_never_holds_a_pod_back_and_ends_as_even_as_it_can(
+    count: int, found: dict[str, int], launchable: list[str]
+) -> None:
+    of = shape(topologySpreadConstraints=[{**CONSTRAINT, "whenUnsatisfiable": "ScheduleAnyway"}])
+
+    shares = share_out(
+        count, [zone_counts(of.spreads[0], of, found, launchable)], dict.fromkeys(sorted(launchable))
+    )
+
+    assert sum(shares.values()) == count
+    ends = {zone: found.get(zone, 0) + shares[zone] for zone in launchable}
+    assert all(ends[zone] - 1 <= min(ends.values()) for zone in launchable if shares[zone])
+
+
+@settings(max_examples=60)
+@given(seen=clusters())
+def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> None:
+    pending = [pod for pod in seen.pods if not pod.node]
+    there = rooms(seen, ())
+    before = {room.name: room.free for room in there}
+    free = {room.name: room for room in there}
+
+    result = assign(pending, there, lambda _: ZONES, {})
+
+    by_key = {pod.key: pod for pod in pending}
+    found = [pod.key for demand in result.demands for pod in demand.pods]
+    found += [pod.key for group, _ in result.stuck for pod in group]
+    for name, keys in result.placed.items():
+        found += keys
+        taken: Counter[str] = Counter()
+        for key in keys:
+            assert free[name].admits(by_key[key].shape)
+            taken.update(by_key[key].shape.requests.nonzero())
+        assert all(amount <= before[name].of(resource) for resource, amount in taken.items())
+    assert sorted(found) == sorted(by_key)
+
+
+@settings(max_examples=60)
+@given(seen=clusters(), of=shapes())
+def test_a_room_takes_as_many_as_it_says_and_then_no_more(seen: Snapshot, of: Shape) -> None:
+    for room in rooms(seen, ()):
+        count = room_capacity(room, of, 1000)
+        for taken in range(count):
+            assert room_capacity(room, of, 1), taken
+            room.take(of, 1)
+        assert not room_capacity(room, of, 1)
+
+
+@given(count=st.integers(1, 50))
+def test_pods_of_one_shape_are_one_demand_a_zone(count: int) -> None:
+    of, _ = spreading(1, 1)
+
+    result = assign(pods(of, count), (), lambda _: ZONES, {})
+
+    assert len(result.demands) == min(count, len(ZONES))

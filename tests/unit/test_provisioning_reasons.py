@@ -1,0 +1,315 @@
+"""What a user is told about pods that stay, NodePools that buy nothing, and objects that cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.model.ledger import Backoff
+from nodesmith.model.nodeclassstatus import StatusCondition
+from nodesmith.model.shapes import Shape
+from tests.builders import (
+    NOW,
+    ZONES,
+    anti_affinity,
+    expression,
+    inputs,
+    ledger,
+    node,
+    nodeclass_manifest,
+    nodeclass_status,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+)
+
+
+def decided(of: Shape, *pools: dict[str, Any], ledger_: Any = None, **fields: Any) -> Plan:
+    seen = snapshot(pods=pods(of), nodepools=pools, **fields)
+    return decide(inputs(snapshot=seen, ledger=ledger_ or ledger()))
+
+
+def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
+    plan = decided(of, *(pools or (nodepool_manifest(),)), **fields)
+    assert not plan.nodes
+    (group,) = plan.unplaced
+    assert group.pods == ("default/web-0000",)
+    return group.reason
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        (
+            shape("10000"),
+            "NodePool default: one pod asks for 10000 cpu, the most that a node offers to pods is",
+        ),
+        (shape("1", "900Ti"), "one pod asks for 900Ti memory, the most that a node offers to pods is"),
+        (
+            shape(requests={"nvidia.com/gpu": "1"}),
+            "one pod asks for 1 nvidia.com/gpu, the most that a node offers to pods is 0",
+        ),
+        (
+            shape("2000000"),
+            "(a cpu request of 2000000 looks like a unit mistake)",
+        ),
+        (
+            shape(nodeSelector={"topology.kubernetes.io/zones": ZONES[0]}),
+            "does not have known values, did you mean 'topology.kubernetes.io/zone'?",
+        ),
+        (
+            shape(nodeSelector={"example.com/team": "a"}),
+            "label 'example.com/team' does not have known values",
+        ),
+        (
+            shape(nodeSelector={"kubernetes.io/arch": "arm64"}),
+            "needs kubernetes.io/arch In [arm64], offered is kubernetes.io/arch In [amd64]",
+        ),
+        (
+            shape(nodeSelector={"topology.kubernetes.io/zone": "us-east-1x"}),
+            "no instance type with an offering left has what the pods select",
+        ),
+    ],
+)  # fmt: skip
+def test_a_pod_that_no_node_can_hold_is_told_why(of: Shape, said: str) -> None:
+    assert said in reason(of)
+
+
+def test_the_largest_node_is_named() -> None:
+    said = reason(
+        shape("10000"),
+        nodepool_manifest(
+            requirements=(expression("node.kubernetes.io/instance-type", "In", "m5.large", "m5.xlarge"),)
+        ),
+    )
+
+    assert said.endswith("the most that a node offers to pods is 3920m (m5.xlarge)")
+
+
+def test_every_nodepool_has_its_own_reason_heaviest_first() -> None:
+    tainted = nodepool_manifest(
+        "tainted", weight=5, taints=[{"key": "gpu", "value": "true", "effect": "NoSchedule"}]
+    )
+
+    said = reason(shape("10000"), nodepool_manifest(), tainted)
+
+    first, second = said.split("; ")
+    assert first == "NodePool tainted: pods do not tolerate the taint gpu=true:NoSchedule"
+    assert second.startswith("NodePool default: one pod asks for 10000 cpu")
+
+
+def test_a_limit_is_named_with_what_it_leaves() -> None:
+    assert "its limit of 1 cpu leaves 1, less than any node that would do" in reason(
+        shape("1"), nodepool_manifest(limits={"cpu": "1"})
+    )
+
+
+def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
+    one = nodepool_manifest(limits={"nodes": "1"})
+    hermits = shape(affinity=anti_affinity())
+
+    plan = decide(inputs(snapshot=snapshot(pods=pods(hermits, 2), nodepools=[one])))
+
+    assert len(plan.nodes) == 1
+    assert plan.unplaced[0].reason == (
+        "NodePool default: its limit of 1 nodes leaves 0, less than any node that would do"
+    )
+
+
+def test_without_any_nodepool_that_is_the_reason() -> None:
+    plan = decide(inputs(snapshot=snapshot(pods=pods(shape()), nodepools=())))
+
+    assert [u.reason for u in plan.unplaced] == ["there is no NodePool"]
+
+
+OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "nodeclass missing": (
+        {"nodeclass": "gone"},
+        {},
+        "its EC2NodeClass 'gone' is missing, being deleted or not valid",
+    ),
+    "nodeclass not resolved": (
+        {},
+        {"nodeclasses": {}},
+        "its EC2NodeClass 'default' has not been resolved yet",
+    ),
+    "nodeclass of an older generation": (
+        {},
+        {"nodeclasses": {"default": nodeclass_status(generation=0)}},
+        "its EC2NodeClass 'default' has not been resolved yet",
+    ),
+    "nodeclass not ready": (
+        {},
+        {
+            "nodeclasses": {
+                "default": nodeclass_status(
+                    conditions=(
+                        StatusCondition("SubnetsReady", "False", "SubnetsNotFound", "no subnet matches"),
+                    )
+                )
+            }
+        },
+        "its EC2NodeClass 'default' is not ready (SubnetsReady: no subnet matches)",
+    ),
+    "cluster unknown": ({}, {"cluster": None}, "has not been resolved yet"),
+    "backoff": (
+        {},
+        {
+            "nodepool_backoffs": {
+                "default": Backoff(NOW + timedelta(minutes=3), 1, "UnauthorizedOperation: no role")
+            }
+        },
+        "its last launch was refused (UnauthorizedOperation: no role); tried again after 12:03:00 UTC",
+    ),
+    "no type": (
+        {"requirements": (expression("karpenter.k8s.aws/instance-family", "In", "zz9"),)},
+        {},
+        "no instance type meets its requirements (karpenter.k8s.aws/instance-family In [zz9]",
+    ),
+    "no offering": (
+        {"requirements": (expression("topology.kubernetes.io/zone", "In", "us-east-1f"),)},
+        {},
+        "or in a zone or capacity type that the NodePool or its subnets do not have",
+    ),
+    "no image": (
+        {},
+        {"nodeclasses": {"default": nodeclass_status(images=())}},
+        "no instance type can boot the images of its EC2NodeClass",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OBSTACLES)
+def test_a_nodepool_that_cannot_buy_says_why_and_pods_repeat_it(case: str) -> None:
+    pool, known, said = OBSTACLES[case]
+
+    plan = decided(shape(), nodepool_manifest(**pool), ledger_=ledger(**known))
+
+    assert said in (plan.obstacles or {})["default"]
+    assert said in plan.unplaced[0].reason
+
+
+def changed(manifest: dict[str, Any], **parts: Any) -> dict[str, Any]:
+    return {**manifest, **{name: {**manifest[name], **part} for name, part in parts.items()}}
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (changed(nodepool_manifest("bad"), metadata={"deletionTimestamp": f"{NOW:%FT%TZ}"}), "it is being deleted"),
+        (changed(nodepool_manifest("bad"), spec={"replicas": 3}), "it has spec.replicas"),
+        (nodepool_manifest("bad", limits={"cpu": "-1"}), "spec.limits.cpu is '-1': must not be negative"),
+        (nodepool_manifest("bad", limits={"memory": "1gb"}), "did you mean '1G'"),
+        (
+            nodepool_manifest("bad", requirements=(expression("kubernetes.io/arch", "Inn", "amd64"),)),
+            "spec.template.spec.requirements[0].operator is 'Inn': use one of",
+        ),
+        (
+            nodepool_manifest("bad", requirements=(expression("karpenter.sh/registered", "In", "true"),)),
+            "spec.template.spec.requirements[0].key is 'karpenter.sh/registered': the domain karpenter.sh is reserved",
+        ),
+        (changed(nodepool_manifest("bad"), spec={"template": None}), "spec.template is missing"),
+        (
+            nodepool_manifest("bad", nodeclass="default") | {"apiVersion": "karpenter.sh/v9"},
+            "apiVersion is 'karpenter.sh/v9'",
+        ),
+    ],
+)  # fmt: skip
+def test_one_bad_nodepool_never_stops_another(bad: dict[str, Any], said: str) -> None:
+    plan = decided(shape(), bad, nodepool_manifest("good"))
+
+    assert [n.claim.nodepool for n in plan.nodes] == ["good"]
+    assert said in (plan.obstacles or {})["bad"]
+
+
+def test_a_nodepool_of_another_providers_nodeclass_is_none_of_ours() -> None:
+    foreign = nodepool_manifest("foreign", weight=50)
+    foreign["spec"]["template"]["spec"]["nodeClassRef"] = {
+        "group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default",
+    }  # fmt: skip
+
+    plan = decided(shape(), foreign, nodepool_manifest("good"))
+
+    assert [n.claim.nodepool for n in plan.nodes] == ["good"]
+    assert "AKSNodeClass.karpenter.azure.com" in (plan.obstacles or {})["foreign"]
+
+
+def test_a_bad_nodeclass_stops_only_its_own_nodepools() -> None:
+    bad = nodeclass_manifest("bad", amiSelectorTerms="all")
+
+    plan = decided(
+        shape(),
+        nodepool_manifest("a", nodeclass="bad", weight=9),
+        nodepool_manifest("b"),
+        nodeclasses=[bad, nodeclass_manifest()],
+    )
+
+    assert [n.claim.nodepool for n in plan.nodes] == ["b"]
+    assert any(p.startswith("EC2NodeClass/bad: spec.amiSelectorTerms") for p in plan.problems)
+
+
+def test_unknown_fields_are_told_and_hinder_nothing() -> None:
+    odd = nodepool_manifest()
+    odd["spec"]["limit"] = {"cpu": "1"}
+
+    plan = decided(shape(), odd)
+
+    assert len(plan.nodes) == 1
+    assert any("spec.limit is an unknown field" in problem for problem in plan.problems)
+    assert any("limits" in problem for problem in plan.problems)
+
+
+def test_objects_that_could_not_even_be_read_are_passed_on() -> None:
+    plan = decided(shape(), nodepool_manifest(), problems=("Node/n1: cannot be read",))
+
+    assert "Node/n1: cannot be read" in plan.problems
+
+
+def test_pods_with_the_same_reason_are_told_of_together() -> None:
+    huge, picky = shape("10000", app="huge"), shape(app="picky", nodeSelector={"team": "a"})
+    some = pods(picky, 2) + pods(huge, 3)
+
+    plan = decide(inputs(pods=some))
+
+    assert [len(group.pods) for group in plan.unplaced] == [2, 3]
+    assert plan.unplaced == decide(inputs(pods=some[::-1])).unplaced
+
+
+def test_a_pod_that_is_refused_stops_no_other() -> None:
+    plan = decide(inputs(pods=pods(shape("10000", app="huge")) + pods(shape(), 3)))
+
+    assert [len(n.claim.nominated) for n in plan.nodes] == [3]
+
+
+def test_pods_that_opted_out_are_ignored_with_their_reason() -> None:
+    out = expression("karpenter.sh/nodepool", "DoesNotExist")
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [out]}]
+            }
+        }
+    }
+
+    plan = decide(inputs(pods=pods(shape(affinity=affinity))))
+
+    assert plan.is_idle
+    assert plan.ignored[0].reason.startswith("opted out")
+
+
+def test_room_that_is_there_serves_pods_even_where_nothing_can_be_bought() -> None:
+    plan = decided(shape(), nodepool_manifest(nodeclass="gone"), nodes=[node()])
+
+    assert plan.placed == {"node-1": ("default/web-0000",)}
+    assert not plan.unplaced
+
+
+def test_nothing_pending_is_nothing_to_decide() -> None:
+    running = [replace(p, node="node-1") for p in pods(shape(), 3)]
+
+    assert decide(inputs(pods=running)).is_idle

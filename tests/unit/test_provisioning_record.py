@@ -1,0 +1,174 @@
+"""The record of a decision: it says what it was made from, and gives the same decision again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.provisioning import (
+    Inputs,
+    Plan,
+    canonical,
+    decide,
+    decision_id,
+    plan_item,
+    record,
+    replay,
+)
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction import reduce_custom
+from nodesmith.observation.wire import Observed, decode, encode
+from tests.builders import (
+    CLUSTER,
+    NOW,
+    ZONES,
+    catalog,
+    claim,
+    inputs,
+    ledger,
+    node,
+    nodeclass_manifest,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+    spread,
+)
+from tests.world import pod_manifest
+
+DIGEST = "ab" * 32
+
+
+def busy() -> Inputs:
+    """A decision in which everything occurs: placed, waiting, unplaced, ignored, bought, obstacles, problems."""
+    web = shape(topologySpreadConstraints=spread(hard=True))
+    some = [
+        *pods(web, 9),
+        *pods(shape(app="waits")),
+        *pods(shape("10000", app="huge")),
+        *pods(shape(app="gated"), unschedulable=False),
+        *pods(shape("500m", app="small"), 3),
+    ]
+    seen = snapshot(
+        pods=some,
+        nodes=[node(cpu="2")],
+        nodepools=[nodepool_manifest(limits={"cpu": "500"}), nodepool_manifest("bad", limits={"cpu": "x"})],
+    )
+    known = ledger(
+        version=12,
+        claims=(
+            claim("z", nominated=("default/waits-0000",)),
+            claim("a", phase=Phase.PENDING, nominated=("default/waits-0000",)),
+        ),
+        unavailable={
+            OfferingKey("spot", "c6a.xlarge", ZONES[0]): Backoff(NOW + timedelta(minutes=3), 1, "ICE")
+        },
+    )
+    return inputs(snapshot=seen, ledger=known, settings=NodeSettings(reserved_enis=1))
+
+
+def written(made_from: Inputs) -> dict[str, Any]:
+    """Give the record as it comes back from storage."""
+    plan = decide(made_from)
+    read: dict[str, Any] = json.loads(canonical(record(made_from, plan, DIGEST, {"decide": 3.14159})))
+    return read
+
+
+def test_the_busy_decision_has_something_of_everything() -> None:
+    plan = decide(busy())
+
+    assert all(
+        (plan.nodes, plan.placed, plan.waiting, plan.unplaced, plan.ignored, plan.obstacles, plan.problems)
+    )
+
+
+def test_a_replay_from_the_stored_record_gives_the_same_bytes() -> None:
+    made_from = busy()
+    read = written(made_from)
+
+    assert replay(read, made_from.snapshot, made_from.catalog) == canonical(read["plan"])
+
+
+def test_a_replay_from_the_snapshots_own_bytes_gives_the_same_bytes() -> None:
+    manifests = {
+        f"web-{n}": pod_manifest(f"web-{n}", topologySpreadConstraints=spread(hard=False)) for n in range(7)
+    }
+    manifests["odd"] = pod_manifest("odd", cpu="1gb")
+    daemonset = {
+        "metadata": {"name": "agent", "namespace": "kube-system"},
+        "spec": {
+            "template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "50m"}}}]}}
+        },
+    }
+    observed = Observed(
+        pods=[reduced for m in manifests.values() if (reduced := reduce_pod(m)) is not None],
+        daemonsets=[reduce_daemonset(daemonset)],
+        nodepools=[reduce_custom(nodepool_manifest()), reduce_custom(nodepool_manifest("also", weight=3))],
+        nodeclasses=[reduce_custom(nodeclass_manifest())],
+    )
+    data = encode(CLUSTER, NOW, observed)
+    read = written(inputs(snapshot=decode(data)))
+
+    assert len(read["plan"]["nodes"]) == 3
+    assert replay(read, decode(data), catalog()) == canonical(read["plan"])
+
+
+def test_a_record_names_what_it_was_made_from() -> None:
+    read = written(busy())
+
+    assert (read["format"], read["version"], read["concern"]) == ("nodesmith-decision", 1, "provisioning")
+    assert (read["id"], read["cluster"], read["at"]) == (
+        "20261121T120000Z-test",
+        CLUSTER,
+        "2026-11-21T12:00:00+00:00",
+    )
+    assert read["inputs"]["snapshot"] == {"sha256": DIGEST, "takenAt": "2026-11-21T12:00:00+00:00"}
+    assert read["inputs"]["catalog"] == {"region": "us-east-1", "ref": catalog().ref}
+    assert read["inputs"]["ledger"]["version"] == 12
+    assert read["inputs"]["settings"]["reserved_enis"] == 1
+    assert read["durationsMs"] == {"decide": 3.1}
+
+
+def test_the_hash_of_the_inputs_changes_with_each_of_them_and_with_nothing_else() -> None:
+    base = busy()
+
+    def digest(made_from: Inputs, *, snapshot_digest: str = DIGEST, took: float = 1.0) -> str:
+        return str(record(made_from, Plan(), snapshot_digest, {"decide": took})["inputsHash"])
+
+    assert digest(base) == digest(base, took=9.0)
+    others = [
+        digest(base, snapshot_digest="cd" * 32),
+        digest(replace(base, ledger=ledger())),
+        digest(replace(base, settings=NodeSettings())),
+        digest(replace(base, catalog=replace(base.catalog, ref="other"))),
+    ]
+    assert len({digest(base), *others}) == 5
+
+
+def test_equal_data_is_the_same_text_whatever_order_it_was_written_in() -> None:
+    assert (
+        canonical({"b": [1, 2], "a": "é"})
+        == canonical({"a": "é", "b": [1, 2]})
+        == b'{"a":"\\u00e9","b":[1,2]}'
+    )
+
+
+def test_an_idle_plan_is_written_too() -> None:
+    item = plan_item(Plan())
+
+    assert item["nodes"] == item["unplaced"] == []
+    assert (item["priceHourlyUsd"], item["placed"]) == (0, {})
+
+
+def test_a_decisions_id_sorts_by_time_and_tells_inputs_apart() -> None:
+    first = decision_id("ab", 1, NOW)
+
+    assert first.startswith("20261121T120000Z-")
+    assert first < decision_id("ab", 1, NOW + timedelta(seconds=1))
+    assert len({first, decision_id("ac", 1, NOW), decision_id("ab", 2, NOW)}) == 3
