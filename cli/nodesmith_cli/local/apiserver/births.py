@@ -1,0 +1,74 @@
+"""New objects: name, identity, namespace, and what the server adds to an object only once."""
+
+from __future__ import annotations
+
+import secrets
+from uuid import uuid4
+
+from nodesmith_cli.local.apiserver import crds, defaults, pods
+from nodesmith_cli.local.apiserver.deletion import CRD_CLEANUP
+from nodesmith_cli.local.apiserver.drafts import KEPT, Write, completed
+from nodesmith_cli.local.apiserver.errors import ApiError, FieldProblem, bad_request, invalid, not_found
+from nodesmith_cli.local.apiserver.history import History
+from nodesmith_cli.local.apiserver.kinds import Resource
+from nodesmith_cli.local.apiserver.objects import Clock, Object, View, name_of, timestamp
+
+_SUFFIX = (
+    "bcdfghjklmnpqrstvwxz2456789"  # no vowels and nothing to mistake: the server's own alphabet for names
+)
+_PRIORITIES = "priorityclasses.scheduling.k8s.io"
+
+
+def born(history: History, served: Resource, obj: Object, write: Write, now: Clock) -> Object:
+    """Give the object as it begins its life. Raises ApiError 400, 403, 404 (namespace) or 422."""
+    obj["metadata"] = _identity(history, served, obj, now)
+    if served.status and served.kind != "Node":  # a kubelet brings its node's status along
+        obj.pop("status", None)
+    obj = completed(served, obj, write, now)
+    if served.custom:
+        return obj
+    if served.name == "pods" and obj.get("spec"):
+        classes = {name_of(each.object): each.object for each in history.scan(_PRIORITIES)}
+        return pods.admitted(obj, classes)
+    return defaults.at_birth(served.kind, obj)
+
+
+def _identity(history: History, served: Resource, obj: View, now: Clock) -> Object:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        raise bad_request(f"{served.kind}: metadata is missing or no object, give it at least a name")
+    if metadata.get("resourceVersion"):
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    kept: Object = {key: value for key, value in metadata.items() if key not in (*KEPT, "namespace")}
+    if served.namespaced:
+        kept["namespace"] = metadata.get("namespace") or "default"
+        _check_namespace(history, served, kept)
+    kept["name"] = metadata.get("name") or _generated(history, served, kept)
+    kept |= {"uid": str(uuid4()), "creationTimestamp": timestamp(now())}
+    if served.generation:
+        kept["generation"] = 1
+    if served.name == crds.PLURAL:
+        kept["finalizers"] = [*(kept.get("finalizers") or ()), CRD_CLEANUP]
+    return kept
+
+
+def _check_namespace(history: History, served: Resource, metadata: View) -> None:
+    where = metadata["namespace"]
+    namespace = history.find("namespaces", ("", where))
+    if namespace is None:
+        raise not_found("namespaces", where)
+    if "deletionTimestamp" in namespace.object["metadata"]:
+        why = f"unable to create new content in namespace {where} because it is being terminated"
+        name = metadata.get("name", "")
+        raise ApiError(403, "Forbidden", f'{served.name} "{name}" is forbidden: {why}')
+
+
+def _generated(history: History, served: Resource, metadata: View) -> str:
+    prefix = metadata.get("generateName")
+    if not prefix:
+        words = "Required value: name or generateName is required"
+        raise invalid(served.qualified_kind, "", [FieldProblem("metadata.name", "FieldValueRequired", words)])
+    while True:
+        name = str(prefix)[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
+        if not history.find(served.name, (metadata.get("namespace") or "", name)):
+            return name

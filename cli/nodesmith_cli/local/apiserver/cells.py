@@ -1,0 +1,91 @@
+"""Columns of `kubectl get` and the ways in which most of their cells are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from nodesmith_cli.local.apiserver.ages import UNKNOWN, age
+from nodesmith_cli.local.apiserver.jsonpaths import values_at
+from nodesmith_cli.local.apiserver.objects import View, dig, name_of
+from nodesmith_cli.local.apiserver.selectors import selector_text
+
+Cell: TypeAlias = Callable[[View, datetime], Any]
+NONE = "<none>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. Priority 1 is shown by `-o wide` only."""
+
+    name: str
+    cell: Cell
+    type: str = "string"
+    priority: int = 0
+    format: str = ""
+
+
+def printer_cell(path: str, kind: str) -> Cell:
+    """Make the cell of a CRD's printer column."""
+
+    def cell(obj: View, now: datetime) -> Any:
+        found = values_at(obj, path)
+        if not found or found[0] is None:
+            return None if kind != "date" else UNKNOWN
+        if kind == "date":
+            return age(found[0], now)
+        if kind == "string":
+            return ",".join(_text(value) for value in found)
+        return found[0]
+
+    return cell
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def at(name: str, *path: str | int, kind: str = "string", empty: Any = NONE, priority: int = 0) -> Column:
+    """Make a column of what stands at `path`; `empty` where there is nothing."""
+
+    def cell(obj: View, _: datetime) -> Any:
+        found = dig(obj, *path)
+        return empty if found in (None, "") else (_text(found) if kind == "string" else found)
+
+    return Column(name, cell, kind, priority)
+
+
+def number(name: str, *path: str | int) -> Column:
+    """Make a column of a number; nothing counts as zero."""
+    return at(name, *path, kind="integer", empty=0)
+
+
+NAME = Column("Name", lambda obj, _: name_of(obj), format="name")
+AGE = Column("Age", lambda obj, now: age(dig(obj, "metadata", "creationTimestamp"), now))
+
+
+def containers(field: str, *path: str) -> Cell:
+    """Make a cell of one field of all containers of the pod spec at `path`."""
+    return lambda obj, _: (
+        ",".join(str(each.get(field, "")) for each in dig(obj, *path, "containers") or ()) or NONE
+    )
+
+
+def _selector(obj: View, _: datetime) -> str:
+    selector = dig(obj, "spec", "selector")
+    return selector_text(selector) or NONE if isinstance(selector, Mapping) else NONE
+
+
+TEMPLATE = ("spec", "template", "spec")
+WIDE = (
+    Column("Containers", containers("name", *TEMPLATE), priority=1),
+    Column("Images", containers("image", *TEMPLATE), priority=1),
+)
+SELECTOR = Column("Selector", _selector, priority=1)
+
+
+def ratio(top: tuple[str, ...], bottom: tuple[str, ...]) -> Cell:
+    """Make a cell such as `2/3`."""
+    return lambda obj, _: f"{dig(obj, *top) or 0}/{dig(obj, *bottom) or 0}"

@@ -1,0 +1,164 @@
+"""Cells that only one kind has: the status of pods, nodes and jobs, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from nodesmith_cli.local.apiserver.ages import age, span
+from nodesmith_cli.local.apiserver.cells import NONE, Cell
+from nodesmith_cli.local.apiserver.objects import View, condition_of, dig, parse_timestamp
+
+
+def pod_ready(pod: View, _: datetime) -> str:
+    """Show how many containers are ready."""
+    total = len(dig(pod, "spec", "containers") or ())
+    ready = sum(bool(each.get("ready")) for each in dig(pod, "status", "containerStatuses") or ())
+    return f"{ready}/{total}"
+
+
+def pod_status(pod: View) -> str:
+    """Give the word that kubectl shows as a pod's status."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Unknown" if dig(pod, "status", "reason") == "NodeLost" else "Terminating"
+    scheduled = condition_of(pod, "PodScheduled")
+    if scheduled and scheduled.get("reason") == "SchedulingGated":
+        return "SchedulingGated"
+    for each in dig(pod, "status", "containerStatuses") or ():
+        reason = dig(each, "state", "waiting", "reason") or dig(each, "state", "terminated", "reason")
+        if reason and not (reason == "Completed" and dig(pod, "status", "phase") == "Running"):
+            return str(reason)
+    return str(dig(pod, "status", "reason") or dig(pod, "status", "phase") or "Pending")
+
+
+def restarts(pod: View, _: datetime) -> str:
+    """Show how often containers have restarted."""
+    return str(sum(each.get("restartCount", 0) for each in dig(pod, "status", "containerStatuses") or ()))
+
+
+def gates(pod: View, _: datetime) -> str:
+    """Show how many readiness gates are passed."""
+    gates = dig(pod, "spec", "readinessGates") or ()
+    done = sum(
+        (condition_of(pod, each.get("conditionType", "")) or {}).get("status") == "True" for each in gates
+    )
+    return f"{done}/{len(gates)}" if gates else NONE
+
+
+def node_status(node: View, _: datetime) -> str:
+    """Show a node as Ready or not, and whether it is cordoned."""
+    ready = (condition_of(node, "Ready") or {}).get("status")
+    word = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}.get(str(ready), "Unknown")
+    return f"{word},SchedulingDisabled" if dig(node, "spec", "unschedulable") else word
+
+
+def roles(node: View, _: datetime) -> str:
+    """Show the roles that a node's labels give it."""
+    prefix = "node-role.kubernetes.io/"
+    labels: Iterable[str] = dig(node, "metadata", "labels") or ()
+    return ",".join(sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))) or NONE
+
+
+def address(kind: str) -> Cell:
+    """Make a cell of a node's address."""
+
+    def cell(node: View, _: datetime) -> str:
+        addresses = dig(node, "status", "addresses") or ()
+        return next((str(each.get("address")) for each in addresses if each.get("type") == kind), NONE)
+
+    return cell
+
+
+def event_seen(field: str) -> Cell:
+    """Make a cell of how long ago an event was."""
+
+    def cell(event: View, now: datetime) -> str:
+        moment = event.get(field) or event.get("eventTime") or event.get("firstTimestamp")
+        return age(moment or dig(event, "metadata", "creationTimestamp"), now)
+
+    return cell
+
+
+def event_object(event: View, _: datetime) -> str:
+    """Show what an event is about."""
+    return f"{str(dig(event, 'involvedObject', 'kind') or '').lower()}/{dig(event, 'involvedObject', 'name') or ''}"
+
+
+def event_source(event: View, _: datetime) -> str:
+    """Show who wrote an event."""
+    source = dig(event, "source", "component") or event.get("reportingComponent") or ""
+    host = dig(event, "source", "host")
+    return f"{source}, {host}" if host else str(source)
+
+
+def job_status(job: View, _: datetime) -> str:
+    """Show how a Job stands."""
+    for kind, word in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
+        if (condition_of(job, kind) or {}).get("status") == "True":
+            return word
+    return "Terminating" if "deletionTimestamp" in job["metadata"] else "Running"
+
+
+def job_completions(job: View, _: datetime) -> str:
+    """Show how many pods of a Job have succeeded."""
+    wanted = dig(job, "spec", "completions")
+    done = dig(job, "status", "succeeded") or 0
+    return f"{done}/{wanted}" if wanted else f"{done}/1 of {dig(job, 'spec', 'parallelism') or 1}"
+
+
+def job_duration(job: View, now: datetime) -> str:
+    """Show how long a Job has run."""
+    start = parse_timestamp(dig(job, "status", "startTime"))
+    end = parse_timestamp(dig(job, "status", "completionTime")) or now
+    return span((end - start).total_seconds()) if start else ""
+
+
+def count(field: str) -> Cell:
+    """Make a cell of the number of entries of a field."""
+    return lambda obj, _: (
+        len(obj.get(field) or ()) + (len(obj.get("binaryData") or ()) if field == "data" else 0)
+    )
+
+
+def ports(service: View, _: datetime) -> str:
+    """Show the ports of a service."""
+    ports = dig(service, "spec", "ports") or ()
+    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or NONE
+
+
+def map_text(*path: str) -> Cell:
+    """Make a cell of a map, such as `a=b,c=d`."""
+    return lambda obj, _: ",".join(f"{k}={v}" for k, v in sorted((dig(obj, *path) or {}).items())) or NONE
+
+
+def modes(*path: str) -> Cell:
+    """Make a cell of access modes, shortened."""
+    short = {
+        "ReadWriteOnce": "RWO",
+        "ReadOnlyMany": "ROX",
+        "ReadWriteMany": "RWX",
+        "ReadWriteOncePod": "RWOP",
+    }
+    return lambda obj, _: ",".join(short.get(mode, mode) for mode in dig(obj, *path, "accessModes") or ())
+
+
+def claim(volume: View, _: datetime) -> str:
+    """Show the claim of a volume."""
+    claim = dig(volume, "spec", "claimRef")
+    return f"{claim.get('namespace')}/{claim.get('name')}" if claim else ""
+
+
+def allowed(field: str) -> Cell:
+    """Make a cell of a budget's limit."""
+
+    def cell(budget: View, _: datetime) -> Any:
+        found = dig(budget, "spec", field)
+        return "N/A" if found is None else str(found)
+
+    return cell
+
+
+def since(*path: str) -> Cell:
+    """Make a cell of how long ago something was."""
+    return lambda obj, now: age(dig(obj, *path), now) if dig(obj, *path) else NONE
