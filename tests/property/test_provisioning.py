@@ -53,7 +53,7 @@ def pools(seen: Snapshot) -> dict[str, NodePool]:
     return {pool.name: pool for pool in parsed if pool is not None}
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seen=clusters())
 def test_every_node_holds_its_pods_whatever_it_becomes(seen: Snapshot) -> None:
     for planned in decide(made_from(seen)).nodes:
@@ -81,7 +81,7 @@ def test_every_node_holds_its_pods_whatever_it_becomes(seen: Snapshot) -> None:
             assert (override.zone, planned.request.capacity_type, override.price_hourly_usd) in offered
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seen=clusters())
 def test_every_pod_is_accounted_for_exactly_once(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -95,7 +95,7 @@ def test_every_pod_is_accounted_for_exactly_once(seen: Snapshot) -> None:
     assert found == Counter(pod.key for pod in seen.pods if not pod.node)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seen=clusters())
 def test_limits_hold(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -126,7 +126,7 @@ def places(plan: Plan, seen: Snapshot) -> list[tuple[str, str, list[Pod]]]:
     return there
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seen=clusters())
 def test_rules_of_the_node_hold_at_the_end(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -145,7 +145,7 @@ def test_rules_of_the_node_hold_at_the_end(seen: Snapshot) -> None:
                 assert pod not in selected or len(selected) <= spread.max_skew
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seen=clusters())
 def test_a_hard_spread_over_zones_can_be_kept(seen: Snapshot) -> None:
     """Pods that spread over zones have one, and no zone that they may be in has more than the skew above the fewest.

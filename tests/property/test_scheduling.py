@@ -85,7 +85,7 @@ def test_a_wish_never_holds_a_pod_back_and_ends_as_even_as_it_can(
     assert all(ends[zone] - 1 <= min(ends.values()) for zone in launchable if shares[zone])
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seen=clusters())
 def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> None:
     pending = [pod for pod in seen.pods if not pod.node]
@@ -108,7 +108,7 @@ def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> Non
     assert sorted(found) == sorted(by_key)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seen=clusters(), of=shapes())
 def test_a_room_takes_as_many_as_it_says_and_then_no_more(seen: Snapshot, of: Shape) -> None:
     for room in rooms(seen, ()):
