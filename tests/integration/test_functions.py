@@ -1,0 +1,223 @@
+"""The functions as they are deployed, under the runtime that Lambda runs, with all of AWS and an API server to ask."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.store import DynamoStore
+from nodesmith.model.events import Hint
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith.observation.wire import decode
+from nodesmith.settings import catalog_key, snapshot_key
+from nodesmith_cli.local.apiserver import ApiServer
+from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
+from tests import builders
+from tests.lambdaruntime import Answer, LambdaFunction
+from tests.served import created, now
+from tests.world import pod_manifest
+
+CLUSTER = "functions"
+REGION = "us-east-1"
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+SECRETS = ("s3cr3t-user-data", "s3cr3t-argument")
+HINT = Hint(CLUSTER, "test").to_json()
+CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
+
+
+@dataclass
+class Run:
+    """One function's life in the story below."""
+
+    answers: list[Answer] = field(default_factory=list)
+    said: str = ""
+    imported: frozenset[str] = frozenset()
+
+
+@dataclass
+class Site:
+    """AWS and the cluster, and what each function did there."""
+
+    aws: LocalAws
+    api: ApiServer
+    deployment: Deployment
+    folder: Path
+    runs: dict[str, Run] = field(default_factory=dict)
+
+    def run(self, concern: str, *batches: tuple[str, ...], **environment: str) -> Run:
+        """Start a function, give it these batches of messages one after the other, and end it."""
+        variables = {
+            **self.aws.environment,
+            **self.deployment.environment(),
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "POWERTOOLS_TRACE_DISABLED": "true",
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+            **environment,
+        }
+        place = self.folder / f"{concern}-{len(list(self.folder.iterdir()))}"
+        run = Run()
+        with LambdaFunction(concern, place, variables) as function:
+            run.answers = [function.invoke_with(*batch) for batch in batches]
+        run.said, run.imported = function.said(), function.imported()
+        return run
+
+    def ledger(self) -> DynamoStore:
+        return DynamoStore(self.aws.client("dynamodb"), TABLE_NAME, CLUSTER)
+
+    def blob(self, key: str) -> bytes:
+        found: bytes = self.aws.client("s3").get_object(Bucket=self.deployment.bucket, Key=key)["Body"].read()
+        return found
+
+    def instances(self) -> list[Mapping[str, Any]]:
+        found = self.aws.client("ec2").describe_instances()["Reservations"]
+        return [instance for reservation in found for instance in reservation["Instances"]]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A deployed cluster with two pending pods, through which every function has gone once, in order."""
+    with (
+        ApiServer(0, custom_resource_definitions(), now=now) as api,
+        LocalAws(REGION, cluster=CLUSTER, endpoint=Endpoint(api.url, CA_BUNDLE), zones=ZONES) as aws,
+    ):
+        aws.ensure_role("nodes")
+        deployment = deploy(aws.client, CLUSTER, REGION)
+        made = Site(aws, api, deployment, tmp_path_factory.mktemp("lambda"))
+        _populate(api)
+        made.runs["observation"] = made.run("observation", (HINT,))
+        made.runs["readiness"] = made.run("readiness", (HINT,))
+        made.runs["observation again"] = made.run("observation", (HINT,), HEARTBEAT_STALE_SECONDS="0")
+        made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
+        made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
+        yield made
+
+
+def _populate(api: ApiServer) -> None:
+    nodeclass = builders.nodeclass_manifest(
+        userData=f"#!/bin/bash\necho {SECRETS[0]}",
+        subnetSelectorTerms=[{"tags": {"karpenter.sh/discovery": CLUSTER}}],
+        securityGroupSelectorTerms=[{"tags": {"karpenter.sh/discovery": CLUSTER}}],
+    )
+    created(api.store, "ec2nodeclasses", nodeclass)
+    created(api.store, "nodepools", builders.nodepool_manifest())
+    for name in ("web-0", "web-1"):
+        pod = pod_manifest(name)
+        pod["spec"]["containers"][0] |= {"image": "web", "args": [f"--token={SECRETS[1]}"]}
+        created(api.store, "pods", pod)
+
+
+def conditions(obj: Mapping[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["status"] for c in obj["status"]["conditions"]}
+
+
+@pytest.mark.parametrize(
+    "concern", ["observation", "readiness", "observation again", "provisioning", "lifecycle"]
+)
+def test_a_batch_of_messages_is_worked_off_without_error(site: Site, concern: str) -> None:
+    run = site.runs[concern]
+    assert [a.error for a in run.answers] == [""] * len(run.answers), run.said[-3000:]
+
+
+def test_observation_writes_the_snapshot_that_the_forwarder_would_write(site: Site) -> None:
+    snapshot = decode(site.blob(snapshot_key(CLUSTER)))
+    assert [pod.key for pod in snapshot.pods] == ["default/web-0", "default/web-1"]
+    assert len(snapshot.nodepools) == len(snapshot.nodeclasses) == 1
+
+
+def test_readiness_resolves_the_nodeclass_into_the_ledger_and_onto_the_object(site: Site) -> None:
+    status = site.ledger().load().nodeclasses["default"]
+    assert status.is_ready
+    assert {subnet.zone for subnet in status.subnets} == set(ZONES)
+    shown = site.api.store.get("ec2nodeclasses", "default")
+    assert conditions(shown)["Ready"] == "True"
+    assert {i["id"] for i in shown["status"]["amis"]} == {image.id for image in status.images}
+
+
+def test_provisioning_buys_one_instance_that_carries_its_claims_tag(site: Site) -> None:
+    (claim,) = site.ledger().load().claims
+    (instance,) = site.instances()
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    assert tags["karpenter.sh/nodeclaim"] == claim.name
+    assert (claim.phase, claim.instance_id) == (Phase.LAUNCHED, instance["InstanceId"])
+    assert claim.nominated == ("default/web-0", "default/web-1")
+    assert site.aws.seam.calls["CreateFleet"] == 1
+
+
+def test_provisioning_wakes_lifecycle(site: Site) -> None:
+    sqs, url = site.aws.client("sqs"), site.deployment.queue_urls["lifecycle"]
+    found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+    assert json.loads(found["Messages"][0]["Body"])["cluster"] == CLUSTER
+
+
+def test_lifecycle_shows_the_claim_on_the_api_server(site: Site) -> None:
+    (claim,) = site.ledger().load().claims
+    shown = site.api.store.get("nodeclaims", claim.name)
+    assert conditions(shown)["Launched"] == "True"
+    assert shown["status"]["providerID"] == claim.provider_id
+
+
+def test_provisioning_never_imports_the_kubernetes_client(site: Site) -> None:
+    imported = site.runs["provisioning"].imported
+    assert {"nodesmith.controllers.provisioning", "botocore.client"} <= imported
+    assert [name for name in imported if name.split(".")[0] == "kubernetes"] == []
+    assert "kubernetes" in {name.split(".")[0] for name in site.runs["lifecycle"].imported}
+
+
+def test_a_message_that_is_no_json_is_logged_and_its_companions_are_served(site: Site) -> None:
+    assert "expected a JSON object, found 'no JSON'" in site.runs["provisioning"].said
+
+
+def test_a_message_for_another_cluster_is_logged_and_acknowledged(site: Site) -> None:
+    run = site.run("provisioning", (Hint("another").to_json(),))
+    assert [a.error for a in run.answers] == [""]
+    assert "this queue serves 'functions', found 'another'" in run.said
+    assert '"message":"done"' not in run.said
+
+
+def test_a_passing_failure_is_raised_so_that_the_message_comes_back(site: Site) -> None:
+    run = site.run("provisioning", (HINT,), AWS_ENDPOINT_URL_S3="http://127.0.0.1:9")
+    assert [a.error.split(":")[0] for a in run.answers] == ["Transient"]
+
+
+def test_a_damaged_snapshot_is_logged_and_acknowledged(site: Site) -> None:
+    whole = site.blob(snapshot_key(CLUSTER))
+    s3 = site.aws.client("s3")
+    s3.put_object(Bucket=site.deployment.bucket, Key=snapshot_key(CLUSTER), Body=whole[: len(whole) // 2])
+    try:
+        run = site.run("provisioning", (HINT,))
+    finally:
+        s3.put_object(Bucket=site.deployment.bucket, Key=snapshot_key(CLUSTER), Body=whole)
+    assert [a.error for a in run.answers] == [""]
+    assert '"rejected"' in run.said
+    assert "snapshot" in run.said
+
+
+def test_a_function_without_its_settings_says_which_are_missing(site: Site) -> None:
+    run = site.run("lifecycle", (HINT,), CLUSTER_NAME="")
+    assert "CLUSTER_NAME is not set" in run.answers[0].error
+
+
+def test_the_catalogue_is_refreshed_by_a_schedule_without_a_message(site: Site) -> None:
+    run = site.run("catalog", (), ISOLATED_VPC="true")
+    assert [a.error for a in run.answers] == [""], run.said[-3000:]
+    assert len(site.blob(catalog_key(REGION))) > 10_000
+    assert len(embedded_catalog(REGION).facts) > 500
+
+
+def test_no_log_carries_user_data_arguments_or_tokens(site: Site) -> None:
+    said = "\n".join(run.said for run in site.runs.values())
+    assert said.count('"message":"done"') >= 5
+    assert [secret for secret in (*SECRETS, "k8s-aws-v1.") if secret in said] == []
+    assert '"spec"' not in said
+    assert '"userData"' not in said
