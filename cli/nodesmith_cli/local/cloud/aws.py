@@ -17,6 +17,7 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 import boto3
 from moto.core import DEFAULT_ACCOUNT_ID
+from moto.dynamodb.responses import DynamoHandler
 from moto.moto_api._internal import moto_api_backend
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
@@ -31,6 +32,7 @@ from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.seam import Ec2Seam
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
+from nodesmith_cli.local.cloud.turns import in_turns
 
 DEFAULT_VERSION = "1.34"
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
@@ -86,6 +88,7 @@ class LocalAws:
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         with ExitStack() as stack:
             stack.enter_context(self.seam)
+            stack.enter_context(in_turns(DynamoHandler))
             self._server.start()
             stack.callback(self._server.stop)
             moto_api_backend.reset()

@@ -2,6 +2,7 @@
 
 All of them hold the node's pods and satisfy their constraints. The list is cut where prices leave what the node was
 chosen for, but not before it has enough types for EC2 to choose well (AWS asks for at least ten to fifteen on spot).
+Where EC2 lately had nothing in many offerings, the list is as long as a request may be: finding capacity comes first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from nodesmith.model.requirements import Requirement
 
 MAX_OVERRIDES = 60
 _ENOUGH_TYPES = 15
-_USUAL_TOLERANCE, _WIDEST_TOLERANCE = 1.25, 2.0
+_USUAL_TOLERANCE, _WIDEST_TOLERANCE, _SCARCE_TOLERANCE = 1.25, 2.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,14 @@ def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> 
     flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
     limits = {name: limit_cost(chosen.choice, name) for name in chosen.template.remaining}
     price = chosen.offering.price_hourly_usd
+    scarce = (chosen.offering.capacity_type, chosen.offering.zone) in chosen.template.scarce
     kept: list[Ware] = []
     types: set[str] = set()
     bargain = True  # spot that costs more than buying on demand is none
     for ware in shelf:
         enough = len(types) >= _ENOUGH_TYPES
-        dear = ware.offering.price_hourly_usd > price * (_USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE)
+        tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
+        dear = ware.offering.price_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
         full = dear or not bargain or len(kept) >= MAX_OVERRIDES
         needed = _lacking(flexible, kept) if full and flexible else []
         if full and not needed:

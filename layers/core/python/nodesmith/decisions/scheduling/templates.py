@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import NOTHING, Resources, total
 from nodesmith.model.shapes import Shape
 
+_MANY_CLOSED = 15
 _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
 
@@ -56,6 +58,8 @@ class Template:
     obstacle: str = ""
     port_holders: tuple[tuple[Shape, frozenset[str]], ...] = ()
     """DaemonSets that use host ports, and the names of the types they run on"""
+    scarce: frozenset[tuple[str, str]] = frozenset()
+    """capacity types and zones of which EC2 lately had none in many offerings: ask as widely as may be"""
 
     @property
     def name(self) -> str:
@@ -82,7 +86,8 @@ def template(
     bootable = _bootable(types, tuple(image.requirements for image in status.images))
     allowed = matching_types(bootable, requirements)
     subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
-    offered = _offered(allowed, requirements, subnet_zones, frozenset(unavailable))
+    closed = frozenset(unavailable)
+    offered = _offered(allowed, requirements, subnet_zones, closed)
     running = _running(pool, requirements, allowed, daemonsets)
     overhead = _daemon_overhead(allowed, running)
     port_holders = tuple((daemon, names) for daemon, names in running if daemon.host_ports)
@@ -96,8 +101,22 @@ def template(
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
     )
     return Template(
-        pool, nodeclass, status, requirements, bootable, choices, remaining, obstacle, port_holders
+        pool,
+        nodeclass,
+        status,
+        requirements,
+        bootable,
+        choices,
+        remaining,
+        obstacle,
+        port_holders,
+        _scarce(closed),
     )
+
+
+def _scarce(closed: Iterable[OfferingKey]) -> frozenset[tuple[str, str]]:
+    counts = Counter((key.capacity_type, key.zone) for key in closed)
+    return frozenset(place for place, count in counts.items() if count >= _MANY_CLOSED)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,49 @@
+"""How widely EC2 is asked when it lately had nothing in many offerings."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff
+from tests import builders
+
+
+def plan_with_closed(count: int) -> Plan:
+    """Decide for seven pods in one zone of which `count` spot offerings, none of them used here, have run out."""
+    web = builders.shape(nodeSelector={"topology.kubernetes.io/zone": "us-east-1a"})
+    until = builders.NOW + timedelta(minutes=3)
+    closed = {
+        OfferingKey("spot", f"x9.{number}xlarge", "us-east-1a"): Backoff(until, 1) for number in range(count)
+    }
+    return decide(builders.inputs(pods=builders.pods(web, 7), ledger=builders.ledger(unavailable=closed)))
+
+
+def test_a_node_is_asked_for_at_about_its_own_price_while_capacity_is_there() -> None:
+    (node,) = plan_with_closed(14).nodes
+
+    dearest = max(o.price_hourly_usd for o in node.request.overrides)
+    assert dearest <= node.price_hourly_usd * 2
+
+
+def test_a_node_is_asked_for_as_widely_as_may_be_where_capacity_is_scarce() -> None:
+    (usual,) = plan_with_closed(14).nodes
+    (wide,) = plan_with_closed(15).nodes
+
+    assert wide.price_hourly_usd == usual.price_hourly_usd
+    assert len(usual.request.overrides) < len(wide.request.overrides) <= 60
+    assert {o.zone for o in wide.request.overrides} == {"us-east-1a"}
+
+
+def test_spot_is_never_asked_for_above_the_price_of_on_demand() -> None:
+    (node,) = plan_with_closed(15).nodes
+
+    catalog = builders.catalog()
+    on_demand = min(
+        offering.price_hourly_usd
+        for override in node.request.overrides
+        for offering in catalog.offerings[override.instance_type]
+        if offering.capacity_type == "on-demand"
+    )
+    assert max(o.price_hourly_usd for o in node.request.overrides) <= on_demand
