@@ -9,6 +9,7 @@ from nodesmith_cli.local.apiserver.builtin import Schema, object_schema, schema_
 from nodesmith_cli.local.apiserver.errors import FieldProblem, invalid_value, required, unsupported
 from nodesmith_cli.local.apiserver.kinds import Resource, ScalePaths
 from nodesmith_cli.local.apiserver.objects import Clock, Object, View, dig, name_of, timestamp
+from nodesmith_cli.local.apiserver.schemachecks import schema_problems
 
 PLURAL = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -99,8 +100,12 @@ def _version_problems(spec: Mapping[str, Any]) -> Iterator[FieldProblem]:
     for at, version in enumerate(versions):
         if not version.get("name"):
             yield required(f"spec.versions[{at}].name")
-        if not isinstance(dig(version, "schema", "openAPIV3Schema"), Mapping):
-            yield required(f"spec.versions[{at}].schema.openAPIV3Schema", "schemas are required")
+        where = f"spec.versions[{at}].schema.openAPIV3Schema"
+        schema = dig(version, "schema", "openAPIV3Schema")
+        if schema is None:
+            yield required(where, "schemas are required")
+        else:
+            yield from schema_problems(schema, where, root=True)
 
 
 def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:

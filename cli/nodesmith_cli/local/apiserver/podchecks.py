@@ -9,6 +9,7 @@ from nodesmith.model.quantities import parse_quantity
 from nodesmith_cli.local.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from nodesmith_cli.local.apiserver.names import label_problems
 from nodesmith_cli.local.apiserver.objects import View
+from nodesmith_cli.local.apiserver.selectorchecks import affinity_problems, label_selector_problems
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RESTARTS = ("Always", "OnFailure", "Never")
@@ -30,6 +31,7 @@ def pod_spec_problems(spec: View | None, path: str) -> Iterator[FieldProblem]:
             if container.get("name") in names:
                 yield duplicate(f"{where}.name", container["name"])
             names.add(container.get("name", ""))
+    yield from affinity_problems(spec.get("affinity"), f"{path}.affinity")
     for at, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{path}.tolerations[{at}]")
     for at, spread in enumerate(spec.get("topologySpreadConstraints") or ()):
@@ -81,3 +83,4 @@ def _spread(spread: View, path: str) -> Iterator[FieldProblem]:
         yield required(f"{path}.topologyKey", "can not be empty")
     if spread.get("whenUnsatisfiable") not in _SPREADS:
         yield unsupported(f"{path}.whenUnsatisfiable", spread.get("whenUnsatisfiable", ""), _SPREADS)
+    yield from label_selector_problems(spread.get("labelSelector"), f"{path}.labelSelector")

@@ -78,7 +78,7 @@ def selector_matcher(selector: View | None) -> Callable[[Mapping[str, str]], boo
 
 def expression_holds(rule: View, labels: Mapping[str, str]) -> bool:
     """Apply one `{key, operator, values}` of a label or node selector to `labels`."""
-    found, values = labels.get(rule["key"]), rule.get("values") or ()
+    found, values = labels.get(rule.get("key", "")), rule.get("values") or ()
     match rule.get("operator"):
         case "In":
             return found is not None and found in values

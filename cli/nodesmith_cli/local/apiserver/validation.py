@@ -21,6 +21,7 @@ from nodesmith_cli.local.apiserver.names import (
 )
 from nodesmith_cli.local.apiserver.objects import Object, View, dig, labels_of, name_of
 from nodesmith_cli.local.apiserver.podchecks import EFFECTS, pod_spec_problems
+from nodesmith_cli.local.apiserver.selectorchecks import label_selector_problems
 from nodesmith_cli.local.apiserver.selectors import selector_matcher
 
 _TEMPLATED = {
@@ -52,6 +53,7 @@ def problems_of(resource: Resource, obj: View) -> Iterator[FieldProblem]:
             spec = obj.get("spec") or {}
             if "minAvailable" in spec and "maxUnavailable" in spec:
                 yield invalid_value("spec", dict(spec), "minAvailable and maxUnavailable cannot be both set")
+            yield from label_selector_problems(spec.get("selector"), "spec.selector")
         case _:
             return
 
@@ -97,6 +99,8 @@ def _workload(kind: str, obj: View) -> Iterator[FieldProblem]:
     labels = dig(spec, "template", "metadata", "labels") or {}
     if kind != "Job" and spec.get("selector") is None:
         yield required("spec.selector")
+    elif found := list(label_selector_problems(spec.get("selector"), "spec.selector")):
+        yield from found
     elif kind != "Job" and not selector_matcher(spec["selector"])(labels):
         detail = "`selector` does not match template `labels`"
         yield invalid_value("spec.template.metadata.labels", labels, detail)
