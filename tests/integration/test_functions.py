@@ -98,6 +98,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.runs["observation"] = made.run("observation", (HINT,))
         made.runs["readiness"] = made.run("readiness", (HINT,))
         made.runs["observation again"] = made.run("observation", (HINT,), HEARTBEAT_STALE_SECONDS="0")
+        made.runs["readiness again"] = made.run("readiness", (HINT,))
         made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
         made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
         yield made
@@ -122,7 +123,8 @@ def conditions(obj: Mapping[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "concern", ["observation", "readiness", "observation again", "provisioning", "lifecycle"]
+    "concern",
+    ["observation", "readiness", "observation again", "readiness again", "provisioning", "lifecycle"],
 )
 def test_a_batch_of_messages_is_worked_off_without_error(site: Site, concern: str) -> None:
     run = site.runs[concern]
@@ -142,6 +144,11 @@ def test_readiness_resolves_the_nodeclass_into_the_ledger_and_onto_the_object(si
     shown = site.api.store.get("ec2nodeclasses", "default")
     assert conditions(shown)["Ready"] == "True"
     assert {i["id"] for i in shown["status"]["amis"]} == {image.id for image in status.images}
+
+
+def test_readiness_writes_nothing_where_the_objects_say_it_all_already(site: Site) -> None:
+    assert '"StatusesWritten"' in site.runs["readiness"].said
+    assert '"StatusesWritten"' not in site.runs["readiness again"].said
 
 
 def test_provisioning_buys_one_instance_that_carries_its_claims_tag(site: Site) -> None:

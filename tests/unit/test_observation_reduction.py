@@ -245,7 +245,7 @@ def test_a_nodepool_keeps_its_spec_counts_and_conditions_but_not_managed_fields_
             "resourceVersion": "5",
         },
         "spec": {"weight": 10, "limits": {}},
-        "status": {"resources": {"cpu": "4"}, "amis": [{}], "conditions": [condition]},
+        "status": {"resources": {"cpu": "4"}, "mood": [{}], "conditions": [condition]},
     }
     assert reduce_custom(manifest) == {
         "apiVersion": "karpenter.sh/v1",

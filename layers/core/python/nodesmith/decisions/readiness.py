@@ -181,8 +181,10 @@ def _update(
     problems: Sequence[Problem],
 ) -> StatusUpdate | None:
     shown = manifest.get("status") or {}
-    counted = [(wanted.get(key) or None, shown.get(key) or None) for key in ("nodes", "resources")]
-    if _conditions(shown) == _conditions(wanted) and all(w == s for w, s in counted):
+    says, fields = _conditions(shown), wanted.keys() - {"conditions"}
+    # What else is in the status, other writers' conditions for instance, stays there and is no difference.
+    conditions_hold = all(says.get(type_) == c for type_, c in _conditions(wanted).items())
+    if conditions_hold and all((wanted[f] or None) == (shown.get(f) or None) for f in fields):
         return None
     return StatusUpdate(kind, name, wanted, tuple(str(p) for p in problems))
 

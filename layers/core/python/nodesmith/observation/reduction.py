@@ -21,6 +21,14 @@ _METADATA = (
     "ownerReferences",
 )
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
+_WRITTEN_BY_READINESS = (
+    "nodes",
+    "resources",
+    "subnets",
+    "securityGroups",
+    "amis",
+    "instanceProfile",
+)
 
 
 def reduce_node(manifest: Manifest) -> dict[str, Any]:
@@ -64,13 +72,13 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     about["name"] = str(metadata["name"])
     about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
     status = manifest.get("status") or {}
-    counted = {name: status.get(name) for name in ("nodes", "resources")}
+    ours = {name: status.get(name) for name in _WRITTEN_BY_READINESS}
     kept = {
         "apiVersion": manifest.get("apiVersion"),
         "kind": manifest.get("kind"),
         "metadata": without_empty(about),
         "spec": manifest.get("spec"),
-        "status": without_empty({**counted, "conditions": _conditions(status.get("conditions") or ())}),
+        "status": without_empty({**ours, "conditions": _conditions(status.get("conditions") or ())}),
     }
     return without_empty(kept)
 

@@ -1,0 +1,286 @@
+"""What is to be done next about each claim: launched, registered, initialized, or given up; and why it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.lifecycle import (
+    INITIALIZATION_PATCH,
+    next_steps,
+    registration_patch,
+    to_check,
+)
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Condition, Node
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.taints import Effect, Taint
+from tests import builders
+from tests.builders import NOW
+
+CLAIM = builders.claim("default-x1", instance_id="i-default-x1", launched_at=NOW - timedelta(seconds=30))
+REGISTERED = replace(
+    CLAIM,
+    phase=Phase.REGISTERED,
+    phase_since=NOW - timedelta(seconds=5),
+    registered_at=NOW - timedelta(seconds=5),
+    node_name="node-1",
+    requests=parse_resources({"cpu": "2", "memory": "2Gi", "pods": "2"}),
+    startup_taints=(Taint("example.com/agent", Effect.NO_EXECUTE),),
+)
+NODE = builders.node("node-1", provider_id=CLAIM.provider_id)
+
+
+def instance(state: str = "running", number: int = 1) -> Instance:
+    return Instance(
+        f"i-{number}", CLAIM.name, "m5.large", builders.ZONES[0], "spot", "ami-1", state, NOW, "subnet-a"
+    )
+
+
+def steps(
+    *claims: NodeClaim,
+    nodes: Sequence[Node] = (),
+    instances: Mapping[str, tuple[Instance, ...]] | None = None,
+    checked: Sequence[str] = (),
+    shown: bool = True,
+    now: Any = NOW,
+) -> list[Command]:
+    """Give the commands, with every claim's object up to date unless it is not `shown`."""
+    objects = tuple(manifest(claim) for claim in claims) if shown else ()
+    snapshot = builders.snapshot(nodes=tuple(nodes), nodeclaims=objects)
+    return next_steps(claims, snapshot, instances or {}, checked, now)
+
+
+def reason(commands: list[Command]) -> tuple[str, str]:
+    (command,) = commands
+    assert isinstance(command, Wait)
+    return command.claim.reason, command.claim.message
+
+
+def test_a_launched_claim_whose_node_has_not_appeared_says_that_it_waits_for_it() -> None:
+    assert reason(steps(CLAIM)) == ("NodeNotFound", "Node not registered with cluster")
+
+
+def test_a_reason_that_is_noted_already_is_not_noted_again() -> None:
+    (wait,) = steps(CLAIM)
+    assert steps(wait.claim) == []
+
+
+def test_a_node_with_the_claims_provider_id_registers_it() -> None:
+    (command,) = steps(CLAIM, nodes=[NODE])
+    assert isinstance(command, Register)
+    after = command.claim
+    assert (after.phase, after.node_name, after.registered_at) == (Phase.REGISTERED, "node-1", NOW)
+    assert (after.phase_since, after.reason, after.message) == (NOW, "", "")
+
+
+def test_a_node_of_another_provider_id_does_not_register_it() -> None:
+    assert reason(steps(CLAIM, nodes=[builders.node("node-2")]))[0] == "NodeNotFound"
+
+
+def test_a_node_whose_cloud_controller_has_not_spoken_yet_registers_nobody() -> None:
+    nameless = replace(NODE, provider_id="")
+    assert reason(steps(CLAIM, nodes=[nameless]))[0] == "NodeNotFound"
+    pending = builders.claim("p", phase=Phase.PENDING)
+    assert steps(pending, nodes=[nameless]) == []
+
+
+def test_two_nodes_of_one_provider_id_register_nothing_and_both_are_named() -> None:
+    twin = replace(NODE, name="node-0")
+    found, message = reason(steps(CLAIM, nodes=[NODE, twin]))
+    assert found == "MultipleNodesFound"
+    assert "node-0, node-1" in message
+
+
+def test_an_instance_is_looked_at_once_its_node_is_a_minute_overdue() -> None:
+    due = replace(CLAIM, phase_since=NOW - timedelta(minutes=1))
+    early = replace(CLAIM, name="early", phase_since=NOW - timedelta(seconds=59))
+    assert to_check([due, early], builders.snapshot(), NOW) == ["default-x1"]
+    assert to_check([due], builders.snapshot(nodes=(NODE,)), NOW) == []
+
+
+def test_an_instance_is_looked_at_when_its_node_has_left_and_never_without_one() -> None:
+    hour = NOW - timedelta(hours=1)
+    phases = {phase: replace(REGISTERED, name=str(phase), phase=phase, phase_since=hour) for phase in Phase}
+    found = to_check(list(phases.values()), builders.snapshot(), NOW)
+    assert found == ["Initialized", "Launched", "Registered"]
+
+
+@pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.INITIALIZED])
+def test_a_claim_whose_instance_has_gone_with_its_node_is_given_up(phase: Phase) -> None:
+    claim = replace(REGISTERED, phase=phase)
+    (command,) = steps(claim, checked=[claim.name])
+    assert isinstance(command, GiveUp)
+    assert command.claim.reason == "InstanceTerminated"
+    alive = {claim.name: (instance(),)}
+    assert not any(isinstance(c, GiveUp) for c in steps(claim, checked=[claim.name], instances=alive))
+
+
+@pytest.mark.parametrize("state", ["shutting-down", "terminated"])
+def test_a_claim_whose_instance_died_before_it_joined_is_given_up(state: str) -> None:
+    (command,) = steps(CLAIM, instances={CLAIM.name: (instance(state),)}, checked=[CLAIM.name])
+    assert isinstance(command, GiveUp)
+    assert (command.claim.phase, command.claim.reason) == (Phase.GIVEN_UP, "InstanceTerminated")
+    assert CLAIM.instance_id in command.claim.message
+
+
+def test_a_claim_whose_instance_ec2_does_not_know_any_more_is_given_up() -> None:
+    (command,) = steps(CLAIM, checked=[CLAIM.name])
+    assert isinstance(command, GiveUp)
+
+
+@pytest.mark.parametrize("state", ["pending", "running", "stopping", "stopped"])
+def test_a_claim_whose_instance_lives_goes_on_waiting(state: str) -> None:
+    commands = steps(CLAIM, instances={CLAIM.name: (instance(state),)}, checked=[CLAIM.name])
+    assert reason(commands)[0] == "NodeNotFound"
+
+
+def test_one_living_instance_among_dead_ones_keeps_the_claim() -> None:
+    both = {CLAIM.name: (instance("terminated"), instance("running", 2))}
+    assert reason(steps(CLAIM, instances=both, checked=[CLAIM.name]))[0] == "NodeNotFound"
+
+
+def test_a_claim_whose_instance_was_not_looked_at_is_not_given_up() -> None:
+    assert reason(steps(CLAIM, instances={}, checked=[]))[0] == "NodeNotFound"
+
+
+def test_a_claim_without_a_node_is_given_up_fifteen_minutes_after_it_was_made() -> None:
+    made = NOW - timedelta(minutes=15)
+    (command,) = steps(replace(CLAIM, created_at=made))
+    assert isinstance(command, GiveUp)
+    assert (command.claim.reason, command.claim.phase_since) == ("RegistrationTimeout", NOW)
+    assert command.claim.message == "no Node has registered within 15 minutes"
+    assert command.claim.instance_id == CLAIM.instance_id
+    assert reason(steps(replace(CLAIM, created_at=made + timedelta(seconds=1))))[0] == "NodeNotFound"
+
+
+def test_a_node_that_appears_in_the_last_moment_still_counts() -> None:
+    late = replace(CLAIM, created_at=NOW - timedelta(minutes=20))
+    assert isinstance(steps(late, nodes=[NODE])[0], Register)
+
+
+def test_a_registered_claim_is_initialized_with_what_its_node_really_offers() -> None:
+    (command,) = steps(REGISTERED, nodes=[NODE])
+    assert isinstance(command, Initialize)
+    after = command.claim
+    assert (after.phase, after.initialized_at) == (Phase.INITIALIZED, NOW)
+    assert (after.capacity, after.allocatable) == (NODE.capacity, NODE.allocatable)
+
+
+def test_a_node_that_is_not_ready_keeps_its_claim_waiting() -> None:
+    for conditions in ({}, {"Ready": Condition("False")}, {"Ready": Condition("Unknown")}):
+        sick = replace(NODE, conditions=conditions)
+        assert reason(steps(REGISTERED, nodes=[sick])) == ("NodeNotReady", "Node node-1 is not Ready")
+
+
+def test_a_startup_taint_that_is_still_there_keeps_the_claim_waiting_whatever_its_value() -> None:
+    tainted = replace(NODE, taints=(Taint("example.com/agent", Effect.NO_EXECUTE, "busy"),))
+    found, message = reason(steps(REGISTERED, nodes=[tainted]))
+    assert found == "StartupTaintsExist"
+    assert "example.com/agent" in message
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        Taint("node.kubernetes.io/not-ready", Effect.NO_SCHEDULE),
+        Taint("node.kubernetes.io/not-ready", Effect.NO_EXECUTE),
+        Taint("node.kubernetes.io/unreachable", Effect.NO_SCHEDULE),
+        Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true"),
+        Taint("karpenter.sh/unregistered", Effect.NO_EXECUTE),
+        Taint("readiness.k8s.io/network", Effect.NO_SCHEDULE),
+    ],
+    ids=lambda taint: f"{taint.key} {taint.effect}",
+)
+def test_a_taint_that_comes_and_goes_while_nodes_start_keeps_the_claim_waiting(taint: Taint) -> None:
+    found, message = reason(steps(REGISTERED, nodes=[replace(NODE, taints=(taint,))]))
+    assert found == "KnownEphemeralTaintsExist"
+    assert taint.key in message
+
+
+def test_a_taint_of_the_users_own_does_not_keep_the_claim_waiting() -> None:
+    dedicated = replace(NODE, taints=(Taint("dedicated", Effect.NO_SCHEDULE, "web"),))
+    assert isinstance(steps(REGISTERED, nodes=[dedicated])[0], Initialize)
+
+
+def test_a_resource_that_was_asked_for_and_is_not_shown_yet_keeps_the_claim_waiting() -> None:
+    wants_gpu = replace(REGISTERED, requests=parse_resources({"cpu": "1", "nvidia.com/gpu": "1"}))
+    found, message = reason(steps(wants_gpu, nodes=[NODE]))
+    assert found == "ResourceNotRegistered"
+    assert "nvidia.com/gpu" in message
+
+
+def test_a_resource_asked_for_in_the_amount_of_nothing_is_not_waited_for() -> None:
+    wants_none = replace(REGISTERED, requests=parse_resources({"cpu": "1", "nvidia.com/gpu": "0"}))
+    assert isinstance(steps(wants_none, nodes=[NODE])[0], Initialize)
+
+
+def test_a_registered_claim_has_no_time_limit() -> None:
+    old = replace(REGISTERED, created_at=NOW - timedelta(days=3), phase_since=NOW - timedelta(days=3))
+    assert reason(steps(old, nodes=[replace(NODE, conditions={})]))[0] == "NodeNotReady"
+
+
+def test_a_registered_claim_whose_node_went_away_says_so() -> None:
+    assert reason(steps(REGISTERED)) == ("NodeNotFound", "Node node-1 is gone from the cluster")
+
+
+def test_a_claim_that_was_given_up_is_forgotten() -> None:
+    ended = replace(CLAIM, phase=Phase.GIVEN_UP)
+    assert steps(ended) == [Forget(ended)]
+    assert steps(ended, shown=False) == [Forget(ended)]
+
+
+def test_pending_and_initialized_claims_need_nothing_once_they_are_shown() -> None:
+    done = replace(REGISTERED, phase=Phase.INITIALIZED, initialized_at=NOW)
+    assert steps(builders.claim("p", phase=Phase.PENDING), done, nodes=[NODE]) == []
+
+
+def test_a_claim_that_the_cluster_does_not_show_is_shown() -> None:
+    pending = builders.claim("p", phase=Phase.PENDING)
+    assert steps(pending, shown=False) == [Show(pending)]
+
+
+def test_a_claim_that_the_cluster_shows_in_an_older_state_is_shown_again() -> None:
+    done = replace(REGISTERED, phase=Phase.INITIALIZED, initialized_at=NOW)
+    snapshot = builders.snapshot(nodes=(NODE,), nodeclaims=(manifest(REGISTERED),))
+    assert next_steps([done], snapshot, {}, [], NOW) == [Show(done)]
+
+
+def test_commands_come_by_the_claims_names_one_for_each() -> None:
+    claims = [replace(CLAIM, name=name, provider_id=f"aws:///a/{name}") for name in ("c", "a", "b")]
+    assert [command.claim.name for command in steps(*claims)] == ["a", "b", "c"]
+
+
+def test_registering_gives_the_node_the_claims_labels_annotations_and_taints_and_lifts_unregistered() -> None:
+    claim = replace(
+        REGISTERED,
+        nodepool_hash="123",
+        annotations={"note": "x"},
+        taints=(Taint("dedicated", Effect.NO_SCHEDULE, "web"),),
+    )
+    patch = registration_patch(claim, NODE)
+    assert patch.labels["karpenter.sh/registered"] == "true"
+    assert patch.labels["karpenter.sh/nodepool"] == "default"
+    assert patch.annotations["note"] == "x"
+    assert patch.annotations["karpenter.sh/nodepool-hash"] == "123"
+    assert patch.add_taints == (*claim.taints, *claim.startup_taints)
+    assert [taint.key for taint in patch.remove_taints] == ["karpenter.sh/unregistered"]
+
+
+def test_a_node_whose_kubelet_sets_its_taints_itself_is_given_none() -> None:
+    node = replace(NODE, labels={"karpenter.sh/do-not-sync-taints": "true"})
+    patch = registration_patch(replace(REGISTERED, taints=(Taint("a", Effect.NO_SCHEDULE),)), node)
+    assert patch.add_taints == ()
+    assert [taint.key for taint in patch.remove_taints] == ["karpenter.sh/unregistered"]
+
+
+def test_initializing_labels_the_node() -> None:
+    assert INITIALIZATION_PATCH.labels == {"karpenter.sh/initialized": "true"}
+    assert INITIALIZATION_PATCH.remove_taints == ()

@@ -1,0 +1,300 @@
+"""Which NodePools and EC2NodeClasses can be used, and what their status says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.statuses import merged_status
+from nodesmith.decisions.readiness import (
+    StatusUpdate,
+    nodeclass_update,
+    nodepool_update,
+    ready_condition,
+    to_resolve,
+)
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclassstatus import Image, NodeClassStatus, StatusCondition
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.reduction import reduce_custom
+from tests import builders
+from tests.builders import NOW
+
+KINDS = ("SubnetsReady", "SecurityGroupsReady", "AMIsReady", "InstanceProfileReady", "ValidationSucceeded")
+GOOD = tuple(StatusCondition(kind, "True", kind, since=NOW) for kind in KINDS)
+RESOLVED = builders.nodeclass_status(conditions=GOOD)
+READY = {"default": StatusCondition("Ready", "True", "Ready")}
+
+Manifest = dict[str, Any]
+
+
+def resolved_but(kind: str, status: str, reason: str, message: str = "") -> NodeClassStatus:
+    """Give the resolution with one condition that does not hold."""
+    wrong = StatusCondition(kind, status, reason, message, NOW)
+    return replace(RESOLVED, conditions=tuple(wrong if c.type == kind else c for c in GOOD))
+
+
+def classed(manifest: Manifest, status: NodeClassStatus | None = RESOLVED) -> StatusUpdate | None:
+    return nodeclass_update(manifest, parse_nodeclass(manifest), status, NOW)
+
+
+def pooled(
+    manifest: Manifest,
+    states: Mapping[str, StatusCondition] = READY,
+    snapshot: Snapshot | None = None,
+) -> StatusUpdate | None:
+    return nodepool_update(manifest, parse_nodepool(manifest), states, snapshot or builders.snapshot(), NOW)
+
+
+def conditions(update: StatusUpdate | None) -> dict[str, tuple[str, str, str]]:
+    """Give status, reason and message of the conditions by type."""
+    assert update is not None
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in update.status["conditions"]}
+
+
+def seen(manifest: Manifest, update: StatusUpdate | None) -> Manifest:
+    """Give the object as the next snapshot shows it, the update written."""
+    assert update is not None
+    status = merged_status(manifest.get("status") or {}, update.status, NOW)
+    return reduce_custom({**manifest, "status": status})
+
+
+def bad_nodepool() -> Manifest:
+    return builders.nodepool_manifest(requirements=[builders.expression("kubernetes.io/arch", "Is", "amd64")])
+
+
+def bad_nodeclass() -> Manifest:
+    manifest = builders.nodeclass_manifest()
+    manifest["spec"]["amiSelectorTerms"] = []
+    return manifest
+
+
+def test_a_nodeclass_that_nobody_has_looked_at_is_to_be_resolved() -> None:
+    unknown = builders.ledger(nodeclasses={})
+    assert [n.name for n in to_resolve([builders.nodeclass()], unknown, NOW)] == ["default"]
+
+
+@pytest.mark.parametrize("changed", [{"generation": 2}, {"hash": "other"}])
+def test_a_nodeclass_of_other_content_than_was_resolved_is_to_be_resolved(changed: dict[str, Any]) -> None:
+    ledger = builders.ledger(nodeclasses={"default": replace(RESOLVED, **changed)})
+    assert len(to_resolve([builders.nodeclass()], ledger, NOW)) == 1
+
+
+@pytest.mark.parametrize(("status", "minutes"), [(RESOLVED, 5), (resolved_but("AMIsReady", "False", "x"), 1)])
+def test_a_resolution_is_good_for_five_minutes_and_an_unready_one_for_one(
+    status: NodeClassStatus, minutes: int
+) -> None:
+    ledger, nodeclass = builders.ledger(nodeclasses={"default": status}), builders.nodeclass()
+    old = NOW + timedelta(minutes=minutes)
+    assert to_resolve([nodeclass], ledger, old - timedelta(seconds=1)) == []
+    assert to_resolve([nodeclass], ledger, old) == [nodeclass]
+
+
+def test_nodeclasses_are_resolved_by_name() -> None:
+    nodeclasses = [builders.nodeclass(name) for name in ("c", "a", "b")]
+    assert [n.name for n in to_resolve(nodeclasses, builders.ledger(), NOW)] == ["a", "b", "c"]
+
+
+def test_a_resolved_nodeclass_is_ready_and_shows_what_its_selectors_found() -> None:
+    update = classed(builders.nodeclass_manifest())
+    assert {kind: c[0] for kind, c in conditions(update).items()} == dict.fromkeys((*KINDS, "Ready"), "True")
+    assert update is not None
+    assert [s["id"] for s in update.status["subnets"]] == ["subnet-a", "subnet-b", "subnet-c"]
+    assert update.status["securityGroups"] == [{"id": "sg-1", "name": "nodes"}]
+    assert [i["id"] for i in update.status["amis"]] == ["ami-amd64", "ami-arm64"]
+    assert update.status["instanceProfile"] == "profile"
+    assert {c["observedGeneration"] for c in update.status["conditions"]} == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("SubnetsReady", "SubnetsNotFound"),
+        ("SecurityGroupsReady", "SecurityGroupsNotFound"),
+        ("AMIsReady", "AMINotFound"),
+        ("InstanceProfileReady", "RoleNotFound"),
+        ("ValidationSucceeded", "TagValidationFailed"),
+    ],
+)
+def test_one_thing_that_is_not_found_makes_the_nodeclass_unready_and_is_named(kind: str, reason: str) -> None:
+    found = conditions(classed(builders.nodeclass_manifest(), resolved_but(kind, "False", reason, "none")))
+    assert found[kind] == ("False", reason, "none")
+    assert found["Ready"] == ("False", "UnhealthyDependents", f"{kind}=False: none")
+    assert [k for k, c in found.items() if c[0] == "True"] == [k for k in KINDS if k != kind]
+
+
+def test_what_is_not_known_yet_makes_ready_unknown_and_what_is_false_outweighs_it() -> None:
+    unknown = resolved_but("AMIsReady", "Unknown", "Throttled")
+    assert conditions(classed(builders.nodeclass_manifest(), unknown))["Ready"][0] == "Unknown"
+    no_role = StatusCondition("InstanceProfileReady", "False", "RoleNotFound")
+    both = replace(unknown, conditions=(*unknown.conditions, no_role))
+    ready = conditions(classed(builders.nodeclass_manifest(), both))["Ready"]
+    assert ready == ("False", "UnhealthyDependents", "InstanceProfileReady=False: RoleNotFound")
+
+
+def test_a_nodeclass_that_is_still_to_be_resolved_is_unknown() -> None:
+    found = conditions(classed(builders.nodeclass_manifest(), None))
+    assert found["ValidationSucceeded"][:2] == ("Unknown", "AwaitingReconciliation")
+    assert found["Ready"][0] == "Unknown"
+
+
+def test_a_nodeclass_with_a_bad_manifest_says_which_field_and_warns() -> None:
+    update = classed(bad_nodeclass(), None)
+    found = conditions(update)
+    assert found["ValidationSucceeded"][:2] == ("False", "NodeClassValidationFailed")
+    assert "EC2NodeClass/default: spec.amiSelectorTerms" in found["ValidationSucceeded"][2]
+    assert found["Ready"][:2] == ("False", "UnhealthyDependents")
+    assert update is not None
+    assert any("spec.amiSelectorTerms" in warning for warning in update.warnings)
+
+
+def test_a_status_that_is_shown_already_is_not_written_again() -> None:
+    manifest = builders.nodeclass_manifest()
+    assert classed(seen(manifest, classed(manifest))) is None
+
+
+def test_a_new_image_is_shown_though_no_condition_changes() -> None:
+    manifest = builders.nodeclass_manifest()
+    newer = replace(RESOLVED, images=(Image("ami-new", "al2023-new"),))
+    update = classed(seen(manifest, classed(manifest)), newer)
+    assert update is not None
+    assert [i["id"] for i in update.status["amis"]] == ["ami-new"]
+
+
+def test_a_good_nodeclass_that_turns_bad_says_so_once() -> None:
+    was_good = seen(builders.nodeclass_manifest(), classed(builders.nodeclass_manifest()))
+    turned = {**bad_nodeclass(), "status": was_good["status"]}
+    update = classed(turned, None)
+    assert conditions(update)["Ready"][0] == "False"
+    assert classed(seen(turned, update), None) is None
+
+
+def test_a_bad_nodeclass_that_is_mended_becomes_ready_and_stays_quiet() -> None:
+    was_bad = seen(bad_nodeclass(), classed(bad_nodeclass(), None))
+    mended = {**builders.nodeclass_manifest(), "status": was_bad["status"]}
+    mended["metadata"] = {**mended["metadata"], "generation": 2}
+    update = classed(mended)
+    assert conditions(update)["Ready"] == ("True", "Ready", "")
+    assert conditions(update)["ValidationSucceeded"][0] == "True"
+    assert update is not None
+    assert update.warnings == ()
+    assert classed(seen(mended, update)) is None
+
+
+def test_a_nodepool_is_ready_when_it_is_valid_and_its_nodeclass_is_ready() -> None:
+    assert conditions(pooled(builders.nodepool_manifest())) == {
+        "ValidationSucceeded": ("True", "ValidationSucceeded", ""),
+        "NodeClassReady": ("True", "NodeClassReady", ""),
+        "Ready": ("True", "Ready", ""),
+    }
+
+
+def test_a_nodepool_without_its_nodeclass_names_it_and_those_there_are() -> None:
+    states = {"gpu": READY["default"], "arm": READY["default"]}
+    kind, reason, message = conditions(pooled(builders.nodepool_manifest(), states))["NodeClassReady"]
+    assert (kind, reason) == ("False", "NodeClassNotFound")
+    assert message == "EC2NodeClass 'default' is not found (there is: arm, gpu)"
+    assert "none exists" in conditions(pooled(builders.nodepool_manifest(), {}))["NodeClassReady"][2]
+
+
+def test_a_nodepool_whose_nodeclass_is_not_ready_passes_its_reason_on() -> None:
+    states = {"default": StatusCondition("Ready", "False", "UnhealthyDependents", "AMIsReady=False: none")}
+    found = conditions(pooled(builders.nodepool_manifest(), states))
+    assert found["NodeClassReady"] == ("False", "UnhealthyDependents", "AMIsReady=False: none")
+    assert found["Ready"][:2] == ("False", "UnhealthyDependents")
+
+
+def test_a_nodepool_whose_nodeclass_is_unknown_yet_is_unknown() -> None:
+    states = {"default": StatusCondition("Ready", "Unknown", "UnhealthyDependents", "waits")}
+    found = conditions(pooled(builders.nodepool_manifest(), states))
+    assert found["NodeClassReady"] == ("Unknown", "NodeClassReadinessUnknown", "waits")
+    assert found["Ready"][0] == "Unknown"
+
+
+def test_a_nodepool_with_a_bad_manifest_says_which_field_and_what_would_be_right() -> None:
+    update = pooled(bad_nodepool())
+    found = conditions(update)
+    assert found["ValidationSucceeded"][:2] == ("False", "NodePoolValidationFailed")
+    assert "spec.template.spec.requirements[0].operator" in found["ValidationSucceeded"][2]
+    assert "NodeClassReady" not in found
+    assert update is not None
+    assert update.warnings
+
+
+def test_a_good_nodepool_that_turns_bad_says_so_once() -> None:
+    was_good = seen(builders.nodepool_manifest(), pooled(builders.nodepool_manifest()))
+    turned = {**bad_nodepool(), "status": was_good["status"]}
+    update = pooled(turned)
+    assert conditions(update)["Ready"][0] == "False"
+    assert pooled(seen(turned, update)) is None
+
+
+def test_a_bad_nodepool_that_is_mended_becomes_ready() -> None:
+    was_bad = seen(bad_nodepool(), pooled(bad_nodepool()))
+    mended = {**builders.nodepool_manifest(), "status": was_bad["status"]}
+    update = pooled(mended)
+    assert conditions(update)["Ready"][0] == "True"
+    assert pooled(seen(mended, update)) is None
+
+
+def test_a_nodepool_counts_its_own_nodes_and_what_they_have() -> None:
+    ours = {"karpenter.sh/nodepool": "default"}
+    nodes = (
+        builders.node("a", labels=ours),
+        builders.node("b", labels=ours),
+        builders.node("c", labels={"karpenter.sh/nodepool": "other"}),
+        builders.node("d"),
+    )
+    update = pooled(builders.nodepool_manifest(), snapshot=builders.snapshot(nodes=nodes))
+    assert update is not None
+    assert update.status["nodes"] == 2
+    assert update.status["resources"]["cpu"] == "8"
+
+
+def test_a_node_more_is_shown_though_no_condition_changes() -> None:
+    manifest = builders.nodepool_manifest()
+    shown = seen(manifest, pooled(manifest))
+    assert pooled(shown) is None
+    one = builders.snapshot(nodes=(builders.node("a", labels={"karpenter.sh/nodepool": "default"}),))
+    update = pooled(shown, snapshot=one)
+    assert update is not None
+    assert update.status["nodes"] == 1
+    gone = pooled(seen(shown, update))
+    assert gone is not None
+    assert gone.status["nodes"] == 0
+
+
+def test_a_new_generation_is_said_to_be_observed() -> None:
+    manifest = builders.nodepool_manifest()
+    edited = seen(manifest, pooled(manifest))
+    edited["metadata"] = {**edited["metadata"], "generation": 2}
+    update = pooled(edited)
+    assert update is not None
+    assert {c["observedGeneration"] for c in update.status["conditions"]} == {2}
+
+
+def test_a_condition_of_another_writer_is_no_reason_to_write() -> None:
+    manifest = builders.nodepool_manifest()
+    shown = seen(manifest, pooled(manifest))
+    other = {"type": "NodeRegistrationHealthy", "status": "True", "reason": "x", "observedGeneration": 1}
+    shown["status"] = {**shown["status"], "conditions": [*shown["status"]["conditions"], other]}
+    assert pooled(shown) is None
+
+
+def test_the_message_of_a_very_wrong_manifest_fits_into_a_condition() -> None:
+    wrong = [builders.expression(f"example.com/{n}", "Is", "x" * 50) for n in range(60)]
+    message = conditions(pooled(builders.nodepool_manifest(requirements=wrong)))["ValidationSucceeded"][2]
+    assert 100 < len(message) <= 1024
+
+
+def test_ready_is_read_from_what_is_to_be_written_else_from_what_is_shown() -> None:
+    manifest = builders.nodeclass_manifest()
+    update = classed(manifest)
+    assert ready_condition(update, manifest).status == "True"
+    assert ready_condition(None, seen(manifest, update)).status == "True"
+    assert ready_condition(None, manifest).status == "Unknown"
