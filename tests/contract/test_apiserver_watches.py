@@ -93,6 +93,27 @@ def test_a_version_that_is_forgotten_is_410_and_a_new_list_helps(core: Any, api_
     assert seen(api_server.url, path) == []
 
 
+def test_a_server_that_comes_back_on_the_same_store_carries_on(core: Any, api_server: ApiServer) -> None:
+    core.create_namespaced_config_map("default", config_map("before"))
+    version = core.list_namespaced_config_map("default").metadata.resource_version
+    api_server.stop()
+
+    with ApiServer(now=api_server.store.now, store=api_server.store) as again:
+        again.store.create("configmaps", config_map("after"))
+        path = f"/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={version}"
+        assert seen(again.url, path) == [("ADDED", "after")]
+
+
+def test_stopping_the_server_ends_its_watches(api_server: ApiServer) -> None:
+    lines: list[bytes] = []
+    url = f"{api_server.url}/api/v1/configmaps?watch=1&timeoutSeconds=30"
+    with urlopen(url, timeout=20) as answer:  # noqa: S310 the test's own server
+        api_server.stop()
+        lines.extend(answer)
+
+    assert lines == []
+
+
 def test_bookmarks_come_to_those_who_ask(core: Any, api_url: str) -> None:
     core.create_namespaced_config_map("default", config_map("one"))
     version = core.list_namespaced_config_map("default").metadata.resource_version

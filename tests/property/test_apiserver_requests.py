@@ -27,8 +27,7 @@ JUNK = st.recursive(
 )
 PATCHES = st.sampled_from(["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"])
 WORDS = st.sampled_from(
-    "api apis v1 apps namespaces default pods x status scale eviction binding nodes openapi v3 version".split()
-    + [""]
+    ["", *"api apis v1 apps namespaces default pods x status scale eviction nodes openapi v3 version".split()]
 )
 POD_SPEC = {
     "containers": [

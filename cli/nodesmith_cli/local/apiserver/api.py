@@ -34,6 +34,10 @@ class Api:
         self._reading = Reading(store)
         self._writing = Writing(store)
 
+    def hang_up(self) -> None:
+        """End every watch that this server answers."""
+        self._reading.hang_up()
+
     def answer(self, request: Request) -> Reply | Stream:
         """Answer one request; what is refused is answered with a Status."""
         try:

@@ -173,14 +173,6 @@ class History:
             self._forgotten.clear()
             self._compacted = self.revision
 
-    def hang_up(self) -> None:
-        """End every watch."""
-        with self.lock:
-            for followers in self._watchers.values():
-                for watcher in followers:
-                    watcher.close()
-            self._watchers.clear()
-
     def _stamp(self, obj: Object) -> Revision:
         self.revision += 1
         stamped = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}

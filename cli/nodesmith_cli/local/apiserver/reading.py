@@ -9,7 +9,7 @@ from nodesmith_cli.local.apiserver.paging import Pages
 from nodesmith_cli.local.apiserver.selectors import field_matcher, label_matcher
 from nodesmith_cli.local.apiserver.store import Store
 from nodesmith_cli.local.apiserver.targets import Target
-from nodesmith_cli.local.apiserver.watching import WatchWish, stream
+from nodesmith_cli.local.apiserver.watching import Streams, WatchWish
 
 
 class Reading:
@@ -18,6 +18,11 @@ class Reading:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._pages = Pages()
+        self._streams = Streams(store.history)
+
+    def hang_up(self) -> None:
+        """End every watch."""
+        self._streams.hang_up()
 
     def get(self, target: Target, request: Request) -> Reply:
         """Answer with one object. Raises ApiError 404."""
@@ -58,4 +63,4 @@ class Reading:
             initial_end=initial and bookmarks,
             seconds=float(request.number("timeoutSeconds") or uniform(1800, 3600)),  # noqa: S311 spreads reconnects
         )
-        return Stream(stream(self._store.history, wish))
+        return Stream(self._streams.stream(wish))

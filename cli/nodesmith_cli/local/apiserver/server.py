@@ -63,7 +63,6 @@ class ApiServer:
             self._http.shutdown()
             self._thread.join()
             self._thread = None
-        self.store.history.hang_up()
         self._http.hang_up()
         self._http.server_close()
 
@@ -98,7 +97,8 @@ class _Http(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End every connection that is still open."""
+        """End every watch and every connection that is still open."""
+        self.api.hang_up()
         with self._lock:
             connections = tuple(self._open)
         for connection in connections:

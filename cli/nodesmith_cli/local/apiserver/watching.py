@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty
+from threading import Lock
 from time import monotonic
 
 from nodesmith_cli.local.apiserver.errors import ApiError, expired
@@ -32,20 +33,37 @@ class WatchWish:
     seconds: float
 
 
-def stream(history: History, wish: WatchWish) -> Iterator[bytes]:
-    """Yield newline-ended watch events, joined where several are ready; empty frames while nothing happens."""
-    try:
-        watcher, first, revision = _begin(history, wish)
-    except ApiError as error:
-        yield _frame("ERROR", json.dumps(error.status()).encode())
-        return
-    frames = _follow(history, wish, watcher)
-    try:
-        if first or wish.initial_end:
-            yield _initial(wish, first, revision)
-        yield from frames
-    finally:
-        history.unwatch(watcher)
+class Streams:
+    """The open watches of one server."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._open: set[Watcher] = set()
+        self._lock = Lock()
+
+    def stream(self, wish: WatchWish) -> Iterator[bytes]:
+        """Yield newline-ended watch events, joined where several are ready; empty frames while nothing happens."""
+        try:
+            watcher, first, revision = _begin(self._history, wish)
+        except ApiError as error:
+            yield _frame("ERROR", json.dumps(error.status()).encode())
+            return
+        with self._lock:
+            self._open.add(watcher)
+        try:
+            if first or wish.initial_end:
+                yield _initial(wish, first, revision)
+            yield from _follow(self._history, wish, watcher)
+        finally:
+            self._history.unwatch(watcher)
+            with self._lock:
+                self._open.discard(watcher)
+
+    def hang_up(self) -> None:
+        """End them all."""
+        with self._lock:
+            for watcher in self._open:
+                watcher.close()
 
 
 def _begin(history: History, wish: WatchWish) -> tuple[Watcher, list[Revision], int]:

@@ -100,12 +100,13 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """Stop the thread."""
+        """Stop the thread, for good: a stopped cluster no longer follows the store."""
         self._running = False
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        self._mirrors.close()
 
     def _run(self, speed: float) -> None:
         while self._running:

@@ -34,6 +34,7 @@ class Mirror:
     def __init__(self, store: Store, resource: str, wake: Callable[[], None]) -> None:
         self.objects: dict[Key, View] = {}
         self._listeners: list[Listener] = []
+        self._history = store.history
         with store.history.lock:
             self._watcher = store.history.watch(resource, wake=wake)
             self._first: Iterable[Change] = [
@@ -43,6 +44,10 @@ class Mirror:
     def listen(self, listener: Listener) -> None:
         """Be told of every change, during refresh."""
         self._listeners.append(listener)
+
+    def close(self) -> None:
+        """Stop following the store."""
+        self._history.unwatch(self._watcher)
 
     def refresh(self) -> None:
         """Take in what has changed since the last time."""
@@ -79,6 +84,11 @@ class Mirrors:
 
     def __getitem__(self, kind: str) -> Mirror:
         return self._mirrors[kind]
+
+    def close(self) -> None:
+        """Stop following the store."""
+        for mirror in self._mirrors.values():
+            mirror.close()
 
     def refresh(self) -> None:
         """Bring every mirror up to date."""
