@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.lifecycle import next_steps, to_check
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
 from nodesmith.model.events import Concern, Hint
-from nodesmith.observation.wire import decode
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
 
@@ -41,17 +41,17 @@ def follow(run: Lifecycle) -> Counter[str]:
     data = run.blobs.get(snapshot_key(run.cluster_name))
     if data is None:
         return Counter()
-    snapshot, ledger, now = decode(data), run.store.load(), run.clock()
-    if snapshot.cluster != run.cluster_name:
-        raise Rejected(
-            f"snapshot: field 'cluster' is {snapshot.cluster!r}, this function serves {run.cluster_name!r}"
-        )
+    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
+    failures: list[str] = []
     checked = to_check(ledger.claims, snapshot, now)
-    instances = run.cloud.instances_of(checked) if checked else {}
+    try:
+        instances = run.cloud.instances_of(checked) if checked else {}
+    except Transient as error:  # whoever has a Node need not wait for EC2
+        failures.append(str(error))
+        checked, instances = [], {}
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
-    failures: list[str] = []
     for command in commands:
         try:
             carry_out(command, nodes, run.store, run.cloud, run.cluster)

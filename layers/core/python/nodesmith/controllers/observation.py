@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern, Hint
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 
@@ -38,7 +39,7 @@ class Observation:
 def observe(run: Observation) -> bool:
     """Write a snapshot if the newest is stale or damaged; tell whether one was written. Raises Transient."""
     now = run.clock()
-    if _is_fresh(run.blobs.get(snapshot_key(run.cluster)), now - run.stale_after):
+    if _is_fresh(run.blobs.get(snapshot_key(run.cluster)), run.cluster, now - run.stale_after):
         return False
     run.blobs.put(snapshot_key(run.cluster), encode(run.cluster, now, run.observer().observe()))
     for concern in _WOKEN:
@@ -46,8 +47,8 @@ def observe(run: Observation) -> bool:
     return True
 
 
-def _is_fresh(data: bytes | None, oldest: datetime) -> bool:
+def _is_fresh(data: bytes | None, cluster: str, oldest: datetime) -> bool:
     try:
-        return data is not None and decode(data).taken_at > oldest
+        return data is not None and own_snapshot(data, cluster).taken_at > oldest
     except Rejected:
         return False

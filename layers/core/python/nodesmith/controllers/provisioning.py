@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Protocol
 
 from nodesmith.controllers.launching import carry_on
+from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.provisioning import Inputs, Plan, canonical, decide, decision_id, record
 from nodesmith.effects import Settled, TypeLookup, intent, launch
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Conflict, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern, Hint
@@ -20,7 +21,6 @@ from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.wire import decode
 from nodesmith.ports import Blobs, Cloud, Hints, Store
 from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 
@@ -76,11 +76,7 @@ def provision(run: Provisioning) -> Outcome:
         data = run.blobs.get(snapshot_key(run.cluster))
         if data is None:
             return outcome
-        snapshot, ledger, catalog = decode(data), run.store.load(), run.catalogs.latest()
-        if snapshot.cluster != run.cluster:
-            raise Rejected(
-                f"snapshot: field 'cluster' is {snapshot.cluster!r}, this function serves {run.cluster!r}"
-            )
+        snapshot, ledger, catalog = own_snapshot(data, run.cluster), run.store.load(), run.catalogs.latest()
         types = _TypeTable(snapshot, catalog, run.settings)
         resumed = carry_on(ledger, types.nodeclasses, types, run.store, run.cloud, run.clock)
         _note(outcome, resumed, deferred)
@@ -104,6 +100,8 @@ def provision(run: Provisioning) -> Outcome:
         _note(outcome, settled, deferred)
         if not settled.given_up and len(plan.nodes) <= COMMIT_NODES:
             break
+    else:
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster, f"not done after {MAX_ROUNDS} looks"))
     _wake(run, outcome)
     if deferred:
         raise Transient("; ".join(deferred), "Deferred")

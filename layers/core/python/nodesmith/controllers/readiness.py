@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.readiness import (
     StatusUpdate,
     nodeclass_update,
@@ -22,7 +23,6 @@ from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.problems import Parsed
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.wire import decode
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
 
@@ -58,7 +58,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     data = run.blobs.get(snapshot_key(run.cluster_name))
     if data is None:
         return ReadinessReport()
-    snapshot, ledger, now = decode(data), run.store.load(), run.clock()
+    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
     failures: list[str] = []
     parsed = [(manifest, parse_nodeclass(manifest)) for manifest in snapshot.nodeclasses]
     statuses, changed = _resolve(run, parsed, ledger, now, failures)

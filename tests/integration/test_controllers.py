@@ -1,0 +1,417 @@
+"""The stories of lifecycle, readiness and observation: one object's trouble is its own, and is raised at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.controllers.lifecycle import Lifecycle, follow
+from nodesmith.controllers.observation import Observation, observe
+from nodesmith.controllers.provisioning import Provisioning, provision
+from nodesmith.controllers.readiness import Readiness, make_ready
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.events import Concern
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.observation.reduction import reduce_custom, reduce_node
+from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.settings import snapshot_key
+from tests import builders
+from tests.builders import CLUSTER, NOW
+from tests.fakes.blobs import FakeBlobs
+from tests.fakes.cloud import Call, FakeCloud
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.hints import FakeHints
+from tests.fakes.store import FakeStore
+from tests.world import World, catalog, pod_manifest
+
+KEY = snapshot_key(CLUSTER)
+OTHERS = encode("another", NOW, Observed())
+Manifest = dict[str, Any]
+
+
+def node_manifest(claim: NodeClaim) -> Manifest:
+    """Give a Node of the claim's instance, Ready and not registered."""
+    return {
+        "metadata": {"name": f"node-{claim.name}", "creationTimestamp": "2026-11-21T11:59:00Z", "labels": {}},
+        "spec": {
+            "providerID": claim.provider_id,
+            "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}],
+        },
+        "status": {
+            "capacity": {"cpu": "4", "memory": "16Gi", "pods": "58"},
+            "allocatable": {"cpu": "4", "memory": "15Gi", "pods": "58"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+@dataclass
+class Scene:
+    """A cluster with everything that the stories need, and the time."""
+
+    now: datetime = NOW
+    store: FakeStore = field(default_factory=FakeStore)
+    cloud: FakeCloud = field(default_factory=lambda: FakeCloud(cluster=builders.cluster_info()))
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    blobs: FakeBlobs = field(default_factory=FakeBlobs)
+    hints: FakeHints = field(default_factory=FakeHints)
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def hold(self, *claims: NodeClaim) -> None:
+        self.store.commit(self.store.version, claims, "d")
+
+    def see(self, pods: Sequence[Any] = ()) -> None:
+        """Write the snapshot of the cluster as it is."""
+        observed = Observed(
+            pods=list(pods),
+            nodes=[reduce_node(n) for n in self.cluster.nodes.values()],
+            nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
+            nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
+            nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
+        )
+        self.blobs.objects[KEY] = encode(CLUSTER, self.now, observed)
+
+    def follow(self) -> dict[str, int]:
+        self.see()
+        parts = (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.clock)
+        return dict(follow(Lifecycle(CLUSTER, *parts)))
+
+    def make_ready(self) -> tuple[str, ...]:
+        self.see()
+        parts = (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.clock)
+        return make_ready(Readiness(CLUSTER, *parts)).resolved
+
+    def phases(self) -> dict[str, str]:
+        return {claim.name: str(claim.phase) for claim in self.store.claims.values()}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def launched(name: str, **changes: Any) -> NodeClaim:
+    return builders.claim(name, instance_id=f"i-{name}", launched_at=NOW, created_at=NOW, **changes)
+
+
+def joined(scene: Scene, *names: str) -> None:
+    """Let launched claims have Nodes."""
+    claims = [launched(name) for name in names]
+    scene.hold(*claims)
+    for claim in claims:
+        scene.cluster.nodes[f"node-{claim.name}"] = node_manifest(claim)
+
+
+def failing_for(method: str, *about: str) -> Any:
+    """Give a hook that lets one call fail for a while."""
+
+    def fail(call: Call) -> None:
+        if call.method == method and set(about) <= set(call.about):
+            raise Transient(f"{method} of {', '.join(call.about)} timed out", "RequestTimeout")
+
+    return fail
+
+
+# lifecycle
+
+
+def test_a_claim_goes_from_launched_to_ready_and_its_object_and_node_say_so(scene: Scene) -> None:
+    joined(scene, "a")
+    assert scene.follow() == {"Register": 1}
+    node = scene.cluster.nodes["node-a"]
+    assert node["metadata"]["labels"]["karpenter.sh/registered"] == "true"
+    assert not node["spec"].get("taints")
+    assert scene.follow() == {"Initialize": 1}
+    assert scene.cluster.nodes["node-a"]["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
+    shown = {c["type"]: c["status"] for c in scene.cluster.nodeclaims["a"]["status"]["conditions"]}
+    assert shown == dict.fromkeys(("Launched", "Registered", "Initialized", "Ready"), "True")
+    assert scene.cluster.nodeclaims["a"]["status"]["nodeName"] == "node-a"
+    assert scene.follow() == {}
+
+
+def test_one_node_that_cannot_be_written_keeps_nobody_else_and_is_raised_at_the_end(scene: Scene) -> None:
+    joined(scene, "a", "b", "c")
+    scene.cluster.raise_before = failing_for("register_node", "node-b")
+    with pytest.raises(Transient, match="NodeClaim b: register_node of node-b timed out"):
+        scene.follow()
+    assert scene.phases() == {"a": "Registered", "b": "Launched", "c": "Registered"}
+    assert Concern.LIFECYCLE in scene.hints.concerns()
+
+
+def test_a_node_that_vanishes_while_it_registers_is_tried_again(scene: Scene) -> None:
+    joined(scene, "a")
+    scene.see()
+    node = scene.cluster.nodes.pop("node-a")
+    parts = (scene.store, scene.cloud, scene.cluster, scene.blobs, scene.hints, scene.clock)
+    with pytest.raises(Transient, match="went away while it registered"):
+        follow(Lifecycle(CLUSTER, *parts))
+    assert scene.phases() == {"a": "Launched"}
+    scene.cluster.nodes["node-a"] = node
+    assert scene.follow() == {"Register": 1}
+
+
+def test_instances_that_cannot_be_asked_for_keep_no_node_from_registering(scene: Scene) -> None:
+    joined(scene, "a")
+    scene.hold(launched("lost", phase_since=NOW - timedelta(minutes=5)))
+    scene.cloud.raise_before = failing_for("instances_of")
+    with pytest.raises(Transient, match="instances_of"):
+        scene.follow()
+    assert scene.phases() == {"a": "Registered", "lost": "Launched"}
+
+
+def test_a_claim_that_somebody_else_moved_on_is_looked_at_again_soon(scene: Scene) -> None:
+    joined(scene, "a")
+
+    def lose(method: str) -> None:
+        if method == "save":
+            raise Conflict("NodeClaim a has moved on")
+
+    scene.store.raise_before = lose
+    assert scene.follow() == {"Conflict": 1}
+    assert scene.hints.concerns() == [Concern.LIFECYCLE]
+
+
+def test_a_claim_that_ends_takes_instance_object_and_ledger_entry_with_it(scene: Scene) -> None:
+    scene.hold(launched("a", phase=Phase.GIVEN_UP))
+    scene.cluster.nodeclaims["a"] = {"metadata": {"name": "a"}}
+    assert scene.follow() == {"Forget": 1}
+    assert ("terminate", ("i-a",)) in [(c.method, c.about) for c in scene.cloud.calls]
+    assert (scene.cluster.nodeclaims, scene.store.claims) == ({}, {})
+    assert Concern.PROVISIONING in scene.hints.concerns()
+
+
+def test_an_instance_that_cannot_be_terminated_yet_keeps_its_entry_in_the_ledger(scene: Scene) -> None:
+    scene.hold(launched("a", phase=Phase.GIVEN_UP))
+    scene.cloud.raise_before = failing_for("terminate")
+    with pytest.raises(Transient):
+        scene.follow()
+    assert scene.phases() == {"a": "GivenUp"}
+
+
+def test_without_a_snapshot_nothing_is_done(scene: Scene) -> None:
+    scene.hold(launched("a", phase=Phase.GIVEN_UP))
+    parts = (scene.store, scene.cloud, scene.cluster, scene.blobs, scene.hints, scene.clock)
+    assert follow(Lifecycle(CLUSTER, *parts)) == {}
+    assert make_ready(Readiness(CLUSTER, *parts)).written == ()
+    assert scene.phases() == {"a": "GivenUp"}
+
+
+# readiness
+
+
+def two_nodeclasses(scene: Scene) -> None:
+    for name in ("a", "b"):
+        scene.cluster.nodeclasses[name] = builders.nodeclass_manifest(name)
+        scene.cluster.nodepools[name] = builders.nodepool_manifest(name, nodeclass=name)
+
+
+def ready(obj: Manifest) -> str:
+    return next(str(c["status"]) for c in obj["status"]["conditions"] if c["type"] == "Ready")
+
+
+def test_a_new_cluster_is_described_its_nodeclasses_resolved_and_provisioning_woken(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    assert scene.make_ready() == (f"cluster {CLUSTER}", "a", "b")
+    assert scene.store.cluster == builders.cluster_info()
+    assert set(scene.store.nodeclasses) == {"a", "b"}
+    objects = (*scene.cluster.nodeclasses.values(), *scene.cluster.nodepools.values())
+    assert [ready(o) for o in objects] == ["True"] * 4
+    assert scene.hints.concerns() == [Concern.PROVISIONING]
+    calls = len(scene.cluster.calls)
+    assert scene.make_ready() == ()
+    assert len(scene.cluster.calls) == calls
+
+
+def test_a_nodeclass_that_cannot_be_resolved_now_keeps_no_other_from_it(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.cloud.raise_before = failing_for("resolve", "a")
+    with pytest.raises(Transient, match="EC2NodeClass a: resolve"):
+        scene.make_ready()
+    assert set(scene.store.nodeclasses) == {"b"}
+    assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["Unknown", "True"]
+    assert scene.hints.concerns() == [Concern.PROVISIONING]
+
+
+def test_one_status_that_cannot_be_written_keeps_no_other_from_it(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.cluster.raise_before = failing_for("nodeclass_status", "a")
+    with pytest.raises(Transient, match="EC2NodeClass a: nodeclass_status"):
+        scene.make_ready()
+    assert "status" not in scene.cluster.nodeclasses["a"]
+    assert ready(scene.cluster.nodeclasses["b"]) == "True"
+    assert {ready(p) for p in scene.cluster.nodepools.values()} == {"True"}
+
+
+def test_a_cluster_that_cannot_be_described_leaves_a_reason_on_every_object(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.cloud.raise_before = failing_for("cluster_info")
+    with pytest.raises(Transient, match=f"cluster {CLUSTER}: cluster_info"):
+        scene.make_ready()
+    assert {ready(o) for o in scene.cluster.nodeclasses.values()} == {"Unknown"}
+    assert scene.store.nodeclasses == {}
+
+
+def test_a_bad_manifest_says_so_on_its_object_and_as_an_event_and_hurts_nobody_else(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.cluster.nodepools["a"]["spec"]["template"]["spec"]["requirements"][0]["operator"] = "Is"
+    scene.make_ready()
+    assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["False", "True"]
+    (event,) = scene.cluster.events
+    assert (event.kind, event.name, event.reason, event.warning) == (
+        "NodePool",
+        "a",
+        "ValidationFailed",
+        True,
+    )
+    assert "requirements[0].operator" in event.message
+
+
+def test_a_nodeclass_that_is_gone_is_forgotten_and_its_nodepool_says_so(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.make_ready()
+    del scene.cluster.nodeclasses["a"]
+    scene.make_ready()
+    assert set(scene.store.nodeclasses) == {"b"}
+    assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["False", "True"]
+
+
+def test_a_nodeclass_is_looked_at_again_when_its_content_changes_and_after_five_minutes(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.make_ready()
+    scene.cluster.nodeclasses["a"]["metadata"]["generation"] = 2
+    scene.cluster.nodeclasses["a"]["spec"]["tags"] = {"team": "web"}
+    assert scene.make_ready() == ("a",)
+    scene.now += timedelta(minutes=5)
+    calls = len(scene.cloud.calls)
+    assert scene.make_ready() == ()
+    assert [c.about for c in scene.cloud.calls[calls:] if c.method == "resolve"] == [("a",), ("b",)]
+
+
+# observation
+
+
+class Eye:
+    """An Observer that sees what it is given."""
+
+    def __init__(self, observed: Observed) -> None:
+        self.observed, self.looks = observed, 0
+
+    def observe(self) -> Observed:
+        self.looks += 1
+        return self.observed
+
+
+def looking(scene: Scene, eye: Eye) -> Observation:
+    return Observation(CLUSTER, lambda: eye, scene.blobs, scene.hints, scene.clock, timedelta(seconds=90))
+
+
+def test_while_the_forwarder_lives_nobody_else_looks(scene: Scene) -> None:
+    scene.see()
+    scene.now += timedelta(seconds=89)
+    eye = Eye(Observed())
+    assert observe(looking(scene, eye)) is False
+    assert (eye.looks, scene.hints.sent) == (0, [])
+
+
+def test_a_stale_snapshot_is_replaced_and_everybody_woken(scene: Scene) -> None:
+    scene.see()
+    scene.now += timedelta(seconds=90)
+    eye = Eye(Observed(nodepools=[reduce_custom(builders.nodepool_manifest())]))
+    assert observe(looking(scene, eye)) is True
+    written = decode(scene.blobs.objects[KEY])
+    assert (written.taken_at, written.cluster, len(written.nodepools)) == (scene.now, CLUSTER, 1)
+    assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS]
+
+
+def test_a_cluster_that_has_never_had_a_forwarder_gets_its_first_snapshot(scene: Scene) -> None:
+    assert observe(looking(scene, Eye(Observed()))) is True
+    assert decode(scene.blobs.objects[KEY]).cluster == CLUSTER
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda d: d[: len(d) // 2], lambda _: b"{}", lambda _: b"", bytes.swapcase, lambda _: OTHERS]
+)
+def test_a_damaged_snapshot_is_replaced_whatever_its_age(scene: Scene, damage: Any) -> None:
+    scene.see()
+    scene.blobs.objects[KEY] = damage(scene.blobs.objects[KEY])
+    assert observe(looking(scene, Eye(Observed()))) is True
+    assert decode(scene.blobs.objects[KEY]).taken_at == NOW
+
+
+# what no retry can mend
+
+
+def provisioning(scene: Scene) -> Provisioning:
+    class Shelf:
+        def latest(self) -> Any:
+            return catalog()
+
+    return Provisioning(
+        CLUSTER,
+        NodeSettings(),
+        scene.store,
+        scene.cloud,
+        scene.blobs,
+        scene.hints,
+        Shelf(),
+        scene.clock,
+        lambda: 0.0,
+    )
+
+
+@pytest.mark.parametrize("concern", [Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS])
+@pytest.mark.parametrize("fault", ["cut in half", "of another cluster"])
+def test_a_snapshot_that_is_damaged_or_of_another_cluster_is_rejected_and_nothing_done(
+    scene: Scene, concern: Concern, fault: str
+) -> None:
+    two_nodeclasses(scene)
+    scene.hold(launched("a", phase=Phase.GIVEN_UP))
+    scene.see()
+    whole = scene.blobs.objects[KEY]
+    scene.blobs.objects[KEY] = whole[: len(whole) // 2]
+    if fault == "of another cluster":
+        scene.blobs.objects[KEY] = OTHERS
+    parts = (scene.store, scene.cloud, scene.cluster, scene.blobs, scene.hints, scene.clock)
+    run: dict[Concern, Callable[[], object]] = {
+        Concern.PROVISIONING: lambda: provision(provisioning(scene)),
+        Concern.LIFECYCLE: lambda: follow(Lifecycle(CLUSTER, *parts)),
+        Concern.READINESS: lambda: make_ready(Readiness(CLUSTER, *parts)),
+    }
+    with pytest.raises(Rejected, match="snapshot"):
+        run[concern]()
+    assert (scene.cloud.calls, scene.cluster.calls) == ([], [])
+    assert scene.phases() == {"a": "GivenUp"}
+
+
+def test_a_pod_too_big_for_anything_keeps_no_other_pod_from_its_node() -> None:
+    world = World({"small": pod_manifest("small"), "huge": pod_manifest("huge", cpu="10000")})
+    world.settle(patience=timedelta(minutes=2))
+    assert world.waiting() == ["huge"]
+
+
+def test_provisioning_that_always_loses_the_race_asks_to_be_woken_again(scene: Scene) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.observe()
+    scene.store, scene.blobs = world.store, world.blobs
+
+    def lose(method: str) -> None:
+        if method == "commit":
+            raise Conflict("somebody was first")
+
+    scene.store.raise_before = lose
+    outcome = provision(provisioning(scene))
+    assert outcome.launched == []
+    assert Concern.PROVISIONING in scene.hints.concerns()
+
+
+def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_to_ec2(scene: Scene) -> None:
+    scene.hold(replace(builders.claim("a", phase=Phase.PENDING), phase=Phase.GIVEN_UP))
+    assert scene.follow() == {"Forget": 1}
+    assert scene.cloud.calls == []
