@@ -106,7 +106,7 @@ def test_a_function_that_raises_gets_its_whole_batch_again_and_the_invoker_lives
     feed.poll()
 
     assert [sorted(batch) for batch in spy.batches] == [["a", "b"], ["a", "b"]]
-    assert feed.failures == 2
+    assert (feed.failures, feed.last_error) == (2, "RuntimeError: a bug")
 
 
 def test_a_message_that_fails_five_times_goes_to_the_dead_letters(

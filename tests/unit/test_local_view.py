@@ -100,14 +100,16 @@ def test_without_a_terminal_each_stage_and_each_finished_step_is_a_line() -> Non
         for name in ("a", "b"):
             progress.entry(Entry(now + timedelta(seconds=4), "launched", f"NodeClaim/{name}"))
         progress.entry(Entry(now, "not ready", "NodePool/p", "because"))
+        progress.entry(Entry(now + timedelta(seconds=9), "joined", "Node/a"))
 
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert lines[0].startswith("starting AWS: ")
     assert lines[1:] == [
         "decided: 2 nodes at $0.1/hour for 3 pods",
-        "nodes launched: 2, after 4.0 s of the cluster's time",
         "NodePool/p: not ready: because",
+        "nodes launched: 2, after 4.0 s of the cluster's time",
+        "nodes joined: 1, after 9.0 s of the cluster's time",
     ]
 
 

@@ -86,10 +86,8 @@ def _simulate(
         ) as system:
             outcome = simulate(system, manifests, seconds)
             decisions = [record for record in system.decisions.all if record["plan"]["nodes"]]
-            failures = sum(source.failures for source in system.invoker.sources.values())
-            log = system.log
-    if failures:
-        progress_to.print(f"{failures} invocations of functions failed, see {log}", style="yellow")
+    for complaint in system.invoker.complaints():
+        progress_to.print(f"{complaint}; see {system.log}", style="yellow")
     return outcome, decisions
 
 

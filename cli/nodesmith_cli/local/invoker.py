@@ -34,6 +34,7 @@ class EventSource:
         self._lambda = ThreadPoolExecutor(1, f"function-{function.concern}")
         self.invocations = 0
         self.failures = 0
+        self.last_error = ""
 
     def poll(self, wait_seconds: int = 0) -> int:
         """Receive a batch, invoke the function, delete what it handled; gives how many messages came."""
@@ -55,6 +56,7 @@ class EventSource:
         error = invocation.exception()
         if error is not None:
             self.failures += 1
+            self.last_error = f"{type(error).__name__}: {error}"
             _log.error("function %s failed", self._function.concern, exc_info=error)
             return {message["MessageId"] for message in messages}
         failed = (invocation.result() or {}).get("batchItemFailures") or ()
@@ -103,6 +105,14 @@ class Invoker:
             concern: EventSource(sqs, deployment.queue_urls[concern], function)
             for concern, function in functions.items()
         }
+
+    def complaints(self) -> list[str]:
+        """Say which functions failed, how often, and with what the last time."""
+        return [
+            f"function {concern} failed {source.failures} times, last with {source.last_error}"
+            for concern, source in self.sources.items()
+            if source.failures
+        ]
 
     def start(self) -> None:
         """Begin to poll and to tick. The first tick comes at once, as a rate schedule's does."""

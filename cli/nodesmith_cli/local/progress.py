@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
@@ -13,8 +12,19 @@ from datetime import datetime
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from nodesmith_cli.local import timeline
-from nodesmith_cli.local.timeline import BOUND, JOINED, LAUNCHED, PENDING, READY, REGISTERED, Entry
+from nodesmith_cli.local.timeline import (
+    BOUND,
+    CLAIMED,
+    DECIDED,
+    DELETED,
+    JOINED,
+    LAUNCHED,
+    NOT_READY,
+    PENDING,
+    READY,
+    REGISTERED,
+    Entry,
+)
 
 _STEPS = {
     ("NodeClaim", LAUNCHED): "nodes launched",
@@ -23,8 +33,7 @@ _STEPS = {
     ("Node", READY): "nodes ready",
     ("Pod", BOUND): "pods bound",
 }
-_PLANNED = re.compile(r"(\d+) nodes? at ")
-"""As `explain.summary` says how many nodes a decision buys."""
+"""In the order in which they usually come."""
 
 
 class RunProgress:
@@ -35,10 +44,9 @@ class RunProgress:
         self._live = console.is_terminal
         self._lock = threading.Lock()
         self._seen: Counter[tuple[str, str]] = Counter()
-        self._planned = 0
         self._since: datetime | None = None
-        self._latest: datetime | None = None
-        self._complete: dict[tuple[str, str], int] = {}
+        self._reached: dict[tuple[str, str], datetime] = {}
+        self._told: dict[tuple[str, str], int] = {}
         self._bars: dict[tuple[str, str], TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(finished_text="✓"),
@@ -60,8 +68,10 @@ class RunProgress:
         self.close()
 
     def close(self) -> None:
-        """Draw no more."""
+        """Draw no more; tell what has not been told yet."""
         self._progress.stop()
+        with self._lock:
+            self._tell(list(_STEPS))
 
     @contextmanager
     def stage(self, what: str) -> Iterator[None]:
@@ -75,49 +85,39 @@ class RunProgress:
             self._console.print(f"{what}: {took}")
 
     def entry(self, entry: Entry) -> None:
-        """Count a milestone, and show what it completes."""
-        kind = entry.object.partition("/")[0]
+        """Count a milestone, and show how far its step has come."""
+        step = entry.object.partition("/")[0], entry.what
         with self._lock:
-            match entry.what:
-                case timeline.DECIDED:
-                    self._decided(entry.detail)
-                case timeline.NOT_READY:
-                    self._progress.console.print(
-                        f"{entry.object}: {entry.what}: {entry.detail}", style="yellow"
-                    )
-                case timeline.DELETED if kind == "NodeClaim":
-                    self._planned -= 1  # EC2 had none; another decision has been made, or will be
-                case _:
-                    self._seen[kind, entry.what] += 1
+            self._seen[step] += 1
             if entry.what == PENDING:
                 self._since = self._since or entry.at
-            self._latest = max(entry.at, self._latest or entry.at)
-            self._show(self._latest)
+            elif entry.what == DECIDED and " at " in entry.detail:
+                self._progress.console.print(f"decided: {entry.detail}")
+            elif entry.what == NOT_READY:
+                self._progress.console.print(f"{entry.object}: {entry.what}: {entry.detail}", style="yellow")
+            elif step in _STEPS:
+                self._reached[step] = entry.at
+                self._tell(list(_STEPS)[: list(_STEPS).index(step)])
+                self._draw(step)
 
-    def _decided(self, detail: str) -> None:
-        planned = _PLANNED.match(detail)
-        if planned:
-            self._planned += int(planned.group(1))
-            self._progress.console.print(f"decided: {detail}")
+    def _tell(self, steps: list[tuple[str, str]]) -> None:
+        """Without a terminal: a line for each step that got further since it was told last."""
+        for step in steps:
+            if not self._live and self._seen[step] and self._seen[step] != self._told.get(step):
+                self._told[step] = self._seen[step]
+                self._console.print(
+                    f"{_STEPS[step]}: {self._seen[step]}, after {self._after(step)} of the cluster's time"
+                )
 
-    def _show(self, at: datetime) -> None:
-        """Bring every step up to date: the decision may be told after what came of it."""
-        for step, title in _STEPS.items():
-            whole = self._planned if title.startswith("nodes") else self._seen["Pod", PENDING]
-            done = min(self._seen[step], whole)
-            if not (whole and self._planned and self._since):
-                continue
-            self._draw(step, title, done, whole)
-            if done == whole != self._complete.get(step):
-                self._complete[step] = whole
-                self._finish(step, title, whole, f"{(at - self._since).total_seconds():.1f} s")
-
-    def _draw(self, step: tuple[str, str], title: str, done: int, whole: int) -> None:
+    def _draw(self, step: tuple[str, str]) -> None:
+        """On a terminal: the step's bar. Nodes that EC2 did not have are claims that are deleted again."""
+        done, claims = self._seen[step], self._seen["NodeClaim", CLAIMED] - self._seen["NodeClaim", DELETED]
+        whole = max(done, self._seen["Pod", PENDING] if step[0] == "Pod" else claims)
         if step not in self._bars:
-            self._bars[step] = self._progress.add_task(title, total=whole, note="")
-        self._progress.update(self._bars[step], completed=done, total=whole)
+            self._bars[step] = self._progress.add_task(_STEPS[step], total=whole, note="")
+        note = self._after(step) if done == whole else ""
+        self._progress.update(self._bars[step], completed=done, total=whole, note=note)
 
-    def _finish(self, step: tuple[str, str], title: str, whole: int, after: str) -> None:
-        self._progress.update(self._bars[step], note=after)
-        if not self._live:
-            self._console.print(f"{title}: {whole}, after {after} of the cluster's time")
+    def _after(self, step: tuple[str, str]) -> str:
+        since = self._since or self._reached[step]
+        return f"{(self._reached[step] - since).total_seconds():.1f} s"

@@ -15,7 +15,7 @@ from nodesmith_cli.local.quiet import undecided_nodepools, unrest
 from nodesmith_cli.local.report import Report
 from nodesmith_cli.local.system import LocalSystem
 
-_GLANCE_SECONDS = 0.1
+_GLANCE_SECONDS = 0.2
 _READY_WITHIN_SECONDS = 30
 _DEFAULTS = ("nodeclass.yaml", "nodepool.yaml")
 
@@ -77,6 +77,7 @@ def _wait(system: LocalSystem, longest_seconds: float, done: Callable[[], bool])
     until = system.clock.now() + timedelta(seconds=longest_seconds)
     while not done() and system.clock.now() < until:
         time.sleep(_GLANCE_SECONDS)
+        system.decisions.collect()  # one invocation may decide many times
 
 
 def _is_nodeclass(document: Document) -> bool:
