@@ -411,6 +411,18 @@ def test_provisioning_that_always_loses_the_race_asks_to_be_woken_again(scene: S
     assert Concern.PROVISIONING in scene.hints.concerns()
 
 
+def test_claims_left_behind_that_cannot_be_looked_up_keep_no_new_pod_from_its_node(scene: Scene) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.observe()
+    scene.store, scene.blobs = world.store, world.blobs
+    scene.hold(builders.claim("left", phase=Phase.PENDING, labels={"karpenter.sh/nodepool": "other"}))
+    scene.cloud.raise_before = failing_for("instances_of")
+    with pytest.raises(Transient, match="instances_of"):
+        provision(provisioning(scene))
+    assert sorted(scene.phases().values()) == ["Launched", "Pending"]
+    assert len(scene.cloud.alive()) == 1
+
+
 def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_to_ec2(scene: Scene) -> None:
     scene.hold(replace(builders.claim("a", phase=Phase.PENDING), phase=Phase.GIVEN_UP))
     assert scene.follow() == {"Forget": 1}

@@ -78,7 +78,7 @@ def provision(run: Provisioning) -> Outcome:
             return outcome
         snapshot, ledger, catalog = own_snapshot(data, run.cluster), run.store.load(), run.catalogs.latest()
         types = _TypeTable(snapshot, catalog, run.settings)
-        resumed = carry_on(ledger, types.nodeclasses, types, run.store, run.cloud, run.clock)
+        resumed = _resume(run, ledger, types, deferred)
         _note(outcome, resumed, deferred)
         if resumed.launched or resumed.given_up:
             ledger = run.store.load()
@@ -106,6 +106,15 @@ def provision(run: Provisioning) -> Outcome:
     if deferred:
         raise Transient("; ".join(deferred), "Deferred")
     return outcome
+
+
+def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, deferred: list[str]) -> Settled:
+    """See to the claims left behind. Where that fails they are on their way still, and new pods need not wait."""
+    try:
+        return carry_on(ledger, types.nodeclasses, types, run.store, run.cloud, run.clock)
+    except Transient as error:
+        deferred.append(f"NodeClaims left behind: {error}")
+        return Settled()
 
 
 def _buy(
