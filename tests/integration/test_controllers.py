@@ -412,10 +412,10 @@ def test_provisioning_that_always_loses_the_race_asks_to_be_woken_again(scene: S
 
 
 def test_claims_left_behind_that_cannot_be_looked_up_keep_no_new_pod_from_its_node(scene: Scene) -> None:
-    world = World({"web": pod_manifest("web")})
+    world = World({"web": pod_manifest("web", cpu="5")})  # more than the claim's node has room for
     world.observe()
     scene.store, scene.blobs = world.store, world.blobs
-    scene.hold(builders.claim("left", phase=Phase.PENDING, labels={"karpenter.sh/nodepool": "other"}))
+    scene.hold(builders.claim("left", phase=Phase.PENDING))
     scene.cloud.raise_before = failing_for("instances_of")
     with pytest.raises(Transient, match="instances_of"):
         provision(provisioning(scene))
