@@ -103,3 +103,12 @@ def test_nodepools_are_undecided_until_their_ready_condition_says_yes_or_no() ->
 
     pools = [pool("yes", "True"), pool("no", "False"), pool("unknown", "Unknown"), pool("new")]
     assert undecided_nodepools(pools) == ["unknown", "new"]
+
+
+def test_a_refused_pod_is_not_stuck_while_a_nodepool_is_still_undecided() -> None:
+    new = {"metadata": {"name": "new"}}
+
+    said = unrest(scene(3600, True, pods=[pod()], nodepools=[new]))
+
+    assert said == "NodePool/new is not known to be ready or not"
+    assert unrest(scene(3600, nodepools=[new])) == ""

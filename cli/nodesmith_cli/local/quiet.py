@@ -33,7 +33,14 @@ class Scene:
 
 def unrest(scene: Scene) -> str:
     """Say the first thing that is still under way; empty when all is quiet."""
-    return _growing(scene) or _joining(scene.nodeclaims) or _starting(scene.pods) or _undecided(scene) or ""
+    return (
+        _growing(scene)
+        or _joining(scene.nodeclaims)
+        or _starting(scene.pods)
+        or _unresolved(scene)
+        or _undecided(scene)
+        or ""
+    )
 
 
 def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
@@ -85,6 +92,14 @@ def _starting(pods: Iterable[View]) -> str:
         bound = (pod.get("spec") or {}).get("nodeName")
         if bound and (pod.get("status") or {}).get("phase", "Pending") == "Pending":
             return f"Pod/{pod_key(pod)} is starting"
+    return ""
+
+
+def _unresolved(scene: Scene) -> str:
+    """A pod that was refused while nobody knew whether a NodePool is ready has not been looked at in earnest."""
+    undecided = undecided_nodepools(scene.nodepools)
+    if undecided and any(_is_waiting(pod) for pod in scene.pods):
+        return f"NodePool/{undecided[0]} is not known to be ready or not"
     return ""
 
 
