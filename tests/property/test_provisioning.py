@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, canonical, decide, plan_item, record, replay
 from nodesmith.decisions.scheduling.compatibility import label_refusal
-from nodesmith.decisions.scheduling.demands import in_conflict
+from nodesmith.decisions.scheduling.neighbours import in_conflict
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.scheduling.demands import assign, room_capacity
+from nodesmith.decisions.scheduling.demands import assign
+from nodesmith.decisions.scheduling.neighbours import room_capacity
 from nodesmith.decisions.scheduling.rooms import rooms
 from nodesmith.decisions.scheduling.spread import share_out, zone_counts
 from nodesmith.model.shapes import Shape, Spread

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.demands import room_capacity
+from nodesmith.decisions.scheduling.neighbours import room_capacity
 from nodesmith.decisions.scheduling.rooms import NOMINATION, Room, nominations, room_of, rooms
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node, parse_node

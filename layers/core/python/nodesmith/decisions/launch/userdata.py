@@ -15,7 +15,7 @@ from typing import Any
 
 from nodesmith.model.frozen import thaw
 from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_SYNC_TAINTS, kubelet_may_set
+from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_SYNC_TAINTS, is_label_value, kubelet_may_set
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import CUSTOM, EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo
@@ -73,9 +73,14 @@ def node_config(
 
 
 def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
-    """Give the labels that the kubelet sets itself; NodeRestriction forbids it Kubernetes' own domains."""
+    """Give the labels that the kubelet sets itself; NodeRestriction forbids it Kubernetes' own domains.
+
+    One that is no label is left out: quotes and commas in it would be read as further flags of the kubelet.
+    """
     labels = {**claim.labels, CAPACITY_TYPE: capacity_type, DO_NOT_SYNC_TAINTS: "true"}
-    return {key: labels[key] for key in sorted(labels) if kubelet_may_set(key)}
+    return {
+        key: labels[key] for key in sorted(labels) if kubelet_may_set(key) and is_label_value(labels[key])
+    }
 
 
 def registered_taints(claim: NodeClaim) -> list[Taint]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nodesmith.decisions.scheduling.demands import counted, hostname_spreads, in_conflict
+from nodesmith.decisions.scheduling.neighbours import counted, hostname_spreads, in_conflict
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import WELL_KNOWN
 from nodesmith.model.pods import Pod

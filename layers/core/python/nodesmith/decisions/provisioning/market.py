@@ -14,7 +14,8 @@ from nodesmith.decisions.scheduling.compatibility import (
     matching_types,
     taint_refusal,
 )
-from nodesmith.decisions.scheduling.demands import Demand, ports_collide
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.neighbours import ports_collide
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.decisions.scheduling.rooms import Room, by_age
-from nodesmith.decisions.scheduling.spread import (
-    ZoneCounts,
-    blocking_zone,
-    selects_self,
-    share_out,
-    zone_counts,
+from nodesmith.decisions.scheduling.neighbours import (
+    UNLIMITED,
+    counted,
+    matching,
+    per_node_cap,
+    room_capacity,
 )
-from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.decisions.scheduling.rooms import Room, by_age
+from nodesmith.decisions.scheduling.spread import ZoneCounts, blocking_zone, share_out, zone_counts
+from nodesmith.model.labels import ZONE
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape, Spread
-
-UNLIMITED = 2**31
-HostPort = tuple[str, int, str]
-_EVERY_IP = frozenset({"0.0.0.0", "::"})  # noqa: S104 (read from pods, not bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +64,22 @@ def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The pods of one shape, where they may go, and the spreads over zones that they keep to."""
+
+    shape: Shape
+    pods: list[Pod]
+    zones: Sequence[str]
+    fitting: Sequence[Room]
+    constraints: Sequence[ZoneCounts]
+    company: str
+
+    def demand(self, pods: Sequence[Pod], zone: str | None) -> Demand:
+        """Give what must be bought for some of the pods."""
+        return Demand(self.shape, tuple(pods), zone, per_node_cap(self.shape), self.company)
+
+
 def assign(
     pending: Iterable[Pod],
     rooms: Sequence[Room],
@@ -80,66 +93,50 @@ def assign(
     """
     result = Assignment()
     for shape, pods in by_shape(pending):
-        zone_spreads = [s for s in shape.spreads if s.topology_key == ZONE]
+        spreads = [s for s in shape.spreads if s.topology_key == ZONE]
         zones = launchable_zones(shape)
-        fitting = [room for room in rooms if room_capacity(room, shape, 1)]
         constraints = [
-            zone_counts(s, shape, _matching_by_zone(s, shape, rooms, result.demands), zones)
-            for s in zone_spreads
+            zone_counts(s, shape, _matching_by_zone(s, shape, rooms, result.demands), zones) for s in spreads
         ]
-        if any(s.hard for s in zone_spreads):
-            _spread_hard(shape, pods, zones, fitting, constraints, separate.get(shape, ""), result)
+        fitting = [room for room in rooms if room_capacity(room, shape, 1)]
+        task = _Task(shape, pods, zones, fitting, constraints, separate.get(shape, ""))
+        if any(s.hard for s in spreads):
+            _spread_hard(task, result)
         else:
-            _spread_soft(shape, pods, zones, fitting, constraints, separate.get(shape, ""), result)
+            _spread_soft(task, result)
     return result
 
 
-def _spread_hard(
-    shape: Shape,
-    pods: list[Pod],
-    zones: Sequence[str],
-    fitting: Sequence[Room],
-    constraints: Sequence[ZoneCounts],
-    company: str,
-    result: Assignment,
-) -> None:
+def _spread_hard(task: _Task, result: Assignment) -> None:
     room: dict[str, int | None] = {}
-    for candidate in fitting:
+    for candidate in task.fitting:
         zone = candidate.labels.get(ZONE, "")
-        room[zone] = (room.get(zone) or 0) + room_capacity(candidate, shape, len(pods))
-    room = {zone: amount for zone, amount in room.items() if zone} | dict.fromkeys(zones)
-    shares = share_out(len(pods), constraints, dict(sorted(room.items())))
-    waiting = list(pods)
+        room[zone] = (room.get(zone) or 0) + room_capacity(candidate, task.shape, len(task.pods))
+    room = {zone: amount for zone, amount in room.items() if zone} | dict.fromkeys(task.zones)
+    shares = share_out(len(task.pods), task.constraints, dict(sorted(room.items())))
+    waiting = list(task.pods)
     for zone, share in shares.items():
         mine, waiting = waiting[:share], waiting[share:]
-        rest = _fill_rooms(mine, [r for r in fitting if r.labels.get(ZONE) == zone], result)
+        rest = _fill_rooms(mine, [r for r in task.fitting if r.labels.get(ZONE) == zone], result)
         if rest:
-            result.demands.append(Demand(shape, tuple(rest), zone, per_node_cap(shape), company))
+            result.demands.append(task.demand(rest, zone))
     if waiting:
-        result.stuck.append((tuple(waiting), blocking_zone(constraints)))
+        result.stuck.append((tuple(waiting), blocking_zone(task.constraints)))
 
 
-def _spread_soft(
-    shape: Shape,
-    pods: list[Pod],
-    zones: Sequence[str],
-    fitting: Sequence[Room],
-    constraints: Sequence[ZoneCounts],
-    company: str,
-    result: Assignment,
-) -> None:
+def _spread_soft(task: _Task, result: Assignment) -> None:
     """Without a hard spread, room that is paid for is used first; ScheduleAnyway then spreads what must be bought."""
-    waiting = _fill_rooms(pods, fitting, result, constraints)
-    cap = per_node_cap(shape)
-    if not constraints or not zones:
-        if waiting:
-            result.demands.append(Demand(shape, tuple(waiting), None, cap, company))
+    waiting = _fill_rooms(task.pods, task.fitting, result, task.constraints)
+    if not waiting:
         return
-    shares = share_out(len(waiting), constraints, dict.fromkeys(sorted(zones)))
+    if not task.constraints or not task.zones:
+        result.demands.append(task.demand(waiting, None))
+        return
+    shares = share_out(len(waiting), task.constraints, dict.fromkeys(sorted(task.zones)))
     for zone, share in shares.items():
         mine, waiting = waiting[:share], waiting[share:]
         if mine:
-            result.demands.append(Demand(shape, tuple(mine), zone, cap, company))
+            result.demands.append(task.demand(mine, zone))
 
 
 def _fill_rooms(
@@ -161,75 +158,6 @@ def _fill_rooms(
     return waiting
 
 
-def room_capacity(room: Room, shape: Shape, wanted: int) -> int:
-    """Give how many of `wanted` pods a room takes, all rules of the node considered but spread over zones."""
-    count = room.fits(shape, wanted)
-    if not count or not room.admits(shape) or _excluded(room, shape):
-        return 0
-    for spread in hostname_spreads(shape):
-        spare = spread.max_skew - _matching(spread, shape, room)
-        count = min(count, spare) if selects_self(spread, shape) else count if spare >= 0 else 0
-    if per_node_cap(shape) == 1:
-        count = min(count, 1 - room.hosted[shape])
-    return max(0, count)
-
-
-def per_node_cap(shape: Shape) -> int:
-    """Give how many pods of this shape one new node may hold: host ports, own anti-affinity, spread over hostnames."""
-    caps = [s.max_skew for s in hostname_spreads(shape) if selects_self(s, shape)]
-    return min([1 if in_conflict(shape, shape) else UNLIMITED, *caps])
-
-
-def hostname_spreads(shape: Shape) -> list[Spread]:
-    """Give the hard spreads over nodes."""
-    return [s for s in shape.spreads if s.hard and s.topology_key == HOSTNAME]
-
-
-def _excluded(room: Room, shape: Shape) -> bool:
-    hosted = (other for other, count in room.hosted.items() if count and other is not shape)
-    return any(in_conflict(shape, other) for other in (*hosted, *room.expected))
-
-
-def in_conflict(shape: Shape, other: Shape) -> bool:
-    """Tell whether pods of these two shapes may not share a node: host ports, or anti-affinity either way."""
-    return ports_collide(shape.host_ports, other.host_ports) or _repels(shape, other) or _repels(other, shape)
-
-
-def ports_collide(some: Iterable[HostPort], others: Sequence[HostPort]) -> bool:
-    """Tell whether two sets of host ports (ip, port, protocol) cannot be had on one node; 0.0.0.0 means every ip."""
-    return any(
-        (port, protocol) == (other_port, other_protocol)
-        and (ip == other_ip or not _EVERY_IP.isdisjoint((ip, other_ip)))
-        for ip, port, protocol in some
-        for other_ip, other_port, other_protocol in others
-    )
-
-
-def _repels(shape: Shape, other: Shape) -> bool:
-    return any(
-        term.anti
-        and term.selector is not None
-        and (term.all_namespaces or other.namespace in (term.namespaces or (shape.namespace,)))
-        and term.selector.matches(other.labels)
-        for term in shape.affinities
-    )
-
-
-def _matching(spread: Spread, shape: Shape, room: Room) -> int:
-    return sum(
-        count - room.leaving[other] for other, count in room.hosted.items() if counted(spread, shape, other)
-    )
-
-
-def counted(spread: Spread, shape: Shape, other: Shape) -> bool:
-    """Tell whether a spread of `shape` counts pods of `other`: selected, and of the same namespace."""
-    return (
-        spread.selector is not None
-        and other.namespace == shape.namespace
-        and spread.selector.matches(other.labels)
-    )
-
-
 def _matching_by_zone(
     spread: Spread, shape: Shape, rooms: Iterable[Room], demands: Iterable[Demand]
 ) -> dict[str, int]:
@@ -241,7 +169,7 @@ def _matching_by_zone(
     for room in rooms:
         zone = room.labels.get(ZONE)
         if zone and room.counts_for(spread, shape):
-            found[zone] = found.get(zone, 0) + _matching(spread, shape, room)
+            found[zone] = found.get(zone, 0) + matching(spread, shape, room)
     for demand in demands:
         if demand.zone and counted(spread, shape, demand.shape):
             found[demand.zone] = found.get(demand.zone, 0) + len(demand.pods)
