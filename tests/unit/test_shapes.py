@@ -53,6 +53,16 @@ def test_the_node_selector_holds_in_every_alternative_of_the_affinity() -> None:
     assert all(term["team"].values == {"a"} for term in read.terms)
 
 
+@pytest.mark.parametrize(
+    "value", ['x" --authorization-mode=AlwaysAllow --v="1', "a,node-role=master", "a\nb", "a=b", "v" * 64]
+)
+def test_a_pod_that_asks_for_a_label_value_that_no_label_can_have_is_refused(value: str) -> None:
+    asked = [expression("team", "In", "a", value)]
+
+    assert "no label can have the value" in shape(affinity=node_affinity(asked)).refusal
+    assert not shape(affinity=node_affinity([expression("team", "NotIn", value)])).refusal
+
+
 def test_old_label_keys_are_read_as_todays() -> None:
     read = shape(nodeSelector={"failure-domain.beta.kubernetes.io/zone": "us-east-1a"})
 

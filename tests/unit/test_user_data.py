@@ -128,6 +128,13 @@ def test_labels_that_the_kubelet_may_not_set_are_left_to_registration() -> None:
     }
 
 
+@pytest.mark.parametrize("value", ['x" --authorization-mode=AlwaysAllow --v="1', "a,admin=true", "a\nb"])
+def test_a_label_that_is_none_does_not_reach_the_kubelets_flags(value: str) -> None:
+    claim = replace(CLAIM, labels={"team": value, "tier": "web"})
+    assert "team" not in node_labels(claim, "spot")
+    assert node_labels(claim, "spot")["tier"] == "web"
+
+
 def test_a_boundary_that_occurs_in_a_users_part_is_not_used() -> None:
     text = written(replace(NODECLASS, user_data="#!/bin/sh\ncat <<END\n--//\nEND\n"))
     assert 'boundary="///"' in text

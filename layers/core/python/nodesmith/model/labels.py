@@ -5,6 +5,7 @@ Facts: the well-known and restricted keys of Karpenter v1 and its AWS provider.
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 NODEPOOL = "karpenter.sh/nodepool"
@@ -54,6 +55,9 @@ ALIASES = {
 }
 """Old key → the key of today; both mean the same."""
 
+LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+LONGEST_LABEL_VALUE = 63
+_LABEL_VALUE = re.compile(LABEL_VALUE)
 _RESTRICTED_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
 _LONGEST_TYPO = 100
 _NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
@@ -62,6 +66,11 @@ _NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kuberne
 def normalised(key: str) -> str:
     """Give today's spelling of a label key."""
     return ALIASES.get(key, key)
+
+
+def is_label_value(text: str) -> bool:
+    """Tell whether a label can have this value. Not every API server asks that of the values in a node affinity."""
+    return len(text) <= LONGEST_LABEL_VALUE and _LABEL_VALUE.fullmatch(text) is not None
 
 
 def in_domain(key: str, domain: str) -> bool:

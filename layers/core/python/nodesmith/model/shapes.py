@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.labels import HOSTNAME, NODEPOOL, normalised, restriction
+from nodesmith.model.labels import (
+    HOSTNAME,
+    LONGEST_LABEL_VALUE,
+    NODEPOOL,
+    is_label_value,
+    normalised,
+    restriction,
+)
 from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.requirements import (
@@ -162,6 +169,11 @@ def _restricted(terms: tuple[Requirements, ...]) -> str:
             reason = restriction(key) if key != HOSTNAME else None
             if reason:
                 return f"node selector or affinity on {key!r}: {reason}"
+            # What a pod asks for becomes a label of its node, and those are written into the node's user data.
+            odd = [] if term[key].complement else [v for v in term[key].values if not is_label_value(v)]
+            if odd:
+                found = min(odd)[:LONGEST_LABEL_VALUE]
+                return f"node selector or affinity on {key!r}: no label can have the value {found!r}"
     return ""
 
 

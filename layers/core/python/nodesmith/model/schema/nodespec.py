@@ -8,6 +8,8 @@ from typing import Any
 from nodesmith.model.labels import (
     CAPACITY_TYPE,
     CAPACITY_TYPES,
+    LABEL_VALUE,
+    LONGEST_LABEL_VALUE,
     NODEPOOL,
     WELL_KNOWN,
     normalised,
@@ -17,7 +19,6 @@ from nodesmith.model.requirements import Operator
 from nodesmith.model.schema.fields import Array, Integer, Map, Object, Rule, Text
 from nodesmith.model.taints import Effect
 
-LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _DOMAIN_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 QUALIFIED_NAME = rf"^({_DOMAIN_PART}(\.{_DOMAIN_PART})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 DURATION = "^([0-9]+(s|m|h))+$"
@@ -51,7 +52,7 @@ LABEL_KEYS = Text(
     rules=(_reserved(WELL_KNOWN - {NODEPOOL}),),
 )
 LABELS = Map(
-    Text(pattern=LABEL_VALUE, example="blue", max_length=63),
+    Text(pattern=LABEL_VALUE, example="blue", max_length=LONGEST_LABEL_VALUE),
     "Labels of every node.",
     keys=LABEL_KEYS,
     max_entries=100,
@@ -61,7 +62,9 @@ ANNOTATIONS = Map(Text(), "Annotations of every node.")
 _TAINT = Object(
     {
         "key": Text("Name of the taint.", QUALIFIED_NAME, "example.com/gpu", min_length=1, max_length=316),
-        "value": Text("Value of the taint, often empty.", LABEL_VALUE, "true", max_length=63),
+        "value": Text(
+            "Value of the taint, often empty.", LABEL_VALUE, "true", max_length=LONGEST_LABEL_VALUE
+        ),
         "effect": Text(
             "What happens to pods that do not tolerate it.", enum=tuple(effect.value for effect in Effect)
         ),
@@ -135,7 +138,7 @@ def requirements(key_rules: tuple[Rule, ...]) -> Array:
                     enum=_OPERATORS,
                 ),
                 "values": Array(
-                    Text(pattern=LABEL_VALUE, example="us-east-1a", max_length=63),
+                    Text(pattern=LABEL_VALUE, example="us-east-1a", max_length=LONGEST_LABEL_VALUE),
                     "Values to choose from or to avoid, or the one integer that bounds.",
                     atomic=True,
                 ),
