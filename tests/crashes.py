@@ -192,6 +192,11 @@ def _restocked_later(world: World) -> None:
     world.mishaps.append((timedelta(minutes=4), lambda w: w.cloud.stock.clear()))
 
 
+def _forgetful(world: World) -> None:
+    """A client token is one net; without it the lease and the look by tag must hold."""
+    world.cloud.forgetful = True
+
+
 def _dies_young(world: World) -> None:
     def die(w: World) -> None:
         for instance in w.cloud.alive():
@@ -226,6 +231,7 @@ STORIES: tuple[Story, ...] = (
         nodepool=builders.nodepool_manifest(requirements=_SMALL),
     ),
     Story("a cluster that has never been looked at", resolved=False),
+    Story("EC2 that knows no client token again", prepare=_forgetful),
     Story("spot without capacity", prepare=_empty("spot *"), exact=False),
     Story("a zone without capacity", prepare=_empty("* in us-east-1a"), exact=False),
     Story("nothing to be had for four minutes", prepare=_restocked_later, exact=False),

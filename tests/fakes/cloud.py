@@ -74,7 +74,8 @@ class FakeCloud:
     `stock` maps patterns such as `spot m5.large in us-east-1a` or `spot c* in *` to instances left; the first
     pattern that matches a pool holds, none is plenty. `raise_before` and `raise_after` are called with each Call, and
     may raise: before it has an effect, or after it (the answer is lost). `answers` replace a claim's outcome once,
-    `script` gives the outcomes of the next requests, whatever their claims are called.
+    `script` gives the outcomes of the next requests, whatever their claims are called. One that is `forgetful` does
+    not know a client token again, and so launches another instance for it.
     """
 
     cluster: ClusterInfo = CLUSTER
@@ -84,6 +85,7 @@ class FakeCloud:
     raise_after: Callable[[Call], None] = _nothing
     answers: dict[str, LaunchOutcome] = field(default_factory=dict)
     script: list[Callable[[LaunchRequest], LaunchOutcome]] = field(default_factory=list)
+    forgetful: bool = False
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     calls: list[Call] = field(default_factory=list)
     templates: dict[str, LaunchTemplate] = field(default_factory=dict)
@@ -152,7 +154,7 @@ class FakeCloud:
         return self._launch(request)
 
     def _launch(self, request: LaunchRequest) -> LaunchOutcome:
-        if request.claim in self._tokens:
+        if request.claim in self._tokens and not self.forgetful:
             first, outcome = self._tokens[request.claim]
             changed = Refused(request.claim, "LaunchFailed", "IdempotentParameterMismatch")
             return outcome if first == request else changed
@@ -180,8 +182,10 @@ class FakeCloud:
         return True
 
     def _instance(self, request: LaunchRequest, override: Override) -> Instance:
+        before = sum(instance.claim == request.claim for instance in self.instances.values())
+        named = f"{request.claim}/{before}" if before else request.claim
         instance = Instance(
-            id=f"i-{hashlib.sha256(request.claim.encode()).hexdigest()[:17]}",
+            id=f"i-{hashlib.sha256(named.encode()).hexdigest()[:17]}",
             claim=request.claim,
             instance_type=override.instance_type,
             zone=override.zone,

@@ -12,9 +12,9 @@ from tests import builders, crashes
 from tests.crashes import STORIES, Story
 from tests.world import BOOT, Boundaries, Messages, World
 
-ONE, THREE, FRESH = STORIES[:3]
+ONE, THREE, FRESH, FORGETFUL = STORIES[:4]
 ALL_BY_NAME = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-OTHERS = pytest.mark.parametrize("story", STORIES[3:], ids=lambda story: story.name)
+OTHERS = pytest.mark.parametrize("story", STORIES[4:], ids=lambda story: story.name)
 
 
 def story(name: str) -> Story:
@@ -31,7 +31,7 @@ def test_every_story_ends_well_when_nothing_disturbs_it(story: Story) -> None:
     assert story.told().violations() == []
 
 
-@pytest.mark.parametrize("story", [THREE, FRESH], ids=lambda story: story.name)
+@pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
 def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(story: Story) -> None:
     assert broken(crashes.crashes(story)) == {}
 
@@ -46,8 +46,9 @@ def test_a_whole_run_inside_another_at_any_of_its_calls_doubles_nothing(visitor:
     assert broken(crashes.visits(ONE, visitor)) == {}
 
 
-def test_a_function_that_stands_still_at_any_call_until_its_time_is_up_doubles_nothing() -> None:
-    assert broken(crashes.pauses(ONE, sample=30)) == {}
+@pytest.mark.parametrize("story", [ONE, FORGETFUL], ids=lambda story: story.name)
+def test_a_function_that_stands_still_at_any_call_until_its_time_is_up_doubles_nothing(story: Story) -> None:
+    assert broken(crashes.pauses(story, sample=30)) == {}
 
 
 def test_a_function_that_would_go_on_after_its_lease_is_what_the_time_limit_forbids() -> None:
