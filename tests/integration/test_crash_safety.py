@@ -21,6 +21,9 @@ def story(name: str) -> Story:
     return next(s for s in STORIES if s.name == name)
 
 
+DIES = story("an instance that dies before it joins")
+
+
 def broken(found: object) -> dict[object, list[str]]:
     """Give the tellings in which something did not hold."""
     return {where: faults for where, faults in found if faults}  # type: ignore[attr-defined]
@@ -46,7 +49,7 @@ def test_a_whole_run_inside_another_at_any_of_its_calls_doubles_nothing(visitor:
     assert broken(crashes.visits(ONE, visitor)) == {}
 
 
-@pytest.mark.parametrize("story", [ONE, FORGETFUL], ids=lambda story: story.name)
+@pytest.mark.parametrize("story", [ONE, FORGETFUL, DIES], ids=lambda story: story.name)
 def test_a_function_that_stands_still_at_any_call_until_its_time_is_up_doubles_nothing(story: Story) -> None:
     assert broken(crashes.pauses(story, sample=30)) == {}
 

@@ -60,10 +60,22 @@ def follow(run: Lifecycle) -> Counter[str]:
             done["Conflict"] += 1
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {command.claim.name}: {error}")
+    try:
+        _take_back(run, commands)
+    except Transient as error:
+        failures.append(str(error))
     _wake(run, commands, done)
     if failures:
         raise Transient("; ".join(failures))
     return done
+
+
+def _take_back(run: Lifecycle, commands: list[Command]) -> None:
+    """Delete objects written for claims that another run has forgotten meanwhile: nobody would look for them again."""
+    written = {command.claim.name for command in commands if not isinstance(command, Forget)}
+    gone = written - {claim.name for claim in run.store.load().claims} if written else ()
+    for name in sorted(gone):
+        run.cluster.delete_nodeclaim(name)
 
 
 def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
