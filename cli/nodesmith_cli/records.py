@@ -117,7 +117,7 @@ def parse_record(data: bytes, name: str) -> dict[str, Any]:
     try:
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         record: Any = json.loads(text)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise Rejected(f"{name}: not the record of a decision: {error}") from None
     if not isinstance(record, Mapping) or record.get("format") != "nodesmith-decision":
         raise Rejected(

@@ -10,6 +10,7 @@ from moto import mock_aws
 
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
+from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern, Hint, parse_hint
 from nodesmith.ports import Blobs, Hints
 from tests.fakes.blobs import FakeBlobs
@@ -71,3 +72,15 @@ def test_a_delayed_hint_is_not_there_yet(queues: tuple[Hints, Received]) -> None
     hints, received = queues
     hints.send(Concern.LIFECYCLE, Hint("east"), 60)
     assert received(Concern.LIFECYCLE) == []
+
+
+def test_an_object_larger_than_any_of_ours_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodesmith.adapters.blobs.LARGEST_OBJECT_BYTES", 3)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="bucket")
+    blobs = S3Blobs(client, "bucket")
+    blobs.put("small", b"123")
+    blobs.put("large", b"1234")
+    assert blobs.get("small") == b"123"
+    with pytest.raises(Rejected, match="large: 4 bytes, refused"):
+        blobs.get("large")

@@ -330,6 +330,20 @@ def test_a_stale_snapshot_is_replaced_and_everybody_woken(scene: Scene) -> None:
     assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS]
 
 
+def test_a_snapshot_from_the_future_or_too_large_to_read_is_replaced(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.see()
+    scene.now -= timedelta(minutes=2)
+    assert observe(looking(scene, Eye(Observed()))) is True
+
+    def too_large(_: FakeBlobs, key: str) -> bytes:
+        raise Rejected(f"{key}: 999999999 bytes, refused to read them")
+
+    monkeypatch.setattr(FakeBlobs, "get", too_large)
+    assert observe(looking(scene, Eye(Observed()))) is True
+
+
 def test_a_cluster_that_has_never_had_a_forwarder_gets_its_first_snapshot(scene: Scene) -> None:
     assert observe(looking(scene, Eye(Observed()))) is True
     assert decode(scene.blobs.objects[KEY]).cluster == CLUSTER

@@ -12,7 +12,7 @@ import pytest
 from nodesmith.errors import Rejected
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_node
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.observation.wire import LARGEST_BYTES, Observed, decode, encode
 from tests.clusters import cluster, node, rolled
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -42,6 +42,36 @@ def test_equal_clusters_are_equal_bytes_in_whatever_order_their_objects_come() -
 def test_cluster_and_moment_are_kept() -> None:
     snapshot = decode(encode("east", NOW, Observed()))
     assert (snapshot.cluster, snapshot.taken_at) == ("east", NOW)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        gzip.compress(b'{"format":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        gzip.compress(b'{"format":' + b"9" * 5_000 + b"}"),
+        gzip.compress(json.dumps({"format": "nodesmith-snapshot", "version": 1}).encode()),
+        rewritten(problems=7),
+        rewritten(takenAt=1e300),
+        gzip.compress(b" " * (LARGEST_BYTES + 2)),
+    ],
+    ids=["nested deeply", "a number of many digits", "fields missing", "no list", "no time", "a bomb"],
+)
+def test_a_snapshot_made_to_break_its_reader_is_rejected(data: bytes) -> None:
+    with pytest.raises(Rejected, match="snapshot: "):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"created": [1e300]}, {"created": [10**30]}, {"shape": {"spec": {"priority": float("inf")}}}],
+    ids=["no moment", "a moment beyond all time", "a boundless priority"],
+)
+def test_a_pod_made_to_break_its_reader_is_a_problem_or_refused(change: dict[str, Any]) -> None:
+    odd = {"shape": {}, "names": ["odd"], "created": [1], "nodes": [-1], "flags": [0], **change}
+    good = {**odd, "shape": {}, "names": ["good"], "created": [1]}
+    snapshot = decode(rewritten(pods=[odd, good]))
+    assert "default/good" in {pod.key for pod in snapshot.pods if not pod.shape.refusal}
+    assert snapshot.problems or any(pod.shape.refusal for pod in snapshot.pods)
 
 
 def test_a_pod_may_stand_on_a_node_that_is_not_there_any_more() -> None:

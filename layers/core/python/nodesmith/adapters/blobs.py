@@ -12,6 +12,8 @@ from nodesmith.errors import Rejected, Transient
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+LARGEST_OBJECT_BYTES = 64 * 2**20
+"""What nodesmith writes itself has a few MiB; more than this would not fit into a function's memory."""
 _WRONG = frozenset({"NoSuchBucket", "InvalidBucketName"})
 
 
@@ -23,9 +25,18 @@ class S3Blobs:
         self._bucket = bucket
 
     def get(self, key: str) -> bytes | None:
-        """Read an object, None when there is none. Raises Transient, or Rejected where the bucket is missing."""
+        """Read an object, None when there is none.
+
+        Raises Transient, or Rejected where the bucket is missing or the object larger than anything we write.
+        """
         try:
-            return self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+            if answer["ContentLength"] > LARGEST_OBJECT_BYTES:
+                answer["Body"].close()
+                raise Rejected(
+                    f"s3://{self._bucket}/{key}: {answer['ContentLength']} bytes, refused to read them"
+                )
+            return answer["Body"].read()
         except ClientError as error:
             if error_code(error) == "NoSuchKey":
                 return None

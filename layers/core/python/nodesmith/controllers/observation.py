@@ -15,6 +15,8 @@ from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 
 _WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
+_CLOCK_SKEW = timedelta(minutes=1)
+"""How far a forwarder's clock may be ahead: a snapshot of next year must not count as fresh until then."""
 
 
 class Observer(Protocol):
@@ -39,7 +41,7 @@ class Observation:
 def observe(run: Observation) -> bool:
     """Write a snapshot if the newest is stale or damaged; tell whether one was written. Raises Transient."""
     now = run.clock()
-    if _is_fresh(run.blobs.get(snapshot_key(run.cluster)), run.cluster, now - run.stale_after):
+    if _is_fresh(run, now):
         return False
     run.blobs.put(snapshot_key(run.cluster), encode(run.cluster, now, run.observer().observe()))
     for concern in _WOKEN:
@@ -47,8 +49,11 @@ def observe(run: Observation) -> bool:
     return True
 
 
-def _is_fresh(data: bytes | None, cluster: str, oldest: datetime) -> bool:
+def _is_fresh(run: Observation, now: datetime) -> bool:
     try:
-        return data is not None and own_snapshot(data, cluster).taken_at > oldest
+        data = run.blobs.get(snapshot_key(run.cluster))
+        if data is None:
+            return False
+        return now - run.stale_after < own_snapshot(data, run.cluster).taken_at <= now + _CLOCK_SKEW
     except Rejected:
         return False

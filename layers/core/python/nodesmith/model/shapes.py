@@ -107,7 +107,7 @@ def parse_shape(manifest: Manifest) -> Shape:
         return _parse(namespace, labels, owner, metadata, spec, manifest.get("status") or {})
     except QuantityError as error:
         refusal = f"a resource quantity cannot be read: {error}"
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         refusal = f"the pod's spec cannot be read: {error}"
     return Shape(namespace, labels, owner, refusal=refusal)
 

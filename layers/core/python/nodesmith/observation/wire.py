@@ -28,9 +28,9 @@ VERSION = 1
 _UNSCHEDULABLE, _PREEMPTING, _DELETING = 1, 2, 4
 _COMPRESSION = 6
 _GZIP = b"\x1f\x8b"
-LARGEST_BYTES = 256 * 2**20
-"""Decompressed; 20,000 pods on 1,000 nodes take 3 MiB."""
-UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError)
+LARGEST_BYTES = 64 * 2**20
+"""Decompressed; 20,000 pods on 1,000 nodes take 3 MiB, and what is read must fit into a function's memory."""
+UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def decode(data: bytes) -> Snapshot:
     that are cut short, damaged, something else, or of another format version.
     """
     document = _document(data)
-    problems = [str(problem) for problem in document["problems"]]
     try:
+        problems = [str(problem) for problem in document["problems"]]
         return Snapshot(
             cluster=str(document["cluster"]),
             taken_at=parse_time(document["takenAt"]),
@@ -126,7 +126,7 @@ def decode(data: bytes) -> Snapshot:
 def _document(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(_inflated(data))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         began = f"{len(data)} bytes that begin with {data[:16]!r}"
         raise Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({error})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
