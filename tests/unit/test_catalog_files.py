@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
@@ -151,10 +153,29 @@ def test_the_second_of_two_types_or_offerings_of_one_name_is_left_out() -> None:
     assert [problem.field for problem in problems] == ["offerings[1]", "name"]
 
 
-@pytest.mark.parametrize("data", [b"", b"not json", b"{}", b"[1]", b"[]", b"\x1f\x8b damaged"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not json",
+        b"{}",
+        b"[1]",
+        b"[]",
+        b"\x1f\x8b damaged",
+        gzip.compress(b"not json"),
+        gzip.compress(b"{}"),
+    ],
+)
 def test_a_file_that_is_no_catalogue_is_rejected(data: bytes) -> None:
     with pytest.raises(Rejected, match="catalogue"):
         read_catalog_file(data, NOW)
+
+
+@pytest.mark.parametrize("content", [KWOK, {"name": "c", "arch": "amd64"}])
+def test_a_compressed_list_reads_like_a_plain_one(content: dict[str, Any]) -> None:
+    good = json.dumps([content, kwok(name="good")]).encode()
+    assert read_catalog_file(gzip.compress(good), NOW)[0].facts == read_catalog_file(good, NOW)[0].facts
+    assert read_catalog_file(gzip.compress(good), NOW)[1] == read_catalog_file(good, NOW)[1]
 
 
 def test_a_file_in_which_nothing_is_usable_says_why() -> None:
@@ -223,3 +244,9 @@ def test_a_listing_with_a_missing_price_names_the_offering(listing: list[dict[st
     assert list(catalog.facts) == [broken[0]["name"]]
     assert [problem.field for problem in problems] == ["offerings[1].priceHourly", "allocatable"]
     assert len(catalog.offerings[broken[0]["name"]]) == len(broken[0]["offerings"]) - 1
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
+def test_a_file_nested_without_end_is_no_catalogue(pack: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(Rejected, match="catalogue"):
+        read_catalog_file(pack(b"[" * 100_000 + b"]" * 100_000), NOW)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.adapters.catalogformat import decode
+from nodesmith.adapters.catalogformat import decode, unzip
 from nodesmith.adapters.kwoktypes import is_kwok, kwok_offerings, kwok_type
 from nodesmith.adapters.listedtypes import listed_offerings, listed_type
 from nodesmith.adapters.statedtypes import Statement
@@ -21,13 +21,16 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_catalog_file(data: bytes, made_at: datetime) -> tuple[Catalog, tuple[Problem, ...]]:
-    """Read a catalogue file, telling its format by its content.
+    """Read a catalogue file, telling its format by its content; a list may be gzip-compressed.
 
     An instance type or offering with a fault is left out and reported; the others go on. Raises Rejected when the
     file as a whole is not a catalogue, or nothing in it can be used.
     """
     if data.startswith(_GZIP):
-        return decode(data), ()
+        text = unzip(data, "catalogue file")
+        if not text.lstrip().startswith(b"["):
+            return decode(data), ()
+        data = text
     facts: dict[str, StatedFacts] = {}
     offerings: dict[str, tuple[Offering, ...]] = {}
     problems: list[Problem] = []
@@ -57,7 +60,7 @@ def _read(statement: Statement) -> tuple[StatedFacts, tuple[Offering, ...]] | No
 def _entries(data: bytes) -> list[Mapping[str, Any]]:
     try:
         entries = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Rejected(f"catalogue file: not JSON ({error})") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise Rejected('catalogue file: write a JSON list of instance types, `[{"name": …}]`')

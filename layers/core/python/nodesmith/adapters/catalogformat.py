@@ -54,13 +54,21 @@ def pack(document: Mapping[str, Any]) -> bytes:
 def unpack(data: bytes, what: str) -> dict[str, Any]:
     """Read what `pack` wrote. Raises Rejected."""
     try:
-        document = json.loads(gzip.decompress(data))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        document = json.loads(unzip(data, what))
+    except (ValueError, RecursionError) as error:
         raise Rejected(f"{what}: {len(data)} bytes are not gzip JSON ({error}); refresh it") from error
     found = document.get("format") if isinstance(document, dict) else None
     if found != FORMAT:
         raise Rejected(f"{what}: format is {found!r}, this version reads {FORMAT}; refresh it")
     return dict(document)
+
+
+def unzip(data: bytes, what: str) -> bytes:
+    """Decompress gzip. Raises Rejected."""
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Rejected(f"{what}: {len(data)} bytes are not gzip ({error}); refresh it") from error
 
 
 def write_facts(facts: Iterable[InstanceFacts]) -> list[Any]:
