@@ -55,6 +55,18 @@ def test_a_spot_estimate_ends_with_the_first_spot_prices() -> None:
     assert offered_after(news, known(ON_DEMAND_A, GUESS_A)) == {ON_DEMAND_A}
 
 
+def test_spot_prices_that_could_not_be_learned_do_not_bring_back_an_estimate() -> None:
+    assert offered_after(News(on_demand={"m5.large": 0.1}), known(ON_DEMAND_A)) == {
+        replace(ON_DEMAND_A, price_hourly_usd=0.1)
+    }
+    zones = News(offered={"m5.large": frozenset({"us-east-1a", "us-east-1b"})})
+    assert {(o.zone, o.capacity_type) for o in offered_after(zones)} == {
+        ("us-east-1a", "on-demand"),
+        ("us-east-1a", "spot"),
+        ("us-east-1b", "on-demand"),
+    }
+
+
 def test_a_spot_estimate_follows_the_on_demand_price_while_there_is_nothing_better() -> None:
     news = News(on_demand={"m5.large": 0.2})
     offered = offered_after(news, known(ON_DEMAND_A, GUESS_A))

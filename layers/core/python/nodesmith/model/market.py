@@ -37,7 +37,7 @@ def merge(known: Catalog, news: News, list_prices: ListPrices, made_at: datetime
     """Give the catalogue brought up to date.
 
     An on-demand price is today's, else the known one, else the list's. A spot price is today's, else the known one;
-    an estimate stands in only while no spot price at all could be learned. What has no price is not offered.
+    an estimate stands in only until spot prices have been learned once. What has no price is not offered.
     """
     facts: Mapping[str, InstanceFacts | StatedFacts] = news.facts or known.facts
     zone_ids = {o.zone: o.zone_id for offered in known.offerings.values() for o in offered}
@@ -62,7 +62,8 @@ def _offerings(
     zones = {o.zone for o in known} if news.offered is None else news.offered.get(name, frozenset())
     on_demand, estimated = _on_demand(name, known, news, list_prices)
     told = {o.zone: o.price_hourly_usd for o in known if o.capacity_type == SPOT and not o.estimated}
-    stand_in = estimated_spot_price(on_demand) if on_demand and news.spot is None else None
+    guess = news.spot is None and (not known or any(o.capacity_type == SPOT and o.estimated for o in known))
+    stand_in = estimated_spot_price(on_demand) if on_demand and guess else None
     for zone in sorted(zones):
         today = (news.spot or {}).get((name, zone)) or told.get(zone)
         spot = today or stand_in
