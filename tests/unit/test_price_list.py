@@ -151,3 +151,35 @@ def test_a_throttled_call_is_transient_and_a_forbidden_one_is_rejected(ec2: Stub
     ec2.add_client_error("describe_instance_type_offerings", "InternalError", http_status_code=500)
     with pytest.raises(Transient, match="InternalError"):
         market(ec2).offered()
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("MemoryInfo", "InstanceType/m9z.large: EC2 does not say MemoryInfo"),
+        ("Ipv4AddressesPerInterface", "InstanceType/m9z.large: EC2 does not say Ipv4AddressesPerInterface"),
+    ],
+)
+def test_a_description_that_lacks_what_capacity_needs_is_refused_by_name(
+    ec2: Stubber, lost: str, said: str
+) -> None:
+    described: dict[str, Any] = {
+        "InstanceType": "m9z.large",
+        "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+        "SupportedVirtualizationTypes": ["hvm"],
+        "SupportedUsageClasses": ["on-demand"],
+        "VCpuInfo": {"DefaultVCpus": 2},
+        "MemoryInfo": {"SizeInMiB": 8192},
+        "NetworkInfo": {"MaximumNetworkInterfaces": 3, "Ipv4AddressesPerInterface": 10},
+    }
+    (described if lost in described else described["NetworkInfo"]).pop(lost)
+    ec2.add_response("describe_instance_types", {"InstanceTypes": [described]})
+    with pytest.raises(Rejected, match=said):
+        market(ec2).facts()
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", product("m5.large", {"USD": "free"})])
+def test_a_price_list_that_cannot_be_read_is_refused(ec2: Stubber, price_list: Stubber, broken: str) -> None:
+    price_list.add_response("get_products", page(product("c5.large", {"USD": "0.085"}), broken))
+    with pytest.raises(Rejected, match=r"GetProducts: .* cannot be read"):
+        market(ec2, price_list).on_demand_prices()

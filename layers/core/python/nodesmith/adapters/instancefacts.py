@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Accelerator, InstanceFacts, NeuronDevice
 from nodesmith.model.labels import ON_DEMAND, SPOT
 
@@ -23,8 +24,17 @@ class PublishedLimits:
 def instance_facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFacts | None:
     """Read one entry of DescribeInstanceTypes; None for a type that Kubernetes nodes cannot use.
 
-    Usable are types with HVM virtualisation and an x86_64 or arm64 processor.
+    Usable are types with HVM virtualisation and an x86_64 or arm64 processor. Raises Rejected, naming the type, when
+    EC2 leaves out a fact that labels or capacity need.
     """
+    try:
+        return _facts(described, limits)
+    except KeyError as missing:
+        name = described.get("InstanceType", "?")
+        raise Rejected(f"InstanceType/{name}: EC2 does not say {missing.args[0]}") from missing
+
+
+def _facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFacts | None:
     name, processor, network = described["InstanceType"], described["ProcessorInfo"], described["NetworkInfo"]
     arch = next((_ARCHITECTURES[a] for a in processor["SupportedArchitectures"] if a in _ARCHITECTURES), None)
     if arch is None or "hvm" not in described.get("SupportedVirtualizationTypes", ()):

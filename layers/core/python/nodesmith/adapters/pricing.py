@@ -96,15 +96,12 @@ class AwsMarket:
         currency = "CNY" if self.region.startswith("cn-") else "USD"
         prices: dict[str, float] = {}
         for kind in (_SHARED, _METAL):
-            for product in self._products(kind):
-                price = _hourly(product, currency)
-                if price:
-                    prices[product["product"]["attributes"]["instanceType"]] = price
+            prices.update(filter(None, (_priced(product, currency) for product in self._products(kind))))
         if not prices:
             raise Transient(f"GetProducts: the price list has no on-demand prices for {self.region}", "Empty")
         return prices
 
-    def _products(self, kind: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    def _products(self, kind: Mapping[str, str]) -> Iterator[str]:
         wanted = {
             "regionCode": self.region,
             "serviceCode": "AmazonEC2",
@@ -116,7 +113,17 @@ class AwsMarket:
         }
         filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
         asked = {"ServiceCode": "AmazonEC2", "Filters": filters}
-        return map(json.loads, _pages(self.price_list, "get_products", "PriceList", **asked))
+        return _pages(self.price_list, "get_products", "PriceList", **asked)
+
+
+def _priced(product: str, currency: str) -> tuple[str, float] | None:
+    """Read a product of the price list: the instance type and its price. None for a product without one."""
+    try:
+        read = json.loads(product)
+        price = _hourly(read, currency)
+        return (read["product"]["attributes"]["instanceType"], price) if price else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Rejected(f"GetProducts: {product[:60]!r} cannot be read ({error!r})") from error
 
 
 def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
