@@ -4,6 +4,7 @@ import gzip
 import json
 from collections import Counter
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -26,6 +27,18 @@ def test_an_m5_large_costs_what_the_price_list_says_and_spot_is_estimated_from_i
     assert {o.price_hourly_usd for o in offered if o.capacity_type == "on-demand"} == {0.096}
     assert {o.price_hourly_usd for o in offered if o.capacity_type == "spot"} == {0.0336}
     assert {o.zone for o in offered} == {f"us-east-1{letter}" for letter in "abcdf"}
+
+
+def test_every_estimated_spot_price_is_its_share_of_the_on_demand_price_to_the_last_digit() -> None:
+    prices = embedded_prices("us-east-1").hourly
+    spot = {
+        (name, o.price_hourly_usd)
+        for name, offered in embedded_catalog().offerings.items()
+        for o in offered
+        if o.capacity_type == "spot"
+    }
+    assert len(spot) > 1300
+    assert all(Decimal(str(price)) == Decimal(str(prices[name])) * Decimal("0.35") for name, price in spot)
 
 
 def test_a_type_without_a_price_is_known_but_not_offered() -> None:
