@@ -243,6 +243,17 @@ def test_a_nodes_last_taint_can_be_removed(world: World) -> None:
     assert taints_of(world) == []
 
 
+def test_a_node_of_another_instance_is_left_alone_though_it_has_the_name(world: World) -> None:
+    mine, other = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"
+    world.put("Node", {**a_node("n1"), "spec": {"providerID": other}})
+    world.put("Node", a_node("n2"))
+    before = there(world, "Node", "n1")
+    assert not world.cluster.register_node("n1", NodePatch({"a": "b"}, provider_id=mine))
+    assert not world.cluster.register_node("n2", NodePatch({"a": "b"}, provider_id=mine))
+    assert there(world, "Node", "n1") == before
+    assert world.cluster.register_node("n1", NodePatch({"a": "b"}, provider_id=other))
+
+
 def test_registering_a_node_that_is_gone_says_so(world: World) -> None:
     assert not world.cluster.register_node("n1", NodePatch({}, {}))
 

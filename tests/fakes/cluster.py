@@ -68,10 +68,11 @@ class FakeCluster:
     def register_node(self, name: str, patch: NodePatch) -> bool:
         call = self._begin("register_node", name)
         there = self.nodes.get(name)
-        if there is not None:
-            self.nodes[name] = patched_node(there, patch)
+        patched = patched_node(there, patch) if there is not None else None
+        if patched is not None:
+            self.nodes[name] = patched
         self.raise_after(call)
-        return there is not None
+        return patched is not None
 
     def nodepool_status(self, name: str, status: Manifest) -> None:
         call = self._begin("nodepool_status", name)

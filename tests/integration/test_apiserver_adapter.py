@@ -106,6 +106,22 @@ def test_a_write_that_is_always_overtaken_ends_and_may_be_tried_again(local: Loc
         ApiCluster(Contended(local.url, 99)).register_node("n1", NodePatch({"mine": "yes"}, {}))
 
 
+def test_a_name_that_is_a_path_reaches_nothing_else(local: LocalApiServer) -> None:
+    local.store.create("nodes", {"metadata": {"name": "n1"}})
+    cluster = ApiCluster(server_at(local.url))
+    for name in ("../nodes/n1", "n1?dryRun=All", "x/../n1", "n1#"):
+        assert not cluster.register_node(name, NodePatch({"mine": "yes"}))
+    assert "mine" not in (local.store.get("nodes", "n1")["metadata"].get("labels") or {})
+
+
+def test_an_event_about_an_object_with_the_longest_name_is_published(local: LocalApiServer) -> None:
+    name = "a" * 199 + "." + "b" * 53
+    local.store.create("nodes", {"metadata": {"name": name}})
+    ApiCluster(server_at(local.url)).event("Node", name, "Odd", "thing")
+    (event,) = local.store.list("events")
+    assert event["involvedObject"]["name"] == name
+
+
 def test_an_observer_reads_every_page_of_every_kind(local: LocalApiServer) -> None:
     made = cluster(20, 1_300, deployments=5)
     for plural, manifests in made.items():

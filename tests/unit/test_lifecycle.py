@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.lifecycle import (
-    INITIALIZATION_PATCH,
+    initialization_patch,
     next_steps,
     registration_patch,
     to_check,
@@ -97,6 +97,17 @@ def test_two_nodes_of_one_provider_id_register_nothing_and_both_are_named() -> N
     found, message = reason(steps(CLAIM, nodes=[NODE, twin]))
     assert found == "MultipleNodesFound"
     assert "node-0, node-1" in message
+
+
+def test_a_second_node_that_claims_the_instance_initializes_nothing() -> None:
+    impostor = replace(NODE, name="node-0")
+    found, message = reason(steps(REGISTERED, nodes=[impostor, NODE]))
+    assert found == "MultipleNodesFound"
+    assert "node-0, node-1" in message
+
+
+def test_a_node_of_another_name_does_not_stand_in_for_the_registered_one() -> None:
+    assert reason(steps(REGISTERED, nodes=[replace(NODE, name="node-0")]))[0] == "NodeNotFound"
 
 
 def test_an_instance_is_looked_at_once_its_node_is_a_minute_overdue() -> None:
@@ -282,5 +293,11 @@ def test_a_node_whose_kubelet_sets_its_taints_itself_is_given_none() -> None:
 
 
 def test_initializing_labels_the_node() -> None:
-    assert INITIALIZATION_PATCH.labels == {"karpenter.sh/initialized": "true"}
-    assert INITIALIZATION_PATCH.remove_taints == ()
+    patch = initialization_patch(REGISTERED)
+    assert patch.labels == {"karpenter.sh/initialized": "true"}
+    assert patch.remove_taints == ()
+
+
+def test_patches_are_for_the_node_of_the_claims_instance_only() -> None:
+    assert registration_patch(REGISTERED, NODE).provider_id == CLAIM.provider_id
+    assert initialization_patch(REGISTERED).provider_id == CLAIM.provider_id

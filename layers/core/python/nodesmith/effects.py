@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from nodesmith.decisions.lifecycle import INITIALIZATION_PATCH, registration_patch
+from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model import labels
@@ -222,7 +222,7 @@ def carry_out(
                 raise Transient(f"Node {command.claim.node_name} went away while it registered")
             _save_and_show(command.claim, store, cluster)
         case Initialize():
-            if not cluster.register_node(command.claim.node_name, INITIALIZATION_PATCH):
+            if not cluster.register_node(command.claim.node_name, initialization_patch(command.claim)):
                 raise Transient(f"Node {command.claim.node_name} went away while it was initialized")
             _save_and_show(command.claim, store, cluster)
         case Wait() | GiveUp():

@@ -87,7 +87,7 @@ class Cluster(Protocol):
         """Delete a NodeClaim object; gone already is fine."""
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
-        """Bring a Node in line with its claim in one write; False when the node is gone."""
+        """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
 
     def nodepool_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge into a NodePool's status; gone is fine. Conditions keep their lastTransitionTime while unchanged."""

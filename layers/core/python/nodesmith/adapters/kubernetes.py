@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.statuses import difference, merged_status, patched_node
@@ -27,6 +28,7 @@ PATHS = {
 }
 _EVENTS = "/api/v1/namespaces/default/events"  # where events about cluster-scoped objects live
 _ATTEMPTS = 5
+_LONGEST_NAME_PART = 200  # names have 253 characters at most, an event's is its object's and a digest
 
 
 class ApiCluster:
@@ -55,7 +57,7 @@ class ApiCluster:
             self._bring("NodeClaim", name, _without_finalizer)
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
-        """Bring a Node in line with its claim in one write; False when the node is gone."""
+        """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
         return self._bring("Node", name, lambda there: patched_node(there, patch))
 
     def nodepool_status(self, name: str, status: Manifest) -> None:
@@ -73,7 +75,7 @@ class ApiCluster:
         try:
             self._server.create(_EVENTS, event)
         except Conflict:
-            path = f"{_EVENTS}/{event['metadata']['name']}"
+            path = f"{_EVENTS}/{quote(event['metadata']['name'], safe='')}"
             self._server.patch(path, {"lastTimestamp": event["lastTimestamp"]})
 
     def _create(self, kind: str, manifest: Manifest) -> None:
@@ -90,15 +92,18 @@ class ApiCluster:
         self._bring(kind, name, wanted, "/status")
 
     def _bring(
-        self, kind: str, name: str, wanted: Callable[[Manifest], Manifest], subresource: str = ""
+        self, kind: str, name: str, wanted: Callable[[Manifest], Manifest | None], subresource: str = ""
     ) -> bool:
-        """Turn an object into what `wanted` makes of it; False when it is not there."""
+        """Turn an object into what `wanted` makes of it; False when it is not there, or `wanted` has no use for it."""
         path = _path(kind, name)
         for _ in range(_ATTEMPTS):
             there = self._server.get(path)
             if there is None:
                 return False
-            patch = difference(there, wanted(there))
+            becomes = wanted(there)
+            if becomes is None:
+                return False
+            patch = difference(there, becomes)
             if not patch:
                 return True
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
@@ -111,7 +116,7 @@ class ApiCluster:
 
 
 def _path(kind: str, name: str) -> str:
-    return f"{PATHS[kind]}/{name}"
+    return f"{PATHS[kind]}/{quote(name, safe='')}"  # names come from outside, and are no paths
 
 
 def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
@@ -140,7 +145,7 @@ def _event(
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name}.{digest}", "namespace": "default"},
+        "metadata": {"name": f"{name[:_LONGEST_NAME_PART].rstrip('.-')}.{digest}", "namespace": "default"},
         "involvedObject": {
             "apiVersion": group.rpartition("/")[0],
             "kind": kind,

@@ -44,9 +44,14 @@ def merged_conditions(
     return list(by_type.values())
 
 
-def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any]:
-    """Give a Node with everything that `patch` asks for. Other taints, owners and labels stay as they are."""
+def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
+    """Give a Node with everything that `patch` asks for, None where another is meant.
+
+    Other taints, owners and labels stay as they are.
+    """
     metadata, spec = node["metadata"], node.get("spec") or {}
+    if patch.provider_id and spec.get("providerID") != patch.provider_id:
+        return None
     owners = list(metadata.get("ownerReferences") or ())
     if patch.owner is not None and all(owner.get("uid") != patch.owner["uid"] for owner in owners):
         owners.append(dict(patch.owner))

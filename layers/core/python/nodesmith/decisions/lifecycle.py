@@ -81,8 +81,7 @@ def _next_step(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetim
 
 def _register(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetime) -> Command | None:
     if len(nodes) > 1:
-        names = ", ".join(sorted(node.name for node in nodes))
-        return _wait(claim, "MultipleNodesFound", f"Nodes {names} have the providerID {claim.provider_id}")
+        return _wait(claim, *_multiple(claim, nodes))
     if nodes:
         return Register(_at(claim, Phase.REGISTERED, now, node_name=nodes[0].name, registered_at=now))
     if dead:
@@ -94,9 +93,11 @@ def _register(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetime
 
 
 def _initialize(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Command | None:
-    if not nodes:
+    node = next((node for node in nodes if node.name == claim.node_name), None)
+    if node is None:
         return _wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
-    node = nodes[0]
+    if len(nodes) > 1:
+        return _wait(claim, *_multiple(claim, nodes))
     obstacle = _initialization_obstacle(claim, node)
     if obstacle is not None:
         return _wait(claim, *obstacle)
@@ -109,6 +110,11 @@ def _initialize(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Comma
         allocatable=node.allocatable,
     )
     return Initialize(done)
+
+
+def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
+    names = ", ".join(sorted(node.name for node in nodes))
+    return "MultipleNodesFound", f"Nodes {names} have the providerID {claim.provider_id}"
 
 
 def _initialization_obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
@@ -170,7 +176,10 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
         annotations=annotations_of(claim),
         add_taints=() if synced else (*claim.taints, *claim.startup_taints),
         remove_taints=(UNREGISTERED,),
+        provider_id=claim.provider_id,
     )
 
 
-INITIALIZATION_PATCH = NodePatch(labels={labels.INITIALIZED: "true"})
+def initialization_patch(claim: NodeClaim) -> NodePatch:
+    """Give what marks the Node as ready for pods."""
+    return NodePatch(labels={labels.INITIALIZED: "true"}, provider_id=claim.provider_id)

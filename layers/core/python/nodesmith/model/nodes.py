@@ -49,7 +49,8 @@ class Node:
 class NodePatch:
     """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
 
-    `owner` is an owner reference to add.
+    `owner` is an owner reference to add. A Node of another `provider_id` is not meant, whatever its name; empty means
+    any.
     """
 
     labels: Mapping[str, str]
@@ -57,6 +58,7 @@ class NodePatch:
     add_taints: tuple[Taint, ...] = ()
     remove_taints: tuple[Taint, ...] = ()
     owner: Mapping[str, object] | None = None
+    provider_id: str = ""
 
 
 def parse_node(manifest: Manifest) -> Node:
