@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, failure
+from nodesmith.adapters.deepjson import read_json
 from nodesmith.errors import NodesmithError, Transient
 from nodesmith.observation.mirror import WatchedKind, key_of
 from nodesmith_forwarder.backoff import jittered, wait_seconds
@@ -117,6 +118,6 @@ def _query(version: str) -> str:
 def _events(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
-            yield json.loads(line)
+            yield read_json(line)
         except ValueError as error:
             raise Transient(f"the watch ended in the middle of an event: {error}") from error

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
+from nodesmith.adapters.deepjson import read_json
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.frozen import thaw
 
@@ -99,7 +100,7 @@ class ApiServer:
         if response.status >= 400:
             raise failure(response.status, content, what)
         try:
-            answer: dict[str, Any] = json.loads(content)
+            answer: dict[str, Any] = read_json(content)
         except ValueError as error:
             raise Transient(f"{what}: the answer is not JSON: {error}") from error
         return answer

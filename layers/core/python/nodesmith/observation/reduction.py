@@ -20,6 +20,8 @@ _METADATA = (
     "labels",
     "ownerReferences",
 )
+_DEEPEST_LEVEL = 40
+"""Free-form fields may be nested 16 levels deep; what is deeper is noticed and refused where manifests are read."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
 _WRITTEN_BY_READINESS = (
     "nodes",
@@ -77,10 +79,21 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
         "apiVersion": manifest.get("apiVersion"),
         "kind": manifest.get("kind"),
         "metadata": without_empty(about),
-        "spec": manifest.get("spec"),
+        "spec": _cut(manifest.get("spec"), _DEEPEST_LEVEL),
         "status": without_empty({**ours, "conditions": _conditions(status.get("conditions") or ())}),
     }
     return without_empty(kept)
+
+
+def _cut(value: Any, levels: int) -> Any:
+    """Leave out what is nested so deep that whoever reads the snapshot might not be able to follow."""
+    match value:
+        case dict():
+            return {key: _cut(inner, levels - 1) for key, inner in value.items()} if levels else None
+        case list():
+            return [_cut(inner, levels - 1) for inner in value] if levels else None
+        case _:
+            return value
 
 
 def _conditions(conditions: Sequence[Manifest]) -> list[dict[str, Any]]:

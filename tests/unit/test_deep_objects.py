@@ -1,0 +1,70 @@
+"""An object nested without end: it is heard of, refused by name, and stops nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.deepjson import DEEPEST_LEVEL, read_json
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.observation.mirror import NODECLASSES, Mirror, observed
+from nodesmith.observation.reduction import reduce_custom
+from nodesmith.observation.wire import decode, encode
+from nodesmith_forwarder.watching import _events
+from tests import builders
+
+
+def deep(levels: int, name: str = "deep") -> str:
+    """Write an EC2NodeClass whose kubelet configuration is nested so many levels deep."""
+    manifest = builders.nodeclass_manifest(name)
+    manifest["metadata"]["creationTimestamp"] = "2026-11-21T12:00:00Z"
+    manifest["spec"]["kubelet"] = {"odd": "HERE"}
+    return json.dumps(manifest).replace('"HERE"', '{"a]}\\"":[' * levels + '"x"' + "]}" * levels)
+
+
+@pytest.mark.parametrize("levels", [20, 300, 5_000])
+def test_a_nodeclass_nested_without_end_is_refused_and_the_others_go_on(levels: int) -> None:
+    text = f'{{"items": [{deep(levels)}, {deep(1, "good")}], "kind": "List"}}'
+    mirror = Mirror(NODECLASSES)
+    for manifest in read_json(text.encode())["items"]:
+        mirror.put(manifest)
+    snapshot = decode(encode("c", builders.NOW, observed([mirror])))
+    refused, good = (parse_nodeclass(manifest) for manifest in snapshot.nodeclasses)
+    assert "not nested deeply" in str(refused.fatal[0])
+    assert good.value is not None
+
+
+@pytest.mark.parametrize("levels", [1, 5_000])
+def test_a_watch_outlives_an_event_nested_without_end(levels: int) -> None:
+    line = f'{{"type": "ADDED", "object": {deep(levels)}}}'.encode()
+    (event,) = _events(iter([line]))
+    assert event["object"]["metadata"]["name"] == "deep"
+
+
+def test_what_can_be_read_whole_is_read_whole() -> None:
+    text = b'{"a": [1, "]}[{\\"", {"b": null}]}'
+    assert read_json(text) == json.loads(text)
+
+
+def test_only_what_is_too_deep_is_cut() -> None:
+    value: Any = read_json(b'[1, "a]", ' + b"[" * 5_000 + b"]" * 5_000 + b', "z"]')
+    assert (value[0], value[1], value[3]) == (1, "a]", "z")
+    depth, inner = 1, value[2]
+    while inner:
+        depth, inner = depth + 1, inner[0]
+    assert (depth, inner) == (DEEPEST_LEVEL, None)
+
+
+def test_a_reduced_object_is_cut_where_nothing_means_anything_any_more() -> None:
+    reduced = reduce_custom(json.loads(deep(100)))
+    depth, inner = 0, reduced["spec"]["kubelet"]["odd"]
+    while inner is not None:
+        depth, inner = depth + 1, next(iter(inner.values()))[0] if isinstance(inner, dict) else None
+    assert 16 < depth < 40
+
+
+def test_a_reduced_object_that_is_not_deep_is_as_it_was() -> None:
+    manifest = builders.nodeclass_manifest()
+    assert reduce_custom(manifest)["spec"] == manifest["spec"]
