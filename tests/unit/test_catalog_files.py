@@ -146,6 +146,15 @@ def test_an_offering_without_a_zone_or_with_another_operator_is_named() -> None:
     ]
 
 
+def test_a_requirement_that_offerings_do_not_have_is_named_and_the_offering_stays() -> None:
+    offering = kwok_offering("zone-a", "spot")
+    offering["Requirements"].append({"key": "example.com/rack", "operator": "In", "values": ["r1"]})
+    catalog, (problem,) = read(kwok(offerings=[offering]))
+    assert [o.zone for o in catalog.offerings["c-4x-amd64-linux"]] == ["zone-a"]
+    assert (problem.field, problem.found) == ("offerings[0].Requirements[example.com/rack]", "['r1']")
+    assert "ignored" in problem.remedy
+
+
 def test_the_second_of_two_types_or_offerings_of_one_name_is_left_out() -> None:
     twice = kwok(offerings=[kwok_offering("zone-a", "spot", 0.1), kwok_offering("zone-a", "spot", 0.2)])
     catalog, problems = read(twice, KWOK)

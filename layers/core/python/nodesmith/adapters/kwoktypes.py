@@ -19,6 +19,7 @@ from nodesmith.model.resources import CPU, MEMORY, PODS, Resources, parse_amount
 KWOK_DOMAIN = "karpenter.kwok.sh"
 _OVERHEAD = Resources({CPU: 100, MEMORY: 10 * 2**20})
 _PODS = 110
+_PLACE = (ZONE, ZONE_ID, CAPACITY_TYPE)
 _AWS_SIZE = re.compile(r"\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)", re.ASCII)
 
 
@@ -66,6 +67,9 @@ def _requirements(statement: Statement, path: str, found: object) -> dict[str, l
         match needed:
             case {"key": str(key), "operator": "In", "values": [str(), *_] as listed}:
                 values[key] = [str(value) for value in listed]
+                if key not in _PLACE:
+                    remedy = f"ignored, as an offering is told apart by {', '.join(_PLACE)} alone; remove it"
+                    statement.report(f"{path}.Requirements[{key}]", listed, remedy)
             case _:
                 where = f"{path}.Requirements[{position}]"
                 statement.report(where, needed, "write key, operator In and a list of values")
