@@ -30,11 +30,13 @@ def write(folder: Path, name: str, text: str) -> str:
 
 
 def test_a_broken_document_takes_no_other_with_it_and_is_named_by_file_and_line(tmp_path: Path) -> None:
-    file = write(tmp_path, "mixed.yaml", f"{GOOD}---\nkind: [\n---\n{GOOD}")
+    file = write(
+        tmp_path, "mixed.yaml", f"{GOOD}---\nkind: [\n---\n{GOOD.replace('name: default', 'name: other')}"
+    )
 
     manifests = load_manifests([file])
 
-    assert [d.object for d in manifests.documents] == ["NodePool/default"] * 2
+    assert [d.object for d in manifests.documents] == ["NodePool/default", "NodePool/other"]
     (fault,) = manifests.faults
     assert (fault.file, fault.document, fault.line) == (file, 2, 15)
     assert str(fault).startswith(f"{file}:15 (document 2): not YAML: ")
@@ -140,3 +142,51 @@ def test_a_document_without_nodes_has_no_line() -> None:
     document = Document({"kind": "Pod", "metadata": {"name": "a"}}, "defaults")
 
     assert str(document.fault("bad", "spec")) == "defaults (document 1, Pod/a): spec: bad"
+
+
+def test_a_file_that_is_not_there_is_not_taken_for_an_empty_folder(tmp_path: Path) -> None:
+    (fault,) = load_manifests([str(tmp_path / "nowhere")]).faults
+
+    assert fault.message == "No such file or directory"
+
+
+def test_items_that_are_no_list_are_a_fault_of_the_list(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: List\nitems: {a: b}\n"
+
+    (fault,) = load_manifests([write(tmp_path, "list.yaml", text)]).faults
+
+    assert (fault.line, fault.field, fault.object) == (3, "items", "List")
+    assert "must be a list of objects" in fault.message
+
+
+def test_the_items_of_a_podlist_are_pods_without_saying_so(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- {kind: A, metadata: {name: b}}\n"
+
+    manifests = load_manifests([write(tmp_path, "list.yaml", text)])
+
+    assert [(d.object, d.manifest["apiVersion"]) for d in manifests.documents] == [
+        ("Pod/a", "v1"),
+        ("A/b", "v1"),
+    ]
+
+
+def test_an_object_given_twice_is_named_with_both_places_and_the_last_holds(tmp_path: Path) -> None:
+    file = write(tmp_path, "pools.yaml", f"{GOOD}---\n{GOOD}  weight: 7\n")
+
+    manifests = load_manifests([file])
+
+    (document,) = manifests.documents
+    assert document.manifest["spec"]["weight"] == 7
+    (fault,) = manifests.faults
+    assert str(fault) == f"{file}:1 (document 1, NodePool/default): is given again in {file}:14, which holds"
+
+
+def test_generated_names_and_other_namespaces_are_other_objects(tmp_path: Path) -> None:
+    pods = [
+        "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}}",
+    ]
+    manifests = load_manifests([write(tmp_path, "pods.yaml", "\n---\n".join([*pods, pods[0]]))])
+
+    assert (len(manifests.documents), manifests.faults) == (4, ())

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from nodesmith_cli.local.documents import BadDocument, line_of, parse_document, split_documents
 
 STDIN = "-"
+Identity: TypeAlias = tuple[Hashable, ...]
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -54,6 +55,19 @@ class Document:
         metadata = self.manifest.get("metadata") or {}
         return f"{self.manifest.get('kind')}/{metadata.get('name') or metadata.get('generateName')}"
 
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.fault('').line or self.first_line}"
+
+    @property
+    def identity(self) -> Identity:
+        """What tells objects of a cluster apart; a generated name never comes twice."""
+        metadata = self.manifest["metadata"]
+        group = str(self.manifest["apiVersion"]).rpartition("/")[0]
+        name = metadata.get("name") or object()
+        return group, self.manifest["kind"], metadata.get("namespace") or "default", name
+
     def fault(self, message: str, field: str = "") -> Fault:
         """Give a fault of this object; its line is the field's, or that of the nearest parent there is."""
         line = line_of(self.node, field, self.first_line) if self.node else 0
@@ -75,9 +89,9 @@ class Manifests:
 def load_manifests(paths: Sequence[str]) -> Manifests:
     """Read files, folders (their YAML and JSON files by name, not the folders in them) and `-` for standard input.
 
-    A List gives its items. Nothing raises: what is wrong is in `faults`.
+    A List gives its items; of documents about one object the last holds. Nothing raises: what is wrong is in `faults`.
     """
-    documents: list[Document] = []
+    documents: dict[Identity, Document] = {}
     faults: list[Fault] = []
     for path in paths:
         for found in _read(path):
@@ -85,31 +99,36 @@ def load_manifests(paths: Sequence[str]) -> Manifests:
                 case Fault():
                     faults.append(found)
                 case Document():
-                    documents.append(found)
-    return Manifests(tuple(documents), tuple(faults))
+                    earlier = documents.get(found.identity)
+                    if earlier is not None:
+                        faults.append(earlier.fault(f"is given again in {found.place}, which holds"))
+                    documents[found.identity] = found
+    return Manifests(tuple(documents.values()), tuple(faults))
 
 
 def _read(path: str) -> Iterator[Document | Fault]:
-    if path == STDIN:
-        yield from _documents("standard input", sys.stdin.read())
+    try:
+        files = [STDIN] if path == STDIN else _files(Path(path))
+    except OSError as error:
+        yield Fault(error.strerror or str(error), path)
         return
-    files = _files(Path(path))
     if not files:
         yield Fault(f"no {', '.join(_SUFFIXES)} file in this folder", path)
     for file in files:
+        name = "standard input" if file == STDIN else str(file)
         try:
-            text = file.read_text(encoding="utf-8")
+            text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8-sig")
         except OSError as error:
-            yield Fault(error.strerror or str(error), str(file))
+            yield Fault(error.strerror or str(error), name)
         except UnicodeDecodeError as error:
-            yield Fault(
-                f"not text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}", str(file)
-            )
+            yield Fault(f"not text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}", name)
         else:
-            yield from _documents(str(file), text)
+            yield from _documents(name, text)
 
 
-def _files(path: Path) -> Sequence[Path]:
+def _files(path: Path) -> Sequence[Path | str]:
+    """Give the manifests of a folder, or the file itself. Raises OSError where there is nothing of the name."""
+    path.stat()
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
@@ -126,17 +145,14 @@ def _documents(file: str, text: str) -> Iterator[Document | Fault]:
         if value is not None:
             yield from _objects(Document(value, file, number, node, first_line))
     if number == 0:
-        yield Fault("the file is empty", file)
+        yield Fault("holds no object" if text.strip() else "is empty", file)
 
 
 def _objects(document: Document) -> Iterator[Document | Fault]:
     """Give the document, or the items of a List, each checked for what makes it a Kubernetes object."""
     manifest: Any = document.manifest
-    if isinstance(manifest, Mapping) and manifest.get("kind") == "List":
-        items: Iterable[Any] = manifest.get("items") or ()
-        nodes = _item_nodes(document.node)
-        for item, node in zip(items, nodes, strict=True):
-            yield from _objects(Document(item, document.file, document.number, node, document.first_line))
+    if isinstance(manifest, Mapping) and _is_list(manifest):
+        yield from _items(document)
         return
     fault = _shape_fault(manifest)
     if fault is None:
@@ -147,6 +163,28 @@ def _objects(document: Document) -> Iterator[Document | Fault]:
         line = line_of(document.node, field_path, document.first_line) if document.node else 0
         name = f"{known.get('kind')}" if known.get("kind") else ""
         yield Fault(message, document.file, document.number, line, name, field_path)
+
+
+def _is_list(manifest: Mapping[str, Any]) -> bool:
+    """Tell a List, and a PodList or the like, whose items need not repeat their kind."""
+    kind = manifest.get("kind")
+    return isinstance(kind, str) and (kind == "List" or (kind.endswith("List") and "items" in manifest))
+
+
+def _items(document: Document) -> Iterator[Document | Fault]:
+    whole = document.manifest
+    items: Any = whole.get("items") or ()
+    nodes = _item_nodes(document.node)
+    if len(nodes) != len(items):
+        line = line_of(document.node, "items", document.first_line)
+        message = f"is {str(items)[:60]!r}: must be a list of objects"
+        yield Fault(message, document.file, document.number, line, whole["kind"], "items")
+        return
+    kind = whole["kind"].removesuffix("List")
+    for item, node in zip(items, nodes, strict=True):
+        if kind and isinstance(item, Mapping):
+            item = {"apiVersion": whole.get("apiVersion"), "kind": kind, **item}
+        yield from _objects(Document(item, document.file, document.number, node, document.first_line))
 
 
 def _item_nodes(node: yaml.Node | None) -> Sequence[yaml.Node]:
