@@ -80,7 +80,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
         ),
         describe_grant(scope.region, "Instances"),
         *launch_grants(scope.cluster, scope.region, scope.node_roles),
-        send_grant(scope, "lifecycle"),
+        send_grant(scope, "lifecycle", "provisioning"),
     ]
 
 

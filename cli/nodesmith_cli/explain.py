@@ -35,6 +35,8 @@ def explain(record: Record) -> Iterator[str]:
     took = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
     yield f"  took      {took or 'not measured'}; {plan['steps']} steps of search"
     yield f"  outcome   {summary(record)}"
+    if record.get("superseded"):
+        yield "  superseded: nothing came of it, for another run had decided first"
     if plan["nodes"]:
         yield f"  price     {price_and_bound(plan)}"
     for node in plan["nodes"]:

@@ -17,6 +17,7 @@ from nodesmith.settings import decision_key, decision_snapshot_key
 
 LATEST = "latest"
 _SUFFIX, _SNAPSHOT_SUFFIX = ".json.gz", ".snapshot.json.gz"
+_SNAPSHOT_MARK = ".snapshot"
 
 
 class Blobs(Protocol):
@@ -80,19 +81,25 @@ class Records:
 
     def ids(self) -> list[str]:
         """Name all decisions, oldest first: names sort by time."""
+        return [found for found in self._named(_SUFFIX) if not found.endswith(_SNAPSHOT_MARK)]
+
+    def _named(self, suffix: str) -> list[str]:
         prefix = decision_key(self.cluster, "").removesuffix(_SUFFIX)
-        return sorted(
-            key.removeprefix(prefix).removesuffix(_SUFFIX)
-            for key in self._blobs.keys(prefix)
-            if key.endswith(_SUFFIX) and not key.endswith(_SNAPSHOT_SUFFIX)
-        )
+        keys = (key for key in self._blobs.keys(prefix) if key.endswith(suffix))
+        return sorted(key.removeprefix(prefix).removesuffix(suffix) for key in keys)
 
     def find(self, decision: str) -> str:
-        """Complete an id that is cut short, or `latest`. Raises Rejected when none or several fit."""
+        """Complete an id that is cut short, or `latest`: the last that bought nodes, else the last.
+
+        Raises Rejected when none or several fit.
+        """
         ids = self.ids()
         if not ids:
             raise Rejected(f"no decision of cluster {self.cluster!r} is kept here")
-        fitting = ids[-1:] if decision == LATEST else [found for found in ids if decision in found]
+        if decision == LATEST:
+            bought = self._named(_SNAPSHOT_SUFFIX)  # only decisions that buy nodes keep their snapshot
+            return (bought or ids)[-1]
+        fitting = [found for found in ids if decision in found]
         if len(fitting) != 1:
             shown = ", ".join((fitting or ids)[-5:])
             several = f"{len(fitting)} of them fit" if fitting else "there is none of that id"

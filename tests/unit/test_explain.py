@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
+from nodesmith.settings import decision_snapshot_key
 from nodesmith_cli.explain import explain, summary
 from nodesmith_cli.main import app
 from nodesmith_cli.records import Folder, Records, parse_record, writable_state_folder
@@ -111,6 +112,13 @@ def test_a_decision_is_found_by_a_part_of_its_id_or_as_the_latest(tmp_path: Path
     assert records.find("aaaa") == FIRST
     assert records.find("latest") == SECOND
     assert records.read(SECOND)["id"] == SECOND
+
+
+def test_the_latest_decision_is_the_last_that_bought_nodes_where_there_is_one(tmp_path: Path) -> None:
+    records = keep(tmp_path, record(FIRST), record(SECOND))
+    Folder(tmp_path).put(decision_snapshot_key(records.cluster, FIRST), b"kept")
+
+    assert records.find("latest") == FIRST
 
 
 @pytest.mark.parametrize(("asked", "said"), [("zzzz", "there is none of that id"), ("2026", "2 of them fit")])

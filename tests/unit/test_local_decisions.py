@@ -78,3 +78,31 @@ def test_a_record_is_kept_with_its_snapshot(tmp_path: Any) -> None:
 
     kept = {path.name for path in (tmp_path / "clusters" / "shop" / "decisions").iterdir()}
     assert kept == {f"{decision}.json.gz", f"{decision}.snapshot.json.gz"}
+
+
+def test_a_decision_to_buy_is_told_once_it_is_carried_out() -> None:
+    objects, timeline = Objects(), Timeline()
+    decisions = Decisions(objects, "shop", timeline)
+    buying = objects.decide(0, nodes=[{"claim": {"name": "a"}, "estimated": False}], boundHourlyUsd=0.0)
+
+    decisions.collect()
+    told_before = list(timeline.entries)
+    objects.data[f"clusters/shop/decisions/{buying}.snapshot.json.gz"] = b"kept"
+    decisions.collect()
+
+    assert told_before == []
+    assert [e.object for e in timeline.entries] == [f"Decision/{buying}"]
+
+
+def test_a_decision_that_another_run_forestalled_is_not_told() -> None:
+    objects, timeline = Objects(), Timeline()
+    decisions = Decisions(objects, "shop", timeline)
+    lost = objects.decide(0, unplaced=unplaced("default/a", "too big"))
+    key = f"clusters/shop/decisions/{lost}.json.gz"
+    record = json.loads(gzip.decompress(objects.data[key]))
+    objects.data[key] = gzip.compress(json.dumps(record | {"superseded": True}).encode())
+
+    decisions.collect()
+
+    assert timeline.entries == ()
+    assert decisions.all == ()

@@ -31,11 +31,19 @@ class Decisions:
             return tuple(self._known[decision] for decision in sorted(self._known))
 
     def collect(self) -> None:
-        """Read what is new, keep it with its snapshot, and put it on the timeline."""
+        """Read what is new, keep it with its snapshot, and put it on the timeline.
+
+        A decision to buy is told once it is carried out, which is when its snapshot is kept.
+        """
         with self._lock:
             new = [decision for decision in self._records.ids() if decision not in self._known]
             for decision in new:
-                record = self._known[decision] = self._records.read(decision)
+                record = self._records.read(decision)
+                if record.get("superseded") or (
+                    record["plan"]["nodes"] and not self._is_carried_out(decision)
+                ):
+                    continue
+                self._known[decision] = record
                 self._store(decision)
                 self._timeline.add(
                     Entry(parse_time(record["at"]), DECIDED, f"Decision/{decision}", summary(record))
@@ -60,6 +68,9 @@ class Decisions:
         """Give what the last decision could not use."""
         records = self.all
         return tuple(records[-1]["plan"]["problems"]) if records else ()
+
+    def _is_carried_out(self, decision: str) -> bool:
+        return self._records.snapshot(decision) is not None
 
     def _store(self, decision: str) -> None:
         if self._keep is None:

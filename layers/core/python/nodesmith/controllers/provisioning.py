@@ -96,6 +96,7 @@ def provision(run: Provisioning) -> Outcome:
         try:
             settled = _buy(run, plan, ledger, types, inputs.decision, data)
         except Conflict:
+            _write_down(run, inputs, plan, digest, durations, outcome, superseded=True)
             continue
         _note(outcome, settled, deferred)
         if not settled.given_up and len(plan.nodes) <= COMMIT_NODES:
@@ -139,13 +140,18 @@ def _write_down(
     digest: str,
     durations: dict[str, float],
     outcome: Outcome,
+    *,
+    superseded: bool = False,
 ) -> None:
-    """Every decision about a pod leaves a record, before anything comes of it."""
+    """Every decision about a pod leaves a record, before anything comes of it; once more if nothing did."""
     if plan.is_idle:
         return
-    written = canonical(record(inputs, plan, digest, durations))
+    written = canonical(record(inputs, plan, digest, durations, superseded=superseded))
     run.blobs.put(decision_key(run.cluster, inputs.decision), gzip.compress(written, 6, mtime=0))
-    outcome.decisions.append(inputs.decision)
+    if not superseded:
+        outcome.decisions.append(inputs.decision)
+    else:
+        outcome.decisions.remove(inputs.decision)
 
 
 def _note(outcome: Outcome, settled: Settled, deferred: list[str]) -> None:

@@ -32,9 +32,17 @@ def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str
 
 
 def record(
-    inputs: Inputs, plan: Plan, snapshot_digest: str, durations_ms: Mapping[str, float]
+    inputs: Inputs,
+    plan: Plan,
+    snapshot_digest: str,
+    durations_ms: Mapping[str, float],
+    *,
+    superseded: bool = False,
 ) -> dict[str, Any]:
-    """Write down a decision. `durations_ms` are for people; a replay leaves them out."""
+    """Write down a decision. `durations_ms` are for people; a replay leaves them out.
+
+    `superseded` says that nothing came of it, for another run had decided first.
+    """
     stated = {
         "snapshot": {"sha256": snapshot_digest, "takenAt": inputs.snapshot.taken_at.isoformat()},
         "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
@@ -48,6 +56,7 @@ def record(
         "concern": "provisioning",
         "cluster": inputs.snapshot.cluster,
         "at": inputs.now.isoformat(),
+        "superseded": superseded,
         "inputsHash": hashlib.sha256(canonical(stated)).hexdigest(),
         "inputs": stated,
         "plan": plan_item(plan),
