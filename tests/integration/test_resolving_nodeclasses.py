@@ -249,6 +249,19 @@ def test_a_role_that_does_not_exist_is_named() -> None:
     assert "spec.role 'nobody'" in told.message
 
 
+def test_a_role_that_is_only_a_path_is_no_role() -> None:
+    found = condition(resolved(replace(NODECLASS, role="path/")), "InstanceProfileReady")
+    assert (found.status, found.reason) == ("False", "RoleNotFound")
+    assert not client("iam").list_instance_profiles()["InstanceProfiles"]
+
+
+def test_what_is_told_of_endless_selectors_has_an_end() -> None:
+    tags = {f"key-{n}": "v" * 50_000 for n in range(20)}
+    status = resolved(replace(NODECLASS, subnet_selector_terms=(SubnetSelectorTerm(tags),) * 5))
+    assert condition(status, "SubnetsReady").message.startswith("no subnet matches")
+    assert max(len(c.message) for c in status.conditions) <= 1024
+
+
 def test_a_profile_of_the_users_own_is_taken_without_asking_iam() -> None:
     nodeclass = replace(NODECLASS, role="", instance_profile="their-own")
     assert resolved(nodeclass, isolated_vpc=True).instance_profile == "their-own"

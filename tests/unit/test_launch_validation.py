@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.nodeclasses import CapacityReservationSelectorTerm, EC2NodeClass, PlacementGroupSelector
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
@@ -107,3 +108,22 @@ def test_a_mime_document_without_parts_is_found() -> None:
 def test_what_can_never_work_is_told_before_what_can_be_mended() -> None:
     found = told(replace(NODECLASS, ami_family="AL2", tags={"aws:x": "y"}))
     assert found.startswith("UnsupportedAMIFamily")
+
+
+def test_user_data_that_is_too_large_by_itself_is_not_taken_apart() -> None:
+    levels = "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(400))
+    found = told(replace(NODECLASS, user_data=f"MIME-Version: 1.0\n{levels}{'x' * 20_000}"))
+    assert found.startswith("UserDataSizeLimitExceeded: spec.userData: ")
+
+
+def test_user_data_that_is_no_text_is_refused() -> None:
+    assert told(replace(NODECLASS, user_data="#!/bin/sh \ud800")).startswith(
+        "UserDataInvalid: spec.userData: "
+    )
+
+
+@pytest.mark.parametrize(
+    "key", ["EKS:eks-cluster-name", "Kubernetes.io/cluster/other", "Karpenter.sh/NodePool"]
+)
+def test_a_tag_that_iam_cannot_tell_from_ours_is_refused(key: str) -> None:
+    assert "is set by nodesmith itself" in told(replace(NODECLASS, tags=FrozenMap({key: "other"})))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,3 +190,15 @@ def test_no_user_data_is_no_part() -> None:
 def test_a_multipart_document_without_its_boundary_is_malformed() -> None:
     with pytest.raises(MalformedUserData, match="boundary"):
         own_parts('MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="A"\n\n--B\nx\n')
+
+
+def test_parts_nested_without_end_are_malformed() -> None:
+    levels = "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(400))
+    with pytest.raises(MalformedUserData, match="nested too deeply"):
+        own_parts(f"MIME-Version: 1.0\n{levels}Content-Type: text/plain\n\nx\n")
+
+
+def test_telling_a_nodeconfig_from_a_script_takes_no_longer_than_reading_it() -> None:
+    before = time.process_time()
+    own_parts("#" + "\n" * 200_000)
+    assert time.process_time() - before < 1  # by trying every pair of lines it would take minutes

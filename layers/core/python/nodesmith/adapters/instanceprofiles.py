@@ -26,6 +26,10 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
     Raises Unresolved for a role that does not exist, or that we may not use.
     """
     name, role = profile_name(nodeclass, cluster, region), _bare(nodeclass.role)
+    if not role:
+        raise Unresolved(
+            "RoleNotFound", f"spec.role {nodeclass.role!r} names no role: name an IAM role of this account"
+        )
     try:
         if _role_in(iam, name, nodeclass, cluster, region) != role:
             iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ParamValidationError
 
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
 from nodesmith.adapters.images import images
@@ -20,6 +20,8 @@ from nodesmith.settings import Settings
 
 T = TypeVar("T")
 VALIDATION = "ValidationSucceeded"
+_LONGEST_MESSAGE = 1024
+"""A message quotes what the author wrote, and must fit into the ledger and the object's status."""
 
 
 def resolve(
@@ -61,13 +63,16 @@ def _attempt(kind: str, find: Callable[[], T], now: datetime) -> tuple[T | None,
         with transient_errors(kind):
             return find(), StatusCondition(kind, "True", kind, since=now)
     except Unresolved as obstacle:
-        return None, StatusCondition(kind, "False", obstacle.reason, obstacle.message, now)
-    except ClientError as error:
+        return None, _failing(kind, obstacle.reason, obstacle.message, now)
+    except (ClientError, ParamValidationError) as error:
         # AWS rejects what the NodeClass says (a malformed owner), or what our role may do: both are news to people.
         code = error_code(error)
-        return None, StatusCondition(
-            kind, "False", code or "AWSError", f"{code}: {error_message(error)}", now
-        )
+        return None, _failing(kind, code or "AWSError", f"{code}: {error_message(error)}", now)
+
+
+def _failing(kind: str, reason: str, message: str, now: datetime) -> StatusCondition:
+    cut = message if len(message) <= _LONGEST_MESSAGE else f"{message[: _LONGEST_MESSAGE - 1]}…"
+    return StatusCondition(kind, "False", reason, cut, now)
 
 
 def _profile(client: Callable[[str], Any], settings: Settings, nodeclass: EC2NodeClass) -> str:

@@ -25,7 +25,7 @@ from nodesmith.model.taints import UNREGISTERED, Taint
 USER_DATA_LIMIT_BYTES = 16_384
 NODE_CONFIG_TYPE = "application/node.eks.aws"
 _SHELL_TYPE = 'text/x-shellscript; charset="us-ascii"'
-_NODE_CONFIG = re.compile(r"""^[\s{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\.aws/""", re.MULTILINE)
+_NODE_CONFIG = re.compile(r"""^[ \t{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\.aws/""", re.MULTILINE)
 _MIME_START = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?(?:MIME-Version|Content-Type):", re.IGNORECASE)
 
 
@@ -95,7 +95,10 @@ def own_parts(text: str) -> list[str]:
     if not text.strip():
         return []
     if _MIME_START.match(text.lstrip("\n")):
-        return _mime_parts(Parser().parsestr(text.lstrip("\n")))
+        try:
+            return _mime_parts(Parser().parsestr(text.lstrip("\n")))
+        except RecursionError:
+            raise MalformedUserData("the MIME document's parts are nested too deeply") from None
     is_config = not text.startswith("#!") and _NODE_CONFIG.search(text)
     return [f"Content-Type: {NODE_CONFIG_TYPE if is_config else _SHELL_TYPE}\n\n{text}"]
 

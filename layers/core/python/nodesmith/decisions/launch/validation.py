@@ -65,10 +65,10 @@ def _no_cidr(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
 
 
 def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
-    """EC2's limits, and the tags by which we find our own instances."""
+    """EC2's limits, and the tags by which we find our own instances, in whatever case: IAM's conditions know none."""
     for key, value in sorted(nodeclass.tags.items()):
         wrong = None
-        if key in _OUR_TAGS or key.startswith("kubernetes.io/cluster"):
+        if key.lower() in _OUR_TAGS or key.lower().startswith("kubernetes.io/cluster"):
             wrong = "is set by nodesmith itself: remove it"
         elif key.lower().startswith("aws:"):
             wrong = "begins with aws:, which AWS keeps for itself: rename it"
@@ -86,14 +86,16 @@ def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
 
 def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
     try:
-        size = len(user_data(_PLAIN_CLAIM, ON_DEMAND, 110, nodeclass, cluster).encode())
-    except MalformedUserData as error:
+        size = len(nodeclass.user_data.encode())
+        if size <= USER_DATA_LIMIT_BYTES:  # what is too large by itself is not worth taking apart
+            size = len(user_data(_PLAIN_CLAIM, ON_DEMAND, 110, nodeclass, cluster).encode())
+    except (MalformedUserData, UnicodeEncodeError) as error:
         return Obstacle("UserDataInvalid", f"spec.userData: {error}")
     if size <= USER_DATA_LIMIT_BYTES:
         return None
     return Obstacle(
         "UserDataSizeLimitExceeded",
-        f"spec.userData: with the cluster's own settings it has {size} bytes and EC2 takes {USER_DATA_LIMIT_BYTES}: "
+        f"spec.userData: it has {size} bytes, the cluster's own settings included, and EC2 takes {USER_DATA_LIMIT_BYTES}: "
         "fetch the larger part from S3 at boot",
     )
 
