@@ -349,3 +349,82 @@ def test_needs_follow_the_rules_for_init_containers_sidecars_overhead_and_pods(
         pod["resources"] = {"requests": {"cpu": spec["pod"]}}
 
     assert needs_of(pod) == {"cpu": cpu_milli, "pods": 1}
+
+
+def claiming(claim: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+def add_claim(world: StandIns, name: str, **spec: Any) -> None:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+    metadata = {"name": name, "namespace": "default"}
+    world.store.create("persistentvolumeclaims", {"metadata": metadata, "spec": wanted})
+
+
+def add_class(world: StandIns, name: str, mode: str, **annotations: str) -> None:
+    metadata = {"name": name, "annotations": annotations}
+    words = {"metadata": metadata, "provisioner": "ebs.csi.aws.com", "volumeBindingMode": mode}
+    world.store.create("storageclasses.storage.k8s.io", words)
+
+
+def test_a_pod_whose_claim_is_missing_waits_until_the_claim_is_there() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    world.add_pod("p", **claiming("data"))
+    world.settle()
+
+    assert world.why("p") == '0/1 nodes are available: persistentvolumeclaim "data" not found.'
+
+    add_class(world, "gp3", "WaitForFirstConsumer")
+    add_claim(world, "data", storageClassName="gp3")
+    world.settle()
+
+    assert world.places() == {"p": "n1"}
+
+
+def test_a_claim_that_nobody_binds_keeps_its_pod_waiting() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    add_class(world, "slow", "Immediate")
+    add_claim(world, "none")
+    add_claim(world, "slow", storageClassName="slow")
+    add_claim(world, "lost", storageClassName="lost")
+    for name in ("none", "slow", "lost"):
+        world.add_pod(name, **claiming(name))
+
+    world.settle()
+
+    assert "pod has unbound immediate PersistentVolumeClaims" in world.why("none")
+    assert "pod has unbound immediate PersistentVolumeClaims" in world.why("slow")
+    assert 'storageclass.storage.k8s.io "lost" not found' in world.why("lost")
+
+
+def test_the_default_storage_class_serves_claims_that_name_none() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    add_class(world, "gp3", "WaitForFirstConsumer", **{"storageclass.kubernetes.io/is-default-class": "true"})
+    add_claim(world, "data")
+    world.add_pod("p", **claiming("data"))
+
+    world.settle()
+
+    assert world.places() == {"p": "n1"}
+
+
+def test_a_pod_follows_its_volume_into_the_volume_s_zone() -> None:
+    world = StandIns()
+    world.add_node("n1", zone="us-east-1a")
+    in_b = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["us-east-1b"]}]}
+    volume: dict[str, Any] = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    volume["nodeAffinity"] = {"required": {"nodeSelectorTerms": [in_b]}}
+    world.store.create("persistentvolumes", {"metadata": {"name": "pv-1"}, "spec": volume})
+    add_claim(world, "data", volumeName="pv-1")
+    world.add_pod("p", **claiming("data"))
+    world.settle()
+
+    assert world.why("p") == "0/1 nodes are available: 1 node(s) had volume node affinity conflict."
+
+    world.add_node("n2", zone="us-east-1b")
+    world.settle()
+
+    assert world.places() == {"p": "n2"}

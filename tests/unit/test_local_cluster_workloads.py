@@ -132,7 +132,12 @@ def test_a_stateful_set_waits_with_the_next_pod_until_this_one_is_ready() -> Non
 def test_a_stateful_set_claims_a_volume_for_each_pod() -> None:
     world = StandIns()
     world.add_node("n1")
-    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    gp3 = {"metadata": {"name": "gp3"}, "provisioner": "e", "volumeBindingMode": "WaitForFirstConsumer"}
+    world.store.create("storageclasses.storage.k8s.io", gp3)
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "gp3"},
+    }
     world.add_workload("statefulsets", "db", replicas=2, serviceName="db", volumeClaimTemplates=[claim])
 
     world.settle()

@@ -25,6 +25,9 @@ KINDS = (
     "statefulsets.apps",
     "jobs.batch",
     "poddisruptionbudgets.policy",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "storageclasses.storage.k8s.io",
 )
 
 

@@ -1,4 +1,4 @@
-"""What a pod takes from a node: resources by the API's rules for init containers and sidecars, and host ports.
+"""What a pod takes from a node: resources by the API's rules for init containers and sidecars, host ports, claims.
 
 Written apart from nodesmith's own arithmetic on purpose: this scheduler is the judge of what nodesmith buys.
 """
@@ -43,6 +43,12 @@ def ports_of(spec: View) -> frozenset[Port]:
         for port in each.get("ports") or ()
         if port.get("hostPort")
     )
+
+
+def claims_of(spec: View) -> list[str]:
+    """Name the PersistentVolumeClaims that a pod spec mounts."""
+    volumes = spec.get("volumes") or ()
+    return [str(name) for each in volumes if (name := dig(each, "persistentVolumeClaim", "claimName"))]
 
 
 def amounts(quantities: Mapping[str, Any]) -> Amounts:

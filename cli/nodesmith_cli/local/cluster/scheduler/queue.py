@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nodesmith_cli.local.apiserver.history import Key
 from nodesmith_cli.local.apiserver.objects import View, dig
-from nodesmith_cli.local.cluster.scheduler.needs import Amounts, Port, needs_of, ports_of
+from nodesmith_cli.local.cluster.scheduler.needs import Amounts, Port, claims_of, needs_of, ports_of
 
 _SOCIAL = ("podAffinity", "podAntiAffinity")
 _PLACING = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
@@ -70,7 +70,7 @@ class Queue:
 def _waiting(key: Key, pod: View) -> Waiting:
     spec = pod["spec"]
     needs, ports = needs_of(spec), ports_of(spec)
-    parts = [key[0], pod["metadata"].get("labels"), sorted(needs.items()), sorted(ports)]
+    parts = [key[0], pod["metadata"].get("labels"), sorted(needs.items()), sorted(ports), claims_of(spec)]
     likeness = json.dumps([*parts, [spec.get(field) for field in _PLACING]], sort_keys=True)
     spread = any(
         each.get("whenUnsatisfiable") == "DoNotSchedule"

@@ -18,6 +18,13 @@ from nodesmith_cli.local.cluster.scheduler.filters import resource_reasons, soci
 from nodesmith_cli.local.cluster.scheduler.needs import needs_of, ports_of
 from nodesmith_cli.local.cluster.scheduler.queue import Queue, Waiting
 from nodesmith_cli.local.cluster.scheduler.scores import best
+from nodesmith_cli.local.cluster.scheduler.volumes import (  # fmt: skip
+    CLAIMS,
+    CLASSES,
+    VOLUMES,
+    claim_reason,
+    volume_filters,
+)
 
 _BATCH = 200  # pods tried in one step, so that the other stand-ins get their turn
 _ENOUGH = 100  # possible nodes among which to choose: kube-scheduler's minNumFeasibleNodesToFind
@@ -30,6 +37,7 @@ class Scheduler:
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         self.store = store
+        self._mirrors = mirrors
         self._census = Census()
         self._queue = Queue()
         # Why there is no node for pods of a likeness, as long as nothing changes that could help them. A pod that
@@ -41,6 +49,8 @@ class Scheduler:
         self._gated: dict[tuple[str, str], View] = {}
         mirrors["nodes"].listen(self._node_changed)
         mirrors["pods"].listen(self._pod_changed)
+        for kind in (CLAIMS, VOLUMES, CLASSES):
+            mirrors[kind].listen(lambda _before, _after: self._something_changed())
 
     def due(self) -> datetime | None:
         """Give None: the scheduler waits for changes, never for a time."""
@@ -62,10 +72,11 @@ class Scheduler:
         verdicts = self._social_verdicts if waiting.social else self._verdicts
         verdict = verdicts.get(waiting.likeness)
         if verdict is None:
-            rooms, reasons = self._possible(waiting)
+            nowhere = claim_reason(waiting.pod, self._mirrors)
+            rooms, reasons = ([], Counter()) if nowhere else self._possible(waiting)
             if rooms:
                 return self._bind(waiting, best(waiting.pod, waiting.needs, rooms, self._census))
-            verdict = _told(len(self._census.rooms), reasons)
+            verdict = _told(len(self._census.rooms), reasons, nowhere)
             verdicts[waiting.likeness] = verdict
         return False if self._refuse(waiting.pod, verdict) else None
 
@@ -73,7 +84,10 @@ class Scheduler:
         reasons: Counter[str] = Counter()
         rooms: list[NodeRoom] = []
         static = self._static.setdefault(waiting.likeness, {})
-        social = list(social_filters(waiting.pod, self._census))
+        filters = [
+            *volume_filters(waiting.pod, self._mirrors),
+            *social_filters(waiting.pod, self._census),
+        ]
         for name, room in self._in_turn():
             if len(rooms) >= _ENOUGH:
                 break
@@ -82,7 +96,7 @@ class Scheduler:
                 reason = static[name] = static_reason(waiting.pod, room.node)
             against = [reason] if reason else resource_reasons(waiting.needs, waiting.ports, room)
             if not against:
-                against = [next((words for each in social if (words := each(room))), "")]
+                against = [next((words for each in filters if (words := each(room))), "")]
             if against[0]:
                 reasons.update(against)
             else:
@@ -209,8 +223,8 @@ def _counted(pod: View) -> tuple[object, ...]:
     return pod["metadata"].get("labels"), pod["spec"], is_leaving(pod)
 
 
-def _told(nodes: int, reasons: Counter[str]) -> str:
+def _told(nodes: int, reasons: Counter[str], nowhere: str) -> str:
     if not nodes:
         return "no nodes available to schedule pods"
-    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    listed = nowhere or ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
     return f"0/{nodes} nodes are available: {listed}."
