@@ -15,6 +15,7 @@ from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Vector
 
 _MAX_ROUNDS = 10_000
 _LEAST_WORTH = 1e-12
+_ROUNDING = 1 + 1e-9
 _Filling = tuple[Vector, float]
 
 
@@ -39,7 +40,10 @@ def pack(
     for _ in range(_MAX_ROUNDS):
         best: tuple[float, float, str] | None = None
         chosen: tuple[Bin, Vector] | None = None
+        most = _Most(prices, items, left)
         for index, candidate in enumerate(candidates):
+            if best is not None and candidate.price > best[0] * most.value(candidate):
+                continue  # could not be the better choice if it were filled to the brim
             filling = fillings[index]
             if filling is None or any(map(gt, filling[0], left)):
                 filling = fillings[index] = _fill(candidate.room, orders[index], left)
@@ -54,6 +58,23 @@ def pack(
             break
         nodes.append(_buy(*chosen, left, purse_left))
     return Packing(tuple(nodes), tuple(left), steps), purse_left
+
+
+class _Most:
+    """The most that a filling can be worth while so much is left to pack."""
+
+    def __init__(self, prices: tuple[float, float], items: Sequence[Item], left: Sequence[int]) -> None:
+        self._prices = prices
+        self._cpu = sum(item.size[0] * count for item, count in zip(items, left, strict=True))
+        self._memory = sum(item.size[1] * count for item, count in zip(items, left, strict=True))
+        self._slack = _LEAST_WORTH * (1 + sum(left))
+
+    def value(self, candidate: Bin) -> float:
+        """Give what all room would be worth, or all that is left if that is less."""
+        cpu, memory = candidate.room[0], candidate.room[1]
+        first = self._prices[0] * (cpu if cpu < self._cpu else self._cpu)
+        second = self._prices[1] * (memory if memory < self._memory else self._memory)
+        return (first + second) * _ROUNDING + self._slack
 
 
 class _Step(NamedTuple):
