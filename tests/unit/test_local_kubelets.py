@@ -106,6 +106,18 @@ def test_an_instance_runs_registers_and_becomes_ready_in_its_time() -> None:
     assert world.taints() == {"karpenter.sh/unregistered:NoExecute"}
 
 
+def test_a_node_that_was_given_up_on_is_ready_again_at_the_next_heartbeat() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(60)
+    unknown = [{**each, "status": "Unknown"} for each in world.node()["status"]["conditions"]]
+    world.store.patch("nodes", NAME, {"status": {"conditions": unknown}}, subresource="status")
+    world.after(61)
+    assert world.ready() == "Unknown"
+    world.after(75)
+    assert world.ready() == "True"
+
+
 def test_one_late_look_finds_everything_done_with_the_times_at_which_it_was_due() -> None:
     world = World(booting())
     world.after(0)

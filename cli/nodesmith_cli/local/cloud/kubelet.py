@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.times import format_time
 from nodesmith_cli.local.apiserver.errors import ApiError
+from nodesmith_cli.local.apiserver.objects import condition_of
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.nodes import (
     NOT_READY,
@@ -175,8 +176,12 @@ class Kubelets:
         self._beat(life, now)
 
     def _beat(self, life: _Life, now: datetime) -> None:
-        """Renew the node's lease."""
+        """Renew the node's lease, and post its status anew where it was given up on meanwhile."""
         life.heartbeat = now
+        if (condition_of(self._nodes.find("nodes", life.node) or {}, "Ready") or {}).get(
+            "status"
+        ) == "Unknown":
+            self._patch_node(life.node, {"status": {"conditions": conditions(True, now)}}, "status")
         renewed = {
             "spec": {"holderIdentity": life.node, "leaseDurationSeconds": 40, "renewTime": _micro(now)}
         }
