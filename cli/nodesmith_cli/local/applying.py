@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from http import HTTPStatus
 from typing import Any
 
 from nodesmith.model.nodeclasses import parse_nodeclass
@@ -15,10 +17,17 @@ from nodesmith_cli.local.manifests import Document, Fault
 WORKLOADS = frozenset({"Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"})
 _FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
 _MANAGER = "nodesmith"
+_TODAY = {"Provisioner": "NodePool", "Machine": "NodeClaim", "AWSNodeTemplate": "EC2NodeClass"}
+"""What Karpenter's kinds of before v1beta1 are called today."""
 _READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     ("karpenter.sh/v1", "NodePool"): parse_nodepool,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
 }
+
+
+def is_read(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether nodesmith reads objects of this kind in this API version."""
+    return (manifest["apiVersion"], manifest["kind"]) in _READERS
 
 
 def surroundings_first(documents: Iterable[Document]) -> tuple[list[Document], list[Document]]:
@@ -53,8 +62,29 @@ def _applied(store: Store, document: Document) -> list[Fault]:
     except ApiError as error:
         causes = error.details.get("causes") or ()
         refused = [document.fault(str(c["message"]), str(c["field"])) for c in causes]
-        refused = refused or [document.fault(error.message)]
+        refused = refused or [_refused(store, document, error)]
     return refused + [_left_out(document, warning) for warning in write.warnings]
+
+
+def _refused(store: Store, document: Document, error: ApiError) -> Fault:
+    """Add to the server's words, where it knows no such kind or namespace, what would be right."""
+    metadata = document.manifest["metadata"]
+    if error.code == HTTPStatus.BAD_REQUEST and (near := _nearest(store, document.manifest)):
+        return document.fault(f"{error.message}, did you mean {near}?", "kind")
+    namespace = metadata.get("namespace")
+    if error.code == HTTPStatus.NOT_FOUND and namespace and not store.find("namespaces", namespace):
+        return document.fault(f"{error.message}: add a Namespace of that name", "metadata.namespace")
+    return document.fault(error.message)
+
+
+def _nearest(store: Store, manifest: Mapping[str, Any]) -> str:
+    """Name the kind that was meant, as `NodePool of karpenter.sh/v1`; empty for one that is served, or none near."""
+    served = {each.kind: "/".join(filter(None, (each.group, each.versions[0]))) for each in store.registry}
+    kind = str(manifest["kind"])
+    if served.get(kind) == manifest["apiVersion"]:
+        return ""
+    near = _TODAY.get(kind) or next(iter(get_close_matches(kind, served, 1)), "")
+    return f"{near} of {served[near]}" if near in served else ""
 
 
 def _own_words(document: Document) -> list[Fault]:

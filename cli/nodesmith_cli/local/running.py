@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from nodesmith_cli.local.applying import apply_documents, surroundings_first
+from nodesmith_cli.local.applying import apply_documents, is_read, surroundings_first
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.latency import Latency, latencies
 from nodesmith_cli.local.manifests import Document, Fault, Manifests, load_manifests
@@ -31,9 +31,12 @@ class Outcome:
 
 
 def with_defaults(manifests: Manifests) -> Manifests:
-    """Add the NodePool and the EC2NodeClass named `default` where the files name no NodePool, no EC2NodeClass."""
+    """Add the NodePool and the EC2NodeClass named `default` where the files name no NodePool, no EC2NodeClass.
+
+    Those of an API version that is not served do not count: nobody would read them.
+    """
     folder = shipped("_examples", "examples") / "express-test"
-    found = {document.manifest["kind"] for document in manifests.documents}
+    found = {document.manifest["kind"] for document in manifests.documents if is_read(document.manifest)}
     defaults = load_manifests([str(folder / name) for name in _DEFAULTS])
     missing = tuple(d for d in defaults.documents if d.manifest["kind"] not in found)
     return replace(manifests, documents=(*missing, *manifests.documents))
