@@ -114,7 +114,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
         one["name"],
         one["arch"],
         str(one["vcpus"]),
-        f"{one['memoryMiB'] / 1024:g} GiB",
+        f"{round(one['memoryMiB'] / 1024, 2):g} GiB",
         str(one["maxPods"]),
         str(gpus) if gpus else "",
         _short(zones),
