@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import le, or_
+from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Item
 from nodesmith.decisions.scheduling.compatibility import (
@@ -26,9 +27,11 @@ from nodesmith.model.shapes import Shape
 Vector = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ware:
-    """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i."""
+class Ware(NamedTuple):
+    """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i.
+
+    A tuple and no dataclass because a market has thousands of them.
+    """
 
     template: Template
     choice: Choice
@@ -42,11 +45,6 @@ class Ware:
         return (
             f"{self.template.name}/{self.choice.type.name}/{self.offering.zone}/{self.offering.capacity_type}"
         )
-
-    @property
-    def rank(self) -> tuple[float, str, str]:
-        """Cheapest first; equals go by type and zone."""
-        return self.offering.price_hourly_usd, self.choice.type.name, self.offering.zone
 
     @property
     def is_exotic(self) -> bool:
@@ -157,27 +155,30 @@ def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
 
 
 def _shelf(template: Template, admission: Admission, dimensions: Sequence[str]) -> list[Ware]:
-    shelf = [
-        Ware(template, choice, offering, room, admits)
-        for choice in template.choices
-        for room in (_vector(choice.room, dimensions),)
-        for offering in choice.offerings
+    rooms = {choice.type.name: _vector(choice.room, dimensions) for choice in template.choices}
+    return [
+        Ware(template, choice, offering, rooms[choice.type.name], admits)
+        for choice, offering in template.stock
         if (admits := admission.mask(choice, offering))
     ]
-    return sorted(shelf, key=lambda ware: ware.rank)
 
 
 def _cheapest(shelf: Iterable[Ware]) -> Iterable[Ware]:
-    """Leave out what the same type offers dearer to the same demands."""
-    found: dict[tuple[str, int], Ware] = {}
+    """Leave out what offers the same demands the same room at a higher price, or at the same under a later name."""
+    found: dict[tuple[int, Vector, Vector, bool], Ware] = {}
     for ware in shelf:
-        found.setdefault((ware.choice.type.name, ware.admits), ware)
+        found.setdefault((ware.admits, ware.room, _cost(ware), ware.is_exotic), ware)
     return found.values()
 
 
-def _bin(ware: Ware, purse: int) -> Bin:
+def _cost(ware: Ware) -> Vector:
+    """Give what a node takes of its NodePool's limits, in order of their names."""
     limits = ware.template.remaining
-    cost = tuple(limit_cost(ware.choice, name) for name in sorted(limits)) if limits else ()
+    return tuple(limit_cost(ware.choice, name) for name in sorted(limits)) if limits else ()
+
+
+def _bin(ware: Ware, purse: int) -> Bin:
+    cost = _cost(ware)
     price = ware.offering.price_hourly_usd
     return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
 

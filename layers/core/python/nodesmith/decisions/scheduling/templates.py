@@ -54,6 +54,8 @@ class Template:
     requirements: Requirements
     types: TypeSet
     choices: tuple[Choice, ...]
+    stock: tuple[tuple[Choice, Offering], ...]
+    """all offerings of all choices, cheapest first; equals go by type and zone"""
     remaining: Resources
     obstacle: str = ""
     port_holders: tuple[tuple[Shape, frozenset[str]], ...] = ()
@@ -91,12 +93,13 @@ def template(
     running = _running(pool, requirements, allowed, daemonsets)
     overhead = _daemon_overhead(allowed, running)
     port_holders = tuple((daemon, names) for daemon, names in running if daemon.host_ports)
-    choices = tuple(
-        Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings, exotic)
-        for t, offerings, exotic in offered
+    choices = {
+        t.name: Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings, exotic)
+        for t, offerings, exotic in offered.types
         if overhead[t.name].fits_in(t.allocatable)
-    )
-    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, bool(offered))
+    }
+    stock = tuple((choices[name], offering) for name, offering in offered.by_price if name in choices)
+    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, bool(offered.types))
     remaining = (
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
     )
@@ -106,7 +109,8 @@ def template(
         status,
         requirements,
         bootable,
-        choices,
+        tuple(choices.values()),
+        stock,
         remaining,
         obstacle,
         port_holders,
@@ -127,11 +131,19 @@ def _bootable(types: TypeSet, images: tuple[Requirements, ...]) -> TypeSet:
     return TypeSet(tuple(t for t in types.types if t.name in names))
 
 
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """Types with an offering left, those offerings, and whether the type is exotic; and all offerings by price."""
+
+    types: tuple[tuple[InstanceType, tuple[Offering, ...], bool], ...]
+    by_price: tuple[tuple[str, Offering], ...]
+
+
 @lru_cache(maxsize=64)
 def _offered(
     types: TypeSet, requirements: Requirements, zones: frozenset[str], unavailable: frozenset[OfferingKey]
-) -> tuple[tuple[InstanceType, tuple[Offering, ...], bool], ...]:
-    """Give the types with an offering left, those offerings, and whether the type is exotic."""
+) -> _Offered:
+    """Give what is for sale. Cached, for the market seldom changes from run to run."""
     wanted = {key: requirements[key] for key in (ZONE, ZONE_ID, CAPACITY_TYPE) if key in requirements}
     closed = {(k.capacity_type, k.instance_type, k.zone) for k in unavailable}
 
@@ -142,7 +154,10 @@ def _offered(
         return all(requirement.allows(values[key]) for key, requirement in wanted.items())
 
     found = ((t, tuple(o for o in t.offerings if allowed(t.name, o))) for t in types.types)
-    return tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
+    kept = tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
+    priced = [(t.name, o) for t, offerings, _ in kept for o in offerings]
+    priced.sort(key=lambda p: (p[1].price_hourly_usd, p[0], p[1].zone))
+    return _Offered(kept, tuple(priced))
 
 
 def _is_exotic(instance_type: InstanceType) -> bool:
