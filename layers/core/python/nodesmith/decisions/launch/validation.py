@@ -95,7 +95,7 @@ def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | 
         return None
     return Obstacle(
         "UserDataSizeLimitExceeded",
-        f"spec.userData: it has {size} bytes, the cluster's own settings included, and EC2 takes {USER_DATA_LIMIT_BYTES}: "
+        f"spec.userData: with the cluster's own settings it has {size} bytes and EC2 takes {USER_DATA_LIMIT_BYTES}: "
         "fetch the larger part from S3 at boot",
     )
 

@@ -64,10 +64,22 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
 
 def _buy_everywhere(order: Order, result: Purchase) -> None:
     for number, tier in enumerate(result.tiers):
-        waiting, result.left = result.left, []
+        waiting, result.left = _sellable(tier, result.left)
         for company in sorted({d.company for d in waiting}):
             mine = [d for d in waiting if d.company == company]
             tier = result.tiers[number] = _buy_company(tier, mine, order, result)
+
+
+def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list[Demand], list[Demand]]:
+    """Split off demands for resources that no node of the tier has.
+
+    Each name would be one more dimension of every bin, and whoever may create pods may think of any number of names.
+    """
+    sold = {n for template in tier for choice in template.choices for n, a in choice.room.items() if a > 0}
+    split: tuple[list[Demand], list[Demand]] = [], []
+    for demand in demands:
+        split[not demand.shape.requests.nonzero().keys() <= sold].append(demand)
+    return split
 
 
 def _freed(left: Iterable[Demand]) -> list[Demand]:
