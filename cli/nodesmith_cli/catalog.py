@@ -13,7 +13,7 @@ PROBLEMS_SHOWN = 20
 
 def catalog_command(
     patterns: Annotated[
-        list[str] | None, typer.Argument(metavar="[TYPE]...", help="Only these types: m5.large, 'c7g.*'.")
+        list[str] | None, typer.Argument(metavar="TYPE", help="Only these types: m5.large, 'c7g.*'.")
     ] = None,
     region: Annotated[str, typer.Option(help="The region.")] = "us-east-1",
     source: Annotated[

@@ -61,12 +61,10 @@ def price_and_bound(plan: Mapping[str, Any]) -> str:
     mark = _mark(plan)
     if not bound:
         return f"{mark}${price:.4f}/hour"
-    above = (
-        f"at most {price / bound - 1:.1%} above the cheapest possible"
-        if price > bound
-        else "the cheapest possible"
-    )
-    return f"{mark}${price:.4f}/hour; no nodes for these pods can cost less than {mark}${bound:.4f}/hour: {above}"
+    if price <= bound:
+        return f"{mark}${price:.4f}/hour, the cheapest possible: no nodes for these pods cost less"
+    above = f"at most {price / bound - 1:.1%} above the cheapest possible"
+    return f"{mark}${price:.4f}/hour, {above}: no nodes for these pods cost less than {mark}${bound:.4f}/hour"
 
 
 def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]) -> bool:

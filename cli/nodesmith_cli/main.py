@@ -19,15 +19,13 @@ app = typer.Typer(
     name="nodesmith",
     help="A node autoscaler for Kubernetes on Amazon EKS that nobody has to host.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # importing what draws boxes around the help takes longer than all the rest
 )
 local_app = typer.Typer(help="The whole system on this machine: no cloud, no cluster.", no_args_is_help=True)
 explain_app = typer.Typer(help="What was decided, and why.", no_args_is_help=True)
-app.command("catalog")(catalog_command)
-app.add_typer(local_app, name="local")
-app.add_typer(explain_app, name="explain")
 
 Output = Literal["table", "json"]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the outcome.")]
@@ -50,7 +48,7 @@ def demo(
     speed: SpeedOption = 10,
     keep: KeepOption = None,
 ) -> None:
-    """Watch 20 pending pods get the cheapest nodes that hold them, on this machine."""
+    """Watch 20 pending pods get the cheapest nodes there are."""
     from nodesmith_cli.local.sharedmodels import models_are_shared
 
     with models_are_shared():  # moto's import, too, reads AWS's models again and again
@@ -64,7 +62,7 @@ def local_run(
     files: Annotated[
         list[str], typer.Option("--filename", "-f", help="Manifests: file, folder, or - for standard input.")
     ],
-    more: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="More of them.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
     region: RegionOption = "",
     longest: Annotated[
         str, typer.Option("--for", help="Give up after this much of the cluster's time.")
@@ -150,7 +148,10 @@ def explain_decision(
     ] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Tell one decision: its inputs, what it buys, what that costs, and why pods were not placed."""
+    """Tell one decision: what it buys, at what price, and why.
+
+    With its inputs, and the reason for each pod that was not placed.
+    """
     from nodesmith_cli.explaincommands import Where, show
 
     where = Where(cluster, bucket, region, keep)
@@ -169,6 +170,11 @@ def explain_decisions(
     from nodesmith_cli.explaincommands import Where, show_all
 
     raise typer.Exit(show_all(Where(cluster, bucket, region, keep), output))
+
+
+app.add_typer(local_app, name="local")
+app.add_typer(explain_app, name="explain")
+app.command("catalog")(catalog_command)
 
 
 @app.command()

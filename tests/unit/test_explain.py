@@ -78,7 +78,10 @@ def test_a_purchase_is_told_with_its_price_its_bound_its_types_and_its_pods() ->
     )
 
     assert "1 node at ~$0.1000/hour for 2 pods" in told
-    assert "can cost less than ~$0.0800/hour: at most 25.0% above the cheapest possible" in told
+    assert (
+        "at most 25.0% above the cheapest possible: no nodes for these pods cost less than ~$0.0800/hour"
+        in told
+    )
     assert "default-x1 of NodePool default, spot, ~$0.1000/hour, for default/a, default/b" in told
     assert (
         "any of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 2 offerings, ~$0.1000 to ~$0.1400" in told

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -68,6 +69,22 @@ def test_a_node_is_shown_with_its_price_marked_where_it_is_an_estimate_and_with_
         first.split() == "a us-east-1a c7a.2xlarge spot ~$0.1000 ████░░░░ 50% ██░░░░░░ 25% 4/58 Ready".split()
     )
     assert second.split() == "b us-east-1a c7a.2xlarge spot ? ░░░░░░░░ 0% ░░░░░░░░ 0% 0/58 NotReady".split()
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 120, 200])
+def test_nothing_but_a_node_s_name_is_ever_cut_short(width: int) -> None:
+    large = replace(node("ip-10-0-100-100", Price(12.5, estimated=True), ready=False), zone="us-east-1a")
+    large = replace(large, instance_type="c6gn.16xlarge", capacity_type="on-demand")
+    console = Console(file=io.StringIO(), width=width, markup=False)
+
+    console.print(screen(Report((large, node("b", Price(0.1))), ()), width))
+
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    (shown,) = (line for line in lines if "c6gn.16xlarge" in line)
+    for whole in ("us-east-1a", "on-demand", "~$12.5000", "50%", "25%", "4/58", "NotReady"):
+        assert whole in shown
 
 
 def test_pending_pods_are_shown_by_reason_brackets_and_all() -> None:

@@ -126,7 +126,7 @@ def _show(to: Console, outcome: Outcome) -> None:
         to.print()
         to.print(latency_table(outcome.latencies))
         to.print(
-            "  seconds of the cluster; our own code's time on this machine counts --speed times",
+            "  in the cluster's seconds; our own code's time counts --speed times",
             style="dim",
         )
     for problem in outcome.report.problems:
@@ -151,7 +151,7 @@ def _show_next(to: Console) -> None:
     for arguments, what in (
         ("local up", "a cluster to try kubectl on"),
         ("local run -f FILE …", "your own manifests"),
-        ("explain decision --replay", "the last decision in full, made again"),
+        ("explain decision --replay", "the last decision, made again"),
     ):
         to.print(f"  {command} {arguments:<27}{what}")
 

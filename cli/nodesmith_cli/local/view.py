@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +16,9 @@ from nodesmith_cli.local.latency import Latency
 from nodesmith_cli.local.report import HOURS_A_MONTH, NodeReport, PendingPod, Price, Report
 
 GIB = 2**30
-_WIDTH, _WIDE = 120, 110
+_WIDTH = 120
+_LAYOUTS = ((8, 2), (3, 1), (0, 1))
+"""The lengths of a node's bars and the room between columns, from wide to narrow."""
 _FULL, _EMPTY = "█", "░"
 
 
@@ -65,11 +68,23 @@ def header(report: Report, width: int = _WIDTH) -> RenderableType:
     return Group(grid, pods)
 
 
-def node_table(nodes: Iterable[NodeReport], width: int = _WIDTH) -> Table:
-    """One row a node, by zone."""
-    bar, padding = (8, 2) if width >= _WIDE else (3, 1)
+def node_table(nodes: Sequence[NodeReport], width: int = _WIDTH) -> Table:
+    """One row a node, by zone. Where `width` is small, bars shrink and go, and then the node's name is cut short."""
+    tables = (_node_table(nodes, *layout) for layout in _LAYOUTS)
+    return next(
+        (table for table in tables if _natural_width(table) <= width), _node_table(nodes, *_LAYOUTS[-1])
+    )
+
+
+def _natural_width(table: Table) -> int:
+    anywhere = Console(width=10 * _WIDTH)
+    return Measurement.get(anywhere, anywhere.options, table).maximum
+
+
+def _node_table(nodes: Sequence[NodeReport], bar: int, padding: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="dim")
-    for title in ("node", "zone", "type", "sold", "$/hour", "cpu", "memory", "pods", ""):
+    table.add_column("node", overflow="ellipsis")
+    for title in ("zone", "type", "sold", "$/hour", "cpu", "memory", "pods", ""):
         table.add_column(title, no_wrap=True, justify="right" if title in {"$/hour", "pods"} else "left")
     for node in nodes:
         table.add_row(
@@ -124,7 +139,9 @@ def price_text(price: Price | None, *, per_month: bool = False) -> Text:
 
 def _gauge(node: NodeReport, resource: str, width: int) -> Text:
     used, room = node.requested.of(resource), node.allocatable.of(resource)
-    return Text.assemble(_bar(used, room, width), f" {_fraction(used, room):4.0%}")
+    return Text.assemble(
+        _bar(used, room, width), f" {_fraction(used, room):4.0%}" if width else f"{_fraction(used, room):.0%}"
+    )
 
 
 def _bar(used: int, room: int, width: int) -> Text:
