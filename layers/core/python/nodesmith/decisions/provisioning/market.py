@@ -37,6 +37,8 @@ class Ware(NamedTuple):
     choice: Choice
     offering: Offering
     room: Vector
+    cost: Vector
+    """what a node takes of the NodePool's limits, in order of their names; empty where it has none"""
     admits: int
 
     @property
@@ -155,9 +157,16 @@ def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
 
 
 def _shelf(template: Template, admission: Admission, dimensions: Sequence[str]) -> list[Ware]:
-    rooms = {choice.type.name: _vector(choice.room, dimensions) for choice in template.choices}
+    limits = sorted(template.remaining)
+    sizes = {
+        choice.type.name: (
+            _vector(choice.room, dimensions),
+            tuple(limit_cost(choice, name) for name in limits),
+        )
+        for choice in template.choices
+    }
     return [
-        Ware(template, choice, offering, rooms[choice.type.name], admits)
+        Ware(template, choice, offering, *sizes[choice.type.name], admits)
         for choice, offering in template.stock
         if (admits := admission.mask(choice, offering))
     ]
@@ -167,20 +176,13 @@ def _cheapest(shelf: Iterable[Ware]) -> Iterable[Ware]:
     """Leave out what offers the same demands the same room at a higher price, or at the same under a later name."""
     found: dict[tuple[int, Vector, Vector, bool], Ware] = {}
     for ware in shelf:
-        found.setdefault((ware.admits, ware.room, _cost(ware), ware.is_exotic), ware)
+        found.setdefault((ware.admits, ware.room, ware.cost, ware.is_exotic), ware)
     return found.values()
 
 
-def _cost(ware: Ware) -> Vector:
-    """Give what a node takes of its NodePool's limits, in order of their names."""
-    limits = ware.template.remaining
-    return tuple(limit_cost(ware.choice, name) for name in sorted(limits)) if limits else ()
-
-
 def _bin(ware: Ware, purse: int) -> Bin:
-    cost = _cost(ware)
     price = ware.offering.price_hourly_usd
-    return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
+    return Bin(ware.key, ware.room, price, ware.admits, purse if ware.cost else -1, ware.cost)
 
 
 def limit_cost(choice: Choice, name: str) -> int:
