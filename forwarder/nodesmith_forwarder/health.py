@@ -7,6 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+PATIENCE_SECONDS = 5.0
+"""How long somebody who has connected may take to ask. Each connection holds a thread."""
 Check = Callable[[], str]
 """Gives what is wrong, nothing when all is well."""
 
@@ -15,6 +17,8 @@ def serve_health(port: int, checks: Mapping[str, Check]) -> ThreadingHTTPServer:
     """Answer each path of `checks` with 200 or 503 in the background. Port 0 takes a free one; see server_port."""
 
     class Answer(BaseHTTPRequestHandler):
+        timeout = PATIENCE_SECONDS
+
         def do_GET(self) -> None:
             check = checks.get(self.path)
             fault = "no such check" if check is None else check()

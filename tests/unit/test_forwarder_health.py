@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -44,6 +45,18 @@ def test_a_fault_is_unavailable_and_says_why(port: int) -> None:
 
 def test_a_path_without_a_check_is_not_found(port: int) -> None:
     assert ask(port, "/secrets")[0] == 404
+
+
+def test_a_connection_that_says_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodesmith_forwarder.health.PATIENCE_SECONDS", 0.1)
+    server = serve_health(0, {})
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as silent:
+            silent.sendall(b"GET /heal")
+            assert silent.recv(1) == b""
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_log_line_is_one_json_object_with_its_traceback() -> None:

@@ -106,6 +106,27 @@ def test_the_pod_fits_the_restricted_security_standard_and_writes_to_no_file() -
     assert "volumes" not in spec
 
 
+def test_no_pod_of_the_cluster_reaches_the_forwarder() -> None:
+    policy = find("NetworkPolicy")["spec"]
+    labels = find("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert (policy["policyTypes"], policy.get("ingress")) == (["Ingress"], None)
+
+
+def test_the_forwarders_rights_name_neither_secrets_nor_configmaps() -> None:
+    for kind, name in (
+        ("ClusterRole", "nodesmith-reader"),
+        ("ClusterRole", "nodesmith-writer"),
+        ("Role", ""),
+    ):
+        for rule in find(kind, name)["rules"]:
+            assert not {"secrets", "configmaps", "*"} & {
+                *rule["resources"],
+                *rule["apiGroups"],
+                *rule["verbs"],
+            }
+
+
 def test_the_pod_does_not_stay_on_a_node_that_is_being_disrupted() -> None:
     for toleration in pod_spec()["tolerations"]:
         assert toleration.get("key"), "a toleration without a key tolerates everything"
