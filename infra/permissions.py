@@ -29,7 +29,10 @@ def ledger_grants(scope: Scope) -> list[Grant]:
             "Ledger",
             tuple(f"dynamodb:{action}" for action in actions),
             (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
-            {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(scope.cluster)]}},
+            {
+                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(scope.cluster)]},
+                "Null": {"dynamodb:LeadingKeys": "false"},  # of no values, all are as they should be
+            },
         )
     ]
 

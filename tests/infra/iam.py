@@ -48,6 +48,8 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
             return bool(found) and any(fnmatchcase(found[0], pattern) for pattern in wanted)
         case "ForAllValues:StringEquals":
             return set(found) <= set(wanted)
+        case "Null":
+            return (not found) == (expected == "true")
         case "Bool":
             return found == wanted
         case _:

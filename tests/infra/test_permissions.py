@@ -84,6 +84,9 @@ def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
         for cluster, expected in (("alpha", True), ("beta", False)):
             keys = [partition_key(cluster)]
             assert may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=keys) is expected
+        assert not may(alpha, concern, f"dynamodb:{action}", TABLE), (
+            "a call that names no key is none of ours"
+        )
     assert not may(alpha, concern, "dynamodb:Scan", TABLE)
 
 

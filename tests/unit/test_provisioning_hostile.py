@@ -20,7 +20,7 @@ def odd_pods(count: int, names_each: int) -> list[Pod]:
 
 def test_pods_that_ask_for_what_nobody_sells_change_nothing_for_the_others() -> None:
     usual = decide(inputs(pods=tuple(pods(shape(), 5))))
-    plan = decide(inputs(pods=tuple([*pods(shape(), 5), *odd_pods(3, 2)])))
+    plan = decide(inputs(pods=(*pods(shape(), 5), *odd_pods(3, 2))))
     assert plan.nodes == usual.nodes
     assert plan.steps == usual.steps
     assert [u.pods for u in plan.unplaced] == [(f"odd/pod-{i:04d}",) for i in range(3)]
@@ -30,7 +30,7 @@ def test_pods_that_ask_for_what_nobody_sells_change_nothing_for_the_others() -> 
 def test_thousands_of_resources_that_nobody_sells_do_not_keep_a_decision_busy() -> None:
     odd = odd_pods(400, 10)
     before = time.process_time()
-    plan = decide(inputs(pods=tuple([*pods(shape(), 5), *odd])))
+    plan = decide(inputs(pods=(*pods(shape(), 5), *odd)))
     assert time.process_time() - before < 10  # were each a dimension of every node, it would be minutes
     assert plan.nodes
     assert sum(len(u.pods) for u in plan.unplaced) == 400
