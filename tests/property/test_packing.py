@@ -132,6 +132,25 @@ def test_the_bound_is_met_by_nodes_that_are_quite_full(
     assert abs(bound - nodes * price) < 1e-6 * nodes * price
 
 
+@given(problem=problems(purses=False))
+def test_no_other_bin_would_have_held_more_for_its_price_than_the_first_that_is_bought(
+    problem: Problem,
+) -> None:
+    candidates = undominated(problem.bins)
+    prices = resource_prices(problem.items, candidates)
+
+    def price_of_worth(node: Node) -> float:
+        first, second = (held(node, problem.items, axis) for axis in range(2))
+        return node.bin.price / max(prices[0] * first + prices[1] * second, 1e-12)
+
+    bought, _ = pack(problem.items, candidates, prices)
+    alone = [pack(problem.items, [candidate], prices)[0].nodes[:1] for candidate in candidates]
+
+    for nodes in alone:
+        for node in nodes:
+            assert price_of_worth(bought.nodes[0]) <= price_of_worth(node) * (1 + 1e-6)
+
+
 @given(problem=problems(), order=st.randoms(use_true_random=False))
 def test_the_order_of_the_bins_changes_nothing(problem: Problem, order: Random) -> None:
     shuffled = list(problem.bins)
