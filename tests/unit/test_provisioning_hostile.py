@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 
+from nodesmith.controllers.provisioning import committable
 from nodesmith.decisions.provisioning import decide
+from nodesmith.model.nodeclaims import to_item
 from nodesmith.model.pods import Pod
 from tests.builders import inputs, pods, shape
 
@@ -34,3 +37,14 @@ def test_thousands_of_resources_that_nobody_sells_do_not_keep_a_decision_busy() 
     assert time.process_time() - before < 10  # were each a dimension of every node, it would be minutes
     assert plan.nodes
     assert sum(len(u.pods) for u in plan.unplaced) == 400
+
+
+def test_the_longest_names_there_are_do_not_make_a_commit_too_large_for_dynamodb() -> None:
+    name = "n" * 63 + "/" + "p" * 253
+    one = decide(inputs(pods=tuple(pods(shape(), 1)))).nodes[0]
+    full = replace(one, claim=replace(one.claim, nominated=tuple(f"{name}{i:03d}" for i in range(110))))
+    taken = committable([full] * 90)
+    assert 1 < len(taken) < 90
+    assert sum(len(json.dumps(to_item(node.claim)).encode()) for node in taken) < 4_000_000
+    assert len(committable([one] * 200)) == 90
+    assert len(committable([replace(full, claim=replace(full.claim, nominated=(name,) * 10_000))])) == 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
 from nodesmith.controllers.launching import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.decisions.provisioning import Inputs, Plan, canonical, decide, decision_id, record
+from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, canonical, decide, decision_id, record
 from nodesmith.effects import Settled, TypeLookup, intent, launch
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
@@ -28,6 +28,8 @@ MAX_ROUNDS = 12
 """Looks in one run: one for each offering list that turned out empty, lost race or full commit, then enough."""
 COMMIT_NODES = 90
 """Nodes in one commit: DynamoDB's transactions hold 100 items."""
+COMMIT_NAMES_LENGTH = 2_000_000
+"""Characters of pods' names in one commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
 
 
 class Catalogs(Protocol):
@@ -94,12 +96,13 @@ def provision(run: Provisioning) -> Outcome:
         if not plan.nodes:
             break
         try:
-            settled = _buy(run, plan, ledger, types, inputs.decision, data)
+            nodes = committable(plan.nodes)
+            settled = _buy(run, nodes, ledger, types, inputs.decision, data)
         except Conflict:
             _write_down(run, inputs, plan, digest, durations, outcome, superseded=True)
             continue
         _note(outcome, settled, deferred)
-        if not settled.given_up and len(plan.nodes) <= COMMIT_NODES:
+        if not settled.given_up and len(nodes) == len(plan.nodes):
             break
     else:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster, f"not done after {MAX_ROUNDS} looks"))
@@ -118,10 +121,24 @@ def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, deferred: list
         return Settled()
 
 
+def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
+    """Give the first nodes, as many as one transaction holds, at least one: names of pods are as long as people like."""
+    length = 0
+    for number, node in enumerate(nodes[:COMMIT_NODES]):
+        length += sum(map(len, node.claim.nominated))
+        if number and length > COMMIT_NAMES_LENGTH:
+            return nodes[:number]
+    return nodes[:COMMIT_NODES]
+
+
 def _buy(
-    run: Provisioning, plan: Plan, ledger: Ledger, types: TypeLookup, decision: str, snapshot: bytes
+    run: Provisioning,
+    nodes: Sequence[PlannedNode],
+    ledger: Ledger,
+    types: TypeLookup,
+    decision: str,
+    snapshot: bytes,
 ) -> Settled:
-    nodes = plan.nodes[:COMMIT_NODES]
     intents = [intent(node, run.clock()) for node in nodes]
     run.store.commit(ledger.version, intents, decision)
     templates = {t.name: t for node in nodes for t in node.templates}
