@@ -25,7 +25,6 @@ def test_the_region_alone_is_enough_and_everything_else_has_a_default() -> None:
         ("VM_MEMORY_OVERHEAD_PERCENT", "0", "vm_memory_overhead_percent", 0.0),
         ("VM_MEMORY_OVERHEAD_PERCENT", "0.05", "vm_memory_overhead_percent", 0.05),
         ("RESERVED_ENIS", "2", "reserved_enis", 2),
-        ("CLOCK_SPEED", "20", "clock_speed", 20.0),
         ("RESERVED_ENIS", "", "reserved_enis", 0),
     ],
 )
@@ -41,9 +40,6 @@ def test_a_setting_is_read_from_its_variable(variable: str, text: str, name: str
         ("VM_MEMORY_OVERHEAD_PERCENT", "nan", "must be at least 0 and less than 1"),
         ("RESERVED_ENIS", "-1", "must not be negative"),
         ("RESERVED_ENIS", "two", "invalid literal"),
-        ("CLOCK_SPEED", "0", "must be positive"),
-        ("CLOCK_SPEED", "nan", "must be positive"),
-        ("CLOCK_SPEED", "inf", "must be positive"),
     ],
 )
 def test_a_value_that_cannot_be_is_rejected_with_variable_and_meaning(

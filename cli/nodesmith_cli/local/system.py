@@ -194,9 +194,9 @@ class LocalSystem:
         self, stack: ExitStack, client: Callable[[str], Any], deployment: Deployment
     ) -> None:
         stack.enter_context(environment(deployment.environment()))
-        # The queues live by the same clock, so that no delay need be turned into seconds of life: speed stays 1.
-        runtime.set_clock(runtime.Clock(self.clock.now))
-        stack.callback(runtime.set_clock, runtime.Clock())
+        # The queues live by the same clock, so that no delay need be turned into seconds of life.
+        runtime.set_clock(self.clock.now)
+        stack.callback(runtime.set_clock, runtime.system_time)
         functions = {c.name: load_function(c.name, c.timeout_seconds) for c in CONCERNS}
         records = Bucket(client("s3"), deployment.bucket)
         self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)

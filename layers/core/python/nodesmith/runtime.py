@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -33,30 +32,23 @@ Handler = Callable[[Event, object], None]
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The time. `speed` is how many of its seconds pass in a real one; a laptop may let it run faster."""
-
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    speed: float = 1.0
-
-    def real_seconds(self, seconds: int) -> int:
-        """Give how long to wait really for so many seconds of this clock."""
-        return round(seconds / self.speed)
+def system_time() -> datetime:
+    """Give the time of this machine."""
+    return datetime.now(UTC)
 
 
-_clock = Clock()
+_clock = system_time
 
 
-def set_clock(clock: Clock) -> None:
-    """Let all functions of this process go by another clock."""
+def set_clock(clock: Callable[[], datetime]) -> None:
+    """Let all functions of this process go by another clock than `system_time`; a laptop may let time run faster."""
     global _clock
     _clock = clock
 
 
 def now() -> datetime:
     """Give the time by which all functions of this process go."""
-    return _clock.now()
+    return _clock()
 
 
 def provisioning() -> Handler:
@@ -185,9 +177,7 @@ class _Parts:
         self._cloud: AwsCloud | None = None
         self._api_server: ApiServer | None = None
         self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
-        self.hints = SqsHints(
-            self.client("sqs"), self._queue_urls(), lambda seconds: _clock.real_seconds(seconds)
-        )
+        self.hints = SqsHints(self.client("sqs"), self._queue_urls())
 
     def client(self, service: str) -> Any:
         """Give the boto3 client of a service."""

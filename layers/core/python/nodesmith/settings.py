@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from math import inf
 from typing import Any
 
 from nodesmith.errors import Rejected
@@ -29,13 +28,6 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 0:
         raise ValueError("must not be negative")
-    return value
-
-
-def _speed(text: str) -> float:
-    value = float(text)
-    if not 0 < value < inf:
-        raise ValueError("must be positive and finite")
     return value
 
 
@@ -70,7 +62,6 @@ class Settings:
     prefix_delegation: bool = _setting(
         "PREFIX_DELEGATION", "the VPC CNI hands out /28 prefixes", False, _flag
     )
-    clock_speed: float = _setting("CLOCK_SPEED", "how fast time runs in `nodesmith local`", 1.0, _speed)
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 90, _count
     )

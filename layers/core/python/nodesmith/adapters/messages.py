@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -18,19 +18,12 @@ LONGEST_DELAY_SECONDS = 900
 _MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 
-def _unchanged(seconds: int) -> int:
-    return seconds
-
-
 class SqsHints:
-    """One queue a concern. `real_seconds` turns a delay into the queue's seconds, where a clock runs faster."""
+    """One queue a concern."""
 
-    def __init__(
-        self, client: SQSClient, urls: Mapping[Concern, str], real_seconds: Callable[[int], int] = _unchanged
-    ) -> None:
+    def __init__(self, client: SQSClient, urls: Mapping[Concern, str]) -> None:
         self._client = client
         self._urls = urls
-        self._real_seconds = real_seconds
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
         """Send a hint; a delay beyond what SQS can hold (15 min) becomes that, for the hint only says "look".
@@ -41,7 +34,7 @@ class SqsHints:
         if not url:
             setting = f"{concern.upper()}_QUEUE_URL"
             raise Rejected(f"hint for {concern}: no queue is known, set {setting}")
-        delay = min(self._real_seconds(max(0, delay_seconds)), LONGEST_DELAY_SECONDS)
+        delay = min(max(0, delay_seconds), LONGEST_DELAY_SECONDS)
         try:
             self._client.send_message(QueueUrl=url, MessageBody=hint.to_json(), DelaySeconds=delay)
         except ClientError as error:
