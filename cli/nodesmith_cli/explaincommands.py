@@ -56,7 +56,7 @@ def show(
     if output == "json":
         print(json.dumps(record, indent=2, sort_keys=True))
     else:
-        print("\n".join(explain(record)))
+        print("\n".join(map(_printable, explain(record))))
     if not replay:
         return SAME
     snapshot = records.snapshot(record["id"]) if records else _beside(file)
@@ -78,6 +78,11 @@ def show_all(where: Where, output: Literal["table", "json"]) -> int:
     else:
         print("\n".join(f"{decision}  {text}" for decision, text in told))
     return SAME
+
+
+def _printable(line: str) -> str:
+    """Spell out control characters: reasons quote what people wrote into their pods, and a terminal would obey it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def _read_file(file: Path) -> dict[str, Any]:

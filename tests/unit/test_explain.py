@@ -170,6 +170,17 @@ def test_the_command_prints_the_record_and_lists_decisions(tmp_path: Path) -> No
     assert json.loads(as_json.stdout)["id"] == FIRST
 
 
+def test_what_a_pod_says_does_not_command_the_terminal(tmp_path: Path) -> None:
+    keep(
+        tmp_path, record(FIRST, unplaced=[{"pods": ["default/p"], "reason": "needs k NotIn [\x1b]0;x\x07é]"}])
+    )
+
+    told = CliRunner().invoke(app, ["explain", "decision", "aaaa", "--keep", str(tmp_path)]).stdout
+
+    assert r"needs k NotIn [\x1b]0;x\x07é]" in told
+    assert told.replace("\n", "").isprintable()
+
+
 def test_records_go_to_a_temporary_folder_where_the_home_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

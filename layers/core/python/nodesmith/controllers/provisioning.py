@@ -122,7 +122,7 @@ def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, deferred: list
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
-    """Give the first nodes, as many as one transaction holds, at least one: names of pods are as long as people like."""
+    """Give as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
     length = 0
     for number, node in enumerate(nodes[:COMMIT_NODES]):
         length += sum(map(len, node.claim.nominated))
