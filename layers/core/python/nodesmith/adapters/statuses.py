@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.taints import Taint
+from nodesmith.model.nodes import NodePatch
+from nodesmith.model.nodespec import write_taints
 from nodesmith.model.times import format_time
-from nodesmith.ports import NodePatch
 
 Manifest = Mapping[str, Any]
 
@@ -72,13 +72,8 @@ def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:
     removed = {taint.identity for taint in patch.remove_taints}
     kept = [raw for raw in current if (raw["key"], raw["effect"]) not in removed]
     held = {(raw["key"], raw["effect"]) for raw in kept}
-    added = {taint.identity: _written(taint) for taint in patch.add_taints}
-    return [*kept, *(raw for identity, raw in added.items() if identity not in held)]
-
-
-def _written(taint: Taint) -> Manifest:
-    value = {"value": taint.value} if taint.value else {}
-    return {"key": taint.key, "effect": str(taint.effect), **value}
+    added = {taint.identity: taint for taint in patch.add_taints if taint.identity not in held}
+    return [*kept, *write_taints(added.values())]
 
 
 def difference(current: Manifest, wanted: Manifest) -> dict[str, Any]:

@@ -13,13 +13,12 @@ from email.message import Message
 from email.parser import Parser
 from typing import Any
 
-from nodesmith.model.frozen import thaw
-from nodesmith.model.kubelet import KubeletConfiguration
+from nodesmith.model.kubelet import write_kubelet
 from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_SYNC_TAINTS, is_label_value, kubelet_may_set
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import CUSTOM, EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo
-from nodesmith.model.resources import Resources, format_resources
+from nodesmith.model.nodespec import write_taints
 from nodesmith.model.taints import UNREGISTERED, Taint
 
 USER_DATA_LIMIT_BYTES = 16_384
@@ -60,9 +59,10 @@ def node_config(
         },
         "kubelet": {
             "config": {
-                **_kubelet_config(nodeclass.kubelet, cluster),
+                **({"clusterDNS": [cluster.dns_ip]} if cluster.dns_ip else {}),
+                **write_kubelet(nodeclass.kubelet),
                 "maxPods": max_pods,
-                "registerWithTaints": [_taint(taint) for taint in registered_taints(claim)],
+                "registerWithTaints": write_taints(registered_taints(claim)),
             },
             "flags": [f"--node-labels={_label_list(node_labels(claim, capacity_type))}"],
         },
@@ -125,35 +125,6 @@ def _mime(parts: list[str]) -> str:
     head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{boundary}"\n'
     body = "".join(f"\n--{boundary}\n{part}" for part in parts)
     return f"{head}{body}\n--{boundary}--\n"
-
-
-def _kubelet_config(kubelet: KubeletConfiguration, cluster: ClusterInfo) -> dict[str, Any]:
-    """Karpenter's twelve fields under the names of KubeletConfiguration, and whatever else AL2023 is given."""
-    dns = list(kubelet.cluster_dns) or ([cluster.dns_ip] if cluster.dns_ip else [])
-    fields: dict[str, Any] = {
-        "clusterDNS": dns or None,
-        "podsPerCore": kubelet.pods_per_core,
-        "systemReserved": _amounts(kubelet.system_reserved),
-        "kubeReserved": _amounts(kubelet.kube_reserved),
-        "evictionHard": dict(kubelet.eviction_hard) or None,
-        "evictionSoft": dict(kubelet.eviction_soft) or None,
-        "evictionSoftGracePeriod": dict(kubelet.eviction_soft_grace_period) or None,
-        "evictionMaxPodGracePeriod": kubelet.eviction_max_pod_grace_period,
-        "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold_percent,
-        "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold_percent,
-        "cpuCFSQuota": kubelet.cpu_cfs_quota,
-    }
-    others = {key: thaw(value) for key, value in kubelet.other.items()}
-    return {**others, **{key: value for key, value in fields.items() if value is not None}}
-
-
-def _amounts(resources: Resources) -> dict[str, str] | None:
-    return format_resources(resources) or None
-
-
-def _taint(taint: Taint) -> dict[str, str]:
-    written = {"key": taint.key, "effect": str(taint.effect)}
-    return {**written, "value": taint.value} if taint.value else written
 
 
 def _label_list(labels: Mapping[str, str]) -> str:
