@@ -11,8 +11,9 @@ import pytest
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import Taint
-from nodesmith.ports import Cluster, NodePatch
+from nodesmith.ports import Cluster
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.local.apiserver import Store
 from tests.fakes.cluster import FakeCluster

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.adapters.statuses import merged_status, patched_node
+from nodesmith.model.nodes import NodePatch
 from nodesmith.model.times import format_time
-from nodesmith.ports import NodePatch
 from tests.fakes.cloud import Call
 
 Manifest = Mapping[str, Any]

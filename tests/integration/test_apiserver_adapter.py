@@ -12,8 +12,8 @@ from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, connect,
 from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
+from nodesmith.model.nodes import NodePatch
 from nodesmith.observation.wire import decode, encode
-from nodesmith.ports import NodePatch
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import cluster, deployment_pod, node, rolled
 from tests.served import CRDS, created, now

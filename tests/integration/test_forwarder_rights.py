@@ -12,8 +12,8 @@ import yaml
 from nodesmith.adapters.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
+from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import Taint
-from nodesmith.ports import NodePatch
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import node, rolled
 from tests.served import CRDS, created, now

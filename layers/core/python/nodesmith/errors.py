@@ -5,7 +5,7 @@ NodesmithError
 ├── Transient     the outside failed for now: raise, be redelivered, carry on from the committed intent
 └── Conflict      somebody decided first: look again
 
-No capacity is not here: it is knowledge (`ports.NoCapacity`), recorded with a growing back-off.
+No capacity is not here: it is knowledge (`model.launches.NoCapacity`), recorded with a growing back-off.
 """
 
 

@@ -114,13 +114,3 @@ class Hints(Protocol):
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
         """Wake a concern, at the earliest after `delay_seconds` (0–900)."""
-
-
-__all__ = [
-    "Blobs",
-    "Cloud",
-    "Cluster",
-    "Hints",
-    "NodePatch",
-    "Store",
-]

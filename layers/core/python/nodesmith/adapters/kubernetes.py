@@ -15,8 +15,8 @@ from urllib.parse import quote
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.statuses import difference, merged_status, patched_node
 from nodesmith.errors import Conflict, Transient
+from nodesmith.model.nodes import NodePatch
 from nodesmith.model.times import format_time
-from nodesmith.ports import NodePatch
 
 Manifest = Mapping[str, Any]
 FINALIZER = "karpenter.sh/termination"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from nodesmith.model import labels
@@ -21,6 +21,7 @@ from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
+from nodesmith.model.times import format_time
 
 NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
 NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
@@ -139,7 +140,7 @@ def _condition(kind: str, status: str, since: datetime, reason: str, message: st
     return {
         "type": kind,
         "status": status,
-        "lastTransitionTime": since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": format_time(since),
         "reason": reason,
         "message": message,
         "observedGeneration": 1,  # a NodeClaim's spec never changes
