@@ -6,11 +6,15 @@ import json
 import time
 from dataclasses import replace
 
+import pytest
+
 from nodesmith.controllers.provisioning import committable
 from nodesmith.decisions.provisioning import decide
+from nodesmith.model.durations import LONGEST_SECONDS, duration_seconds
 from nodesmith.model.nodeclaims import to_item
+from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.pods import Pod
-from tests.builders import inputs, pods, shape
+from tests.builders import inputs, nodeclass_manifest, nodepool_manifest, pods, shape, snapshot
 
 
 def odd_pods(count: int, names_each: int) -> list[Pod]:
@@ -48,3 +52,28 @@ def test_the_longest_names_there_are_do_not_make_a_commit_too_large_for_dynamodb
     assert sum(len(json.dumps(to_item(node.claim)).encode()) for node in taken) < 4_000_000
     assert len(committable([one] * 200)) == 90
     assert len(committable([replace(full, claim=replace(full.claim, nominated=(name,) * 10_000))])) == 1
+
+
+@pytest.mark.parametrize("field", ["expireAfter", "terminationGracePeriod"])
+def test_a_nodepool_with_a_duration_of_thousands_of_digits_stops_no_other(field: str) -> None:
+    odd = nodepool_manifest("odd", weight=1)
+    odd["spec"]["template"]["spec"][field] = "9" * 5_000 + "h"
+    plan = decide(inputs(snapshot=snapshot(pods=pods(shape(), 2), nodepools=[odd, nodepool_manifest()])))
+    assert plan.nodes
+
+
+def test_a_duration_never_exceeds_what_kubernetes_can_count() -> None:
+    assert duration_seconds("9" * 5_000 + "h") == duration_seconds("3000000h") == LONGEST_SECONDS
+    assert duration_seconds("2000000h") == 7_200_000_000
+
+
+def test_a_nodeclass_with_an_endless_quantity_stops_no_other() -> None:
+    odd = nodeclass_manifest("odd", kubelet={"evictionHard": {"memory.available": "9" * 5_000}})
+    pools = [nodepool_manifest("odd", nodeclass="odd", weight=1), nodepool_manifest()]
+    plan = decide(
+        inputs(
+            snapshot=snapshot(pods=pods(shape(), 2), nodepools=pools, nodeclasses=[odd, nodeclass_manifest()])
+        )
+    )
+    assert [node.claim.nodepool for node in plan.nodes] == ["default"]
+    assert "at most 64 characters" in str(parse_nodeclass(odd).fatal[0])

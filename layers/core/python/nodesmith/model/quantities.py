@@ -31,7 +31,7 @@ _DECIMAL = {
 _SCALES = {**_BINARY, **_DECIMAL}
 _LIKELY = {"kb": "k", "mb": "M", "gb": "G", "tb": "T", "kib": "Ki", "mib": "Mi", "gib": "Gi", "tib": "Ti"}
 _LIKELY |= {"g": "G", "t": "T", "ki": "Ki", "mi": "Mi", "gi": "Gi", "ti": "Ti"}
-_MAX_TEXT = 64
+LONGEST_QUANTITY = 64
 _MAX_VALUE = 2**63 - 1  # Kubernetes caps every quantity at an int64
 
 
@@ -49,9 +49,9 @@ def parse_quantity(text: str) -> Fraction:
 
     Raises QuantityError, with the likely spelling where one suggests itself (`1gb` → `1G`).
     """
-    match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    match = _GRAMMAR.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
     if match is None:
-        raise QuantityError(repr(text[:_MAX_TEXT]), _suggestion(text))
+        raise QuantityError(repr(text[:LONGEST_QUANTITY]), _suggestion(text))
     number, suffix = match.groups()
     return Fraction(number) * _scale(suffix or "")
 
@@ -96,7 +96,7 @@ def _scale(suffix: str) -> Fraction:
 
 
 def _suggestion(text: str) -> str:
-    match = re.fullmatch(r"\s*([+-]?[\d.]+)\s*([A-Za-z]+)\s*", text[:_MAX_TEXT])
+    match = re.fullmatch(r"\s*([+-]?[\d.]+)\s*([A-Za-z]+)\s*", text[:LONGEST_QUANTITY])
     likely = match and _LIKELY.get(match.group(2).lower())
     if match and likely:
         return f"did you mean '{match.group(1)}{likely}'?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nodesmith.model.quantities import LONGEST_QUANTITY
 from nodesmith.model.schema.fields import INT32, Array, Boolean, Integer, Map, Object, Quantity, Rule, Text
 
 _SIGNALS = Text(
@@ -20,6 +21,9 @@ _SIGNALS = Text(
 _THRESHOLD = Text(
     pattern=r"^(([0-9]{1,2}(\.[0-9]{1,2})?|100(\.0{1,2})?)%|\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?)$",
     example="5% or 100Mi",
+    rules=(
+        Rule("", f"must have at most {LONGEST_QUANTITY} characters", lambda t: len(t) <= LONGEST_QUANTITY),
+    ),
 )
 _GRACE = Text(pattern=r"^([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+$", example="1m30s")
 
