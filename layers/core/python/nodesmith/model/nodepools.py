@@ -18,7 +18,10 @@ from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.nodepools import NODE_POOL, TEMPLATE
 from nodesmith.model.taints import Taint
 
-__all__ = ["Disruption", "NodeClassRef", "NodePool", "parse_nodepool"]
+__all__ = ["NODES", "Disruption", "NodeClassRef", "NodePool", "parse_nodepool"]
+
+NODES = "nodes"
+"""The limit that counts nodes; all others are resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class NodePool:
     termination_grace_period: str | None = None
     disruption: Disruption = Disruption()
     limits: Resources = NOTHING
-    """Includes the key `nodes`. A resource that is not named is not limited; 0 allows nothing."""
+    """`NODES` among them. A resource that is not named is not limited; 0 allows nothing."""
     weight: int = 0
     replicas: int | None = None
     uid: str = ""

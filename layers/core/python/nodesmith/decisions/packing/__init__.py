@@ -7,6 +7,16 @@ price below which no packing can go.
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.greedy import pack
 from nodesmith.decisions.packing.pareto import undominated
-from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing
+from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Vector
 
-__all__ = ["Bin", "Item", "Node", "Packing", "lower_bound", "pack", "resource_prices", "undominated"]
+__all__ = [
+    "Bin",
+    "Item",
+    "Node",
+    "Packing",
+    "Vector",
+    "lower_bound",
+    "pack",
+    "resource_prices",
+    "undominated",
+]

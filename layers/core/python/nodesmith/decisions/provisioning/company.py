@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nodesmith.decisions.scheduling.neighbours import counted, hostname_spreads, in_conflict
+from nodesmith.decisions.scheduling.neighbours import counted, hostname_spreads, in_conflict, is_touchy
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import WELL_KNOWN
 from nodesmith.model.pods import Pod
@@ -33,7 +33,7 @@ def companies(groups: Sequence[tuple[Shape, list[Pod]]], templates: Iterable[Tem
 
 
 def _is_touchy(shape: Shape) -> bool:
-    return bool(shape.host_ports or shape.affinities or hostname_spreads(shape))
+    return is_touchy(shape) or bool(hostname_spreads(shape))
 
 
 def _apart(shape: Shape, other: Shape) -> bool:

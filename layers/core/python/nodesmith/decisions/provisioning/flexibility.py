@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import le
 
-from nodesmith.decisions.packing.problem import Vector
+from nodesmith.decisions.launch import MAX_OVERRIDES
+from nodesmith.decisions.packing import Vector
 from nodesmith.decisions.provisioning.market import Ware, limit_cost
 from nodesmith.model.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
 from nodesmith.model.requirements import Requirement
 
-MAX_OVERRIDES = 60
 _ENOUGH_TYPES = 15
 _USUAL_TOLERANCE, _WIDEST_TOLERANCE, _SCARCE_TOLERANCE = 1.25, 2.0, 4.0
 

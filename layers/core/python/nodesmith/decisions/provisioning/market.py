@@ -8,10 +8,11 @@ from functools import reduce
 from operator import le, or_
 from typing import NamedTuple
 
-from nodesmith.decisions.packing import Bin, Item
+from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
     agreeing_terms,
+    allows_offering,
     matching_types,
     taint_refusal,
 )
@@ -19,12 +20,10 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.neighbours import ports_collide
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
-from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
+from nodesmith.model.nodepools import NODES
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith.model.shapes import Shape
-
-Vector = tuple[int, ...]
 
 
 class Ware(NamedTuple):
@@ -120,7 +119,7 @@ class Admission:
             self._offerings[key] = sum(
                 1 << bit
                 for bit, (_, demand, term) in enumerate(self._pairs)
-                if demand.zone in {None, offering.zone} and _offering_allowed(term, offering)
+                if demand.zone in {None, offering.zone} and allows_offering(term, offering)
             )
         return self._offerings[key]
 
@@ -129,11 +128,6 @@ def _without_offering_keys(term: Requirements) -> Requirements:
     if OFFERING_KEYS.isdisjoint(term):
         return term
     return Requirements({key: r for key, r in term.items() if key not in OFFERING_KEYS})
-
-
-def _offering_allowed(term: Requirements, offering: Offering) -> bool:
-    values = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
-    return all(term[key].allows(value) for key, value in values.items() if key in term)
 
 
 def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
@@ -186,8 +180,8 @@ def _bin(ware: Ware, purse: int) -> Bin:
 
 
 def limit_cost(choice: Choice, name: str) -> int:
-    """Give what one node takes of a NodePool's limit; the limit `nodes` counts nodes."""
-    return 1 if name == "nodes" else choice.type.capacity.of(name)
+    """Give what one node takes of a NodePool's limit."""
+    return 1 if name == NODES else choice.type.capacity.of(name)
 
 
 def purses(tier: Sequence[Template]) -> dict[int, Vector]:

@@ -16,12 +16,11 @@ from nodesmith.model.labels import NODECLASS, NODEPOOL
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodepools import NodePool, parse_nodepool
+from nodesmith.model.nodepools import NODES, NodePool, parse_nodepool
 from nodesmith.model.problems import Problem
 from nodesmith.model.resources import Resources, total
 from nodesmith.model.snapshot import Snapshot
 
-NODES = "nodes"
 _ONE_NODE = Resources({NODES: 1})
 
 

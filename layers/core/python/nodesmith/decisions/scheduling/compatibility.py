@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import CAPACITY_TYPE, WELL_KNOWN, ZONE, ZONE_ID
 from nodesmith.model.requirements import Requirement, Requirements
@@ -30,6 +31,12 @@ def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Req
         if not offered.intersects(wanted) and not (offered.tolerates_absence and wanted.tolerates_absence):
             return wanted
     return None
+
+
+def allows_offering(requirements: Mapping[str, Requirement], offering: Offering) -> bool:
+    """Tell whether the offering has what the requirements say of the labels in `OFFERING_KEYS`."""
+    values = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
+    return all(requirements[key].allows(value) for key, value in values.items() if key in requirements)
 
 
 class TypeSet:

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import (
+    OFFERING_KEYS,
     TypeSet,
+    allows_offering,
     compatible_terms,
     matching_types,
     taint_refusal,
 )
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import CAPACITY_TYPE, NODEPOOL, ZONE, ZONE_ID
+from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
@@ -144,14 +146,13 @@ def _offered(
     types: TypeSet, requirements: Requirements, zones: frozenset[str], unavailable: frozenset[OfferingKey]
 ) -> _Offered:
     """Give what is for sale. Cached, for the market seldom changes from run to run."""
-    wanted = {key: requirements[key] for key in (ZONE, ZONE_ID, CAPACITY_TYPE) if key in requirements}
+    wanted = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
     closed = {(k.capacity_type, k.instance_type, k.zone) for k in unavailable}
 
     def allowed(name: str, offering: Offering) -> bool:
         if offering.zone not in zones or (offering.capacity_type, name, offering.zone) in closed:
             return False
-        values = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
-        return all(requirement.allows(values[key]) for key, requirement in wanted.items())
+        return allows_offering(wanted, offering)
 
     found = ((t, tuple(o for o in t.offerings if allowed(t.name, o))) for t in types.types)
     kept = tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
