@@ -47,12 +47,6 @@ def test_what_fits_is_no_more_than_there_is_of_each(
     assert Resources(asked).fits_in(Resources(room)) is fits
 
 
-def test_the_shortage_that_is_named_is_the_largest_in_proportion() -> None:
-    asked = Resources({"cpu": 100, "memory": 1000, "pods": 1})
-    assert asked.largest_shortage(Resources({"cpu": 10, "memory": 900, "pods": 1})) == "cpu"
-    assert asked.largest_shortage(Resources({"cpu": 100, "memory": 1000, "pods": 5})) is None
-
-
 def test_a_resource_list_is_read_in_milli_cores_bytes_and_counts() -> None:
     written = {"cpu": "1.5", "memory": "2Gi", "ephemeral-storage": "1G", "pods": 10, "nvidia.com/gpu": "1"}
     assert dict(parse_resources(written)) == {

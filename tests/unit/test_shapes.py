@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.requirements import requirement
 from nodesmith.model.shapes import Shape, Spread, parse_shape
 from nodesmith.model.taints import Toleration
 from tests.builders import anti_affinity, expression, node_affinity, shape
@@ -69,17 +68,12 @@ def test_old_label_keys_are_read_as_todays() -> None:
     assert read.terms[0][ZONE].values == {"us-east-1a"}
 
 
-def test_preferences_come_heaviest_first() -> None:
-    preferred = [
-        {"weight": weight, "preference": {"matchExpressions": [expression("team", "In", team)]}}
-        for weight, team in ((1, "light"), (100, "heavy"))
-    ]
+def test_a_preferred_node_affinity_requires_nothing() -> None:
+    term = {"matchExpressions": [expression("team", "In", "blue")]}
+    preferred = [{"weight": 100, "preference": term}]
     read = shape(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
 
-    assert [p["team"] for p in read.preferences] == [
-        requirement("team", "In", ["heavy"]),
-        requirement("team", "In", ["light"]),
-    ]
+    assert not read.refusal
     assert not read.terms[0]
 
 

@@ -83,7 +83,8 @@ def _register(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetime
     if len(nodes) > 1:
         return _wait(claim, *_multiple(claim, nodes))
     if nodes:
-        return Register(_at(claim, Phase.REGISTERED, now, node_name=nodes[0].name, registered_at=now))
+        registered = _at(claim, Phase.REGISTERED, now)
+        return Register(replace(registered, node_name=nodes[0].name, registered_at=now))
     if dead:
         return _give_up(claim, "InstanceTerminated", f"instance {claim.instance_id} has gone", now)
     if now - claim.created_at >= REGISTRATION_TIMEOUT:
@@ -101,15 +102,10 @@ def _initialize(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Comma
     obstacle = _initialization_obstacle(claim, node)
     if obstacle is not None:
         return _wait(claim, *obstacle)
-    done = _at(
-        claim,
-        Phase.INITIALIZED,
-        now,
-        initialized_at=now,
-        capacity=node.capacity,
-        allocatable=node.allocatable,
+    initialized = _at(claim, Phase.INITIALIZED, now)
+    return Initialize(
+        replace(initialized, initialized_at=now, capacity=node.capacity, allocatable=node.allocatable)
     )
-    return Initialize(done)
 
 
 def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
@@ -135,8 +131,8 @@ def _initialization_obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | 
     return None
 
 
-def _at(claim: NodeClaim, phase: Phase, now: datetime, **changes: object) -> NodeClaim:
-    return replace(claim, phase=phase, phase_since=now, reason="", message="", **changes)  # type: ignore[arg-type]
+def _at(claim: NodeClaim, phase: Phase, now: datetime) -> NodeClaim:
+    return replace(claim, phase=phase, phase_since=now, reason="", message="")
 
 
 def _give_up(claim: NodeClaim, reason: str, message: str, now: datetime) -> GiveUp:

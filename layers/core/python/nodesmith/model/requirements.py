@@ -92,11 +92,13 @@ class Requirement:
     def intersects(self, other: Requirement) -> bool:
         """Tell whether some value satisfies both."""
         if self.complement and other.complement:
-            return not self.intersection(other)._is_exhausted()  # noqa: SLF001 (its own class)
+            return not self.intersection(other).is_exhausted
         concrete, rest = (other, self) if self.complement else (self, other)
         return any(rest.allows(value) and concrete.allows(value) for value in concrete.values)
 
-    def _is_exhausted(self) -> bool:
+    @property
+    def is_exhausted(self) -> bool:
+        """True where no value is left that it allows: empty, or every integer within its bounds is excluded."""
         if not self.complement:
             return not self.values
         if self.gte is None or self.lte is None:

@@ -77,11 +77,6 @@ class Resources(Mapping[str, int]):
         """Tell whether every non-zero amount is available in `room`. A negative total never fits."""
         return all(amount >= 0 and amount <= room.of(name) for name, amount in self.amounts.items() if amount)
 
-    def largest_shortage(self, room: Resources) -> str | None:
-        """Name the resource that lacks most in proportion to what is asked, None when all fits."""
-        lacking = {n: (a - room.of(n)) / a for n, a in self.amounts.items() if a > max(0, room.of(n))}
-        return max(lacking, key=lambda n: (lacking[n], n)) if lacking else None
-
 
 NOTHING = Resources({})
 

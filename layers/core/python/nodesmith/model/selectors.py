@@ -20,11 +20,6 @@ class Selector:
         """Tell whether a pod with these labels is selected."""
         return self.requirements.allow_labels(labels)
 
-    @property
-    def label_keys(self) -> frozenset[str]:
-        """The label keys it reads."""
-        return frozenset(self.requirements)
-
 
 def parse_selector(
     raw: Mapping[str, Any] | None,

@@ -32,7 +32,7 @@ from nodesmith.model.taints import Toleration
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A topology spread constraint. `hard` is DoNotSchedule; `selects_self` that the pod counts itself."""
+    """A topology spread constraint. `hard` is DoNotSchedule; no `selector` counts no pod."""
 
     topology_key: str
     max_skew: int
@@ -62,7 +62,7 @@ class Shape:
     """Everything about a pod that a decision reads, but for its name, age and node.
 
     `terms` are the alternatives of the required node affinity, each already intersected with the node selector; one of
-    them must hold. `preferences` are preferred node affinity terms, heaviest first. `owner` reads `Kind/name`.
+    them must hold. `owner` reads `Kind/name`.
     `refusal` is why nothing can be provisioned for such a pod whatever the NodePools offer, empty when there is none.
     """
 
@@ -71,7 +71,6 @@ class Shape:
     owner: str = ""
     requests: Resources = NOTHING
     terms: tuple[Requirements, ...] = (NO_REQUIREMENTS,)
-    preferences: tuple[Requirements, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     spreads: tuple[Spread, ...] = ()
     affinities: tuple[PodAffinityTerm, ...] = ()
@@ -121,15 +120,13 @@ def _parse(
     status: Manifest,
 ) -> Shape:
     affinity = spec.get("affinity") or {}
-    node_affinity = affinity.get("nodeAffinity") or {}
-    terms, refusal = _terms(spec.get("nodeSelector") or {}, node_affinity)
+    terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
     return Shape(
         namespace=namespace,
         labels=labels,
         owner=owner,
         requests=pod_requests(spec, status.get("containerStatuses") or ()),
         terms=terms,
-        preferences=_preferences(node_affinity),
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
         spreads=tuple(_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
         affinities=(
@@ -185,12 +182,6 @@ def _expression(expression: Manifest) -> Requirement:
     return requirement(
         str(expression.get("key")), str(expression.get("operator")), map(str, expression.get("values") or ())
     )
-
-
-def _preferences(affinity: Manifest) -> tuple[Requirements, ...]:
-    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-    heaviest_first = sorted(preferred, key=lambda p: -int(p.get("weight") or 0))
-    return tuple(_expressions(p.get("preference") or {}) for p in heaviest_first)
 
 
 def _toleration(raw: Manifest) -> Toleration:
