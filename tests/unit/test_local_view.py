@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import io
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console, RenderableType
 
 from nodesmith.errors import Rejected
@@ -156,3 +158,29 @@ def test_a_kubeconfig_that_an_earlier_run_left_behind_is_replaced(tmp_path: Path
 
     with kubeconfig_at(path, KUBECONFIG):
         assert "old" not in path.read_text()
+
+
+def test_the_kubeconfig_of_a_local_cluster_that_runs_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        running = {
+            **KUBECONFIG,
+            "clusters": [{"cluster": {"server": f"http://127.0.0.1:{server.getsockname()[1]}"}}],
+        }
+        path.write_text(yaml.safe_dump(running))
+
+        with pytest.raises(Rejected, match="still runs at http://127"), kubeconfig_at(path, KUBECONFIG):
+            pass
+        assert yaml.safe_load(path.read_text()) == running
+
+    with kubeconfig_at(path, KUBECONFIG):
+        assert yaml.safe_load(path.read_text()) == KUBECONFIG
+
+
+def test_a_kubeconfig_that_somebody_else_wrote_meanwhile_stays(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+
+    with kubeconfig_at(path, KUBECONFIG):
+        path.write_text("contexts: []")
+
+    assert path.read_text() == "contexts: []"

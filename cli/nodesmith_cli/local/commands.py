@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -144,8 +145,9 @@ def _show_why(to: Console, decisions: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _show_next(to: Console) -> None:
-    name = Path(sys.argv[0]).name
-    command = sys.argv[0] if name == "nodesmith" else "nodesmith"
+    command = sys.argv[0] if Path(sys.argv[0]).name == "nodesmith" else "nodesmith"
+    if command == shutil.which("nodesmith"):
+        command = "nodesmith"
     to.print()
     to.print("next:")
     for arguments, what in (

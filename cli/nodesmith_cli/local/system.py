@@ -173,7 +173,8 @@ class LocalSystem:
         try:
             return ApiServer(self.place.port, custom_resource_definitions(), now=self.clock.now)
         except (OSError, OverflowError) as error:
-            raise Rejected(f"--port {self.place.port}: {error}: choose a free one, or 0 for any") from None
+            why = getattr(error, "strerror", None) or error
+            raise Rejected(f"--port {self.place.port}: {why}: choose a free one, or 0 for any") from None
 
     def _start_aws(self, stack: ExitStack) -> LocalAws:
         stack.enter_context(queues_run_on(self.clock))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from rich.console import Console
@@ -64,8 +67,9 @@ def _greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
     to.print(f"AWS at {system.aws.url}, log in {system.log}")
     to.print()
     to.print(f"  export KUBECONFIG={kubeconfig}")
-    to.print("  kubectl create deployment web --image=busybox --replicas=20 -- sleep infinity")
+    to.print("  kubectl create deployment web --image=busybox --replicas=0 -- sleep infinity")
     to.print("  kubectl set resources deployment web --requests=cpu=1")
+    to.print("  kubectl scale deployment web --replicas=20")
     to.print("  kubectl get nodes,pods,nodeclaims,nodepools -o wide")
     to.print("  nodesmith explain decision latest")
     to.print()
@@ -110,22 +114,47 @@ def _interrupted() -> Iterator[threading.Event]:
 def kubeconfig_at(path: Path, kubeconfig: Mapping[str, Any]) -> Iterator[Path]:
     """Write the kubeconfig, readable by its owner only, for as long as its server lives.
 
-    Raises Rejected rather than overwrite a file that leads to another cluster.
+    Raises Rejected rather than overwrite a file that leads to another cluster, a local one that runs included.
     """
+    text = yaml.safe_dump(dict(kubeconfig), sort_keys=False)
     try:
-        if path.exists() and not _is_ours(path.read_text(encoding="utf-8")):
-            raise Rejected(
-                f"{path}: leads to other clusters too and is left alone: name another with --kubeconfig"
-            )
+        _refuse_anothers(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(dict(kubeconfig), sort_keys=False), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Rejected(f"{path}: {error.strerror}: name another file with --kubeconfig") from None
     try:
         yield path
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if path.read_text(encoding="utf-8") == text:
+                path.unlink()
+
+
+def _refuse_anothers(path: Path) -> None:
+    if not path.exists():
+        return
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if not _is_ours(text):
+        raise Rejected(
+            f"{path}: leads to other clusters too and is left alone: name another with --kubeconfig"
+        )
+    found = re.search(r"^ *server: *(\S+)", text, re.MULTILINE)
+    if found is not None and _answers(found[1]):
+        raise Rejected(
+            f"{path}: leads to a cluster that still runs at {found[1]}: name another with --kubeconfig"
+        )
+
+
+def _answers(server: str) -> bool:
+    """Tell whether anybody listens at a URL, as a server that was killed does not."""
+    try:
+        where = urlsplit(server)
+        with socket.create_connection((str(where.hostname), where.port or 80), timeout=1):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def _is_ours(text: str) -> bool:
