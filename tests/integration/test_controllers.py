@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -435,6 +436,39 @@ def test_claims_left_behind_that_cannot_be_looked_up_keep_no_new_pod_from_its_no
         provision(provisioning(scene))
     assert sorted(scene.phases().values()) == ["Launched", "Pending"]
     assert len(scene.cloud.alive()) == 1
+
+
+def test_a_claim_left_behind_that_somebody_else_settles_meanwhile_keeps_no_new_pod_from_its_node(
+    scene: Scene,
+) -> None:
+    world = World({"web": pod_manifest("web", cpu="5")})  # more than the claim's node has room for
+    world.observe()
+    scene.store, scene.blobs = world.store, world.blobs
+    scene.hold(builders.claim("left", phase=Phase.PENDING, created_at=NOW - timedelta(hours=1)))
+    saves = count()
+
+    def answer_lost(method: str) -> None:
+        if method == "save" and next(saves) == 1:  # the first marks the claim, the second gives it up
+            raise Conflict("NodeClaim left has moved on")
+
+    scene.store.raise_after = answer_lost
+    provision(provisioning(scene))
+    assert sorted(scene.phases().values()) == ["GivenUp", "Launched"]
+
+
+def test_an_object_that_may_not_be_deleted_keeps_nobody_from_being_woken(scene: Scene) -> None:
+    joined(scene, "a", "b")
+
+    def refuse(call: Call) -> None:
+        if call.method == "delete_nodeclaim" and call.about[0] == "a":
+            raise Rejected("DELETE nodeclaims/a: 422 Invalid")
+
+    scene.cluster.raise_before = refuse
+    scene.cluster.raise_after = lambda _: scene.store.claims.clear()  # another run has forgotten both
+    with pytest.raises(Transient, match="422"):
+        scene.follow()
+    assert [c.about[0] for c in scene.cluster.calls if c.method == "delete_nodeclaim"] == ["a", "b"]
+    assert Concern.LIFECYCLE in scene.hints.concerns()
 
 
 def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_to_ec2(scene: Scene) -> None:

@@ -170,14 +170,14 @@ def _settle(
                     store.save_nodepool_backoff(claim.nodepool, None)
                 settled.launched.append(claim.name)
             case NoCapacity():
-                store.save(_given_up(claim, "InsufficientCapacity", _shortage(outcome), now))
+                store.save(claim.given_up("InsufficientCapacity", _shortage(outcome), now))
                 settled.given_up.append(claim.name)
             case Refused():
                 before = ledger.nodepool_backoffs.get(claim.nodepool)
                 why = f"{outcome.reason}: {outcome.message}"
                 refused = next_backoff(before, why, now, _FIRST_BACKOFFS.get(outcome.reason, FIRST_BACKOFF))
                 store.save_nodepool_backoff(claim.nodepool, refused)
-                store.save(_given_up(claim, outcome.reason, outcome.message, now))
+                store.save(claim.given_up(outcome.reason, outcome.message, now))
                 settled.given_up.append(claim.name)
             case TemplateMissing():
                 why = "a launch template is missing and is made anew"
@@ -189,10 +189,6 @@ def _settle(
     except Conflict:
         # Another run settled the same claim with the same answer: EC2 knows one instance for its token.
         settled.launched.append(claim.name)
-
-
-def _given_up(claim: NodeClaim, reason: str, message: str, now: datetime) -> NodeClaim:
-    return replace(claim, phase=Phase.GIVEN_UP, phase_since=now, reason=reason, message=message, launch={})
 
 
 def _shortage(outcome: NoCapacity) -> str:

@@ -22,8 +22,7 @@ from nodesmith.ports import Cloud, Store
 LEASE = timedelta(seconds=75)
 LAUNCH_TIMEOUT = timedelta(minutes=5)
 """Karpenter's: a claim that has no instance by then is given up, and its pods are decided about anew."""
-
-__all__ = ["LAUNCH_TIMEOUT", "LEASE", "carry_on"]
+_TIMED_OUT = f"no instance within {LAUNCH_TIMEOUT.seconds // 60} minutes"
 
 
 def carry_on(
@@ -44,15 +43,18 @@ def carry_on(
     found = cloud.instances_of([claim.name for claim in mine])
     again: list[NodeClaim] = []
     for claim in mine:
-        alive = [i for i in found.get(claim.name, ()) if i.is_alive]
-        if alive:
-            adopt(claim, alive[0], types, store, now)
-            settled.launched.append(claim.name)
-        elif now - claim.created_at >= LAUNCH_TIMEOUT:
-            _give_up(claim, store, now)
-            settled.given_up.append(claim.name)
-        else:
-            again.append(claim)
+        instance = next((i for i in found.get(claim.name, ()) if i.is_alive), None)
+        try:
+            if instance is not None:
+                adopt(claim, instance, types, store, now)
+                settled.launched.append(claim.name)
+            elif now - claim.created_at >= LAUNCH_TIMEOUT:
+                store.save(claim.given_up("LaunchTimeout", _TIMED_OUT, now))
+                settled.given_up.append(claim.name)
+            else:
+                again.append(claim)
+        except Conflict:
+            continue  # somebody has settled it meanwhile
     templates = _templates(again, ledger, nodeclasses, types)
     repeated = launch(again, templates, ledger, types, store, cloud, clock)
     return Settled(
@@ -70,19 +72,6 @@ def _marked(claim: NodeClaim, store: Store, now: datetime) -> NodeClaim | None:
         return store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: now.isoformat()}))
     except Conflict:
         return None
-
-
-def _give_up(claim: NodeClaim, store: Store, now: datetime) -> None:
-    store.save(
-        replace(
-            claim,
-            phase=Phase.GIVEN_UP,
-            phase_since=now,
-            reason="LaunchTimeout",
-            message=f"no instance within {LAUNCH_TIMEOUT.seconds // 60} minutes",
-            launch={},
-        )
-    )
 
 
 def _templates(

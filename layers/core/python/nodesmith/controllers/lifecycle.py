@@ -60,22 +60,26 @@ def follow(run: Lifecycle) -> Counter[str]:
             done["Conflict"] += 1
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {command.claim.name}: {error}")
-    try:
-        _take_back(run, commands)
-    except Transient as error:
-        failures.append(str(error))
+    _take_back(run, commands, failures)
     _wake(run, commands, done)
     if failures:
         raise Transient("; ".join(failures))
     return done
 
 
-def _take_back(run: Lifecycle, commands: list[Command]) -> None:
+def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> None:
     """Delete objects written for claims that another run has forgotten meanwhile: nobody would look for them again."""
     written = {command.claim.name for command in commands if not isinstance(command, Forget)}
-    gone = written - {claim.name for claim in run.store.load().claims} if written else ()
+    try:
+        gone = written - {claim.name for claim in run.store.load().claims} if written else ()
+    except Transient as error:
+        failures.append(str(error))
+        return
     for name in sorted(gone):
-        run.cluster.delete_nodeclaim(name)
+        try:
+            run.cluster.delete_nodeclaim(name)
+        except (Transient, Rejected) as error:
+            failures.append(f"NodeClaim {name}: {error}")
 
 
 def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
@@ -86,6 +90,3 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up"))
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
-
-
-__all__ = ["Lifecycle", "follow"]

@@ -136,7 +136,7 @@ def _at(claim: NodeClaim, phase: Phase, now: datetime) -> NodeClaim:
 
 
 def _give_up(claim: NodeClaim, reason: str, message: str, now: datetime) -> GiveUp:
-    return GiveUp(replace(claim, phase=Phase.GIVEN_UP, phase_since=now, reason=reason, message=message))
+    return GiveUp(claim.given_up(reason, message, now))
 
 
 def _wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -76,6 +76,17 @@ class NodeClaim:
     """Id of the decision that asked for it."""
     revision: int = 0
     """Counts writes to the ledger: the optimistic lock."""
+
+    def given_up(self, reason: str, message: str, now: datetime) -> NodeClaim:
+        """Give the claim as it ends: EC2 is not asked for it again."""
+        return replace(
+            self,
+            phase=Phase.GIVEN_UP,
+            phase_since=now,
+            reason=reason,
+            message=message,
+            launch=FrozenMap(),
+        )
 
 
 def to_item(claim: NodeClaim) -> dict[str, Any]:
