@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -65,7 +66,8 @@ def show(
             f"decision {record['id']}: its snapshot was not kept (only decisions that buy nodes keep theirs)"
         )
     same = replayed(record, snapshot, lambda region: _catalog(region, record, blobs))
-    print("replay    gives the same bytes" if same else "replay    gives ANOTHER plan")
+    verdict = "replay    gives the same bytes" if same else "replay    gives ANOTHER plan"
+    print(verdict, file=sys.stderr if output == "json" else sys.stdout)
     return SAME if same else DIFFERENT
 
 

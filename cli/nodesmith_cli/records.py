@@ -8,6 +8,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol
@@ -101,9 +102,11 @@ class Records:
             return (bought or ids)[-1]
         fitting = [found for found in ids if decision in found]
         if len(fitting) != 1:
+            near = get_close_matches(decision, ids, 1)
+            none = "there is none of that id" + (f", did you mean {near[0]}?" if near else "")
+            several = f"{len(fitting)} of them fit" if fitting else none
             shown = ", ".join((fitting or ids)[-5:])
-            several = f"{len(fitting)} of them fit" if fitting else "there is none of that id"
-            raise Rejected(f"decision {decision!r}: {several}; cluster {self.cluster!r} has {shown}")
+            raise Rejected(f"decision {decision!r}: {several}; the last of cluster {self.cluster!r}: {shown}")
         return fitting[0]
 
     def read(self, decision: str) -> dict[str, Any]:

@@ -135,6 +135,11 @@ def test_an_id_that_fits_none_or_several_is_refused_with_those_there_are(
     assert SECOND in str(refused.value)
 
 
+def test_a_misspelt_id_is_answered_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match=f"did you mean {SECOND}"):
+        keep(tmp_path, record(FIRST), record(SECOND)).find(SECOND.replace("bbb", "cbb"))
+
+
 def test_a_snapshot_beside_a_record_is_no_decision(tmp_path: Path) -> None:
     records = keep(tmp_path, record(FIRST))
     Folder(tmp_path).put(f"clusters/shop/decisions/{FIRST}.snapshot.json.gz", b"")
