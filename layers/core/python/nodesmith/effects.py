@@ -7,15 +7,15 @@ crash between any two leaves a pending claim, and asking again gives the same in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
 from nodesmith.decisions.provisioning import PlannedNode
+from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model import labels
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.launches import (
@@ -26,14 +26,12 @@ from nodesmith.model.launches import (
     LaunchRequest,
     LaunchTemplate,
     NoCapacity,
-    OfferingKey,
     Refused,
-    Shortfall,
     TemplateMissing,
 )
-from nodesmith.model.ledger import FIRST_BACKOFF, Backoff, Ledger, next_backoff
+from nodesmith.model.ledger import FIRST_BACKOFF, Ledger, next_backoff
 from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.ports import Cloud, Cluster, Store
 
@@ -90,65 +88,12 @@ def adopt(claim: NodeClaim, instance: Instance, types: TypeLookup, store: Store,
     store.save(launched_claim(claim, instance, types(claim.nodeclass.name, instance.instance_type), now))
 
 
-def launched_claim(
-    claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
-) -> NodeClaim:
-    """Give the claim with what is known now that its instance is. The claim's own labels win over the type's."""
-    offering = {
-        labels.INSTANCE_TYPE: instance.instance_type,
-        labels.ZONE: instance.zone,
-        labels.CAPACITY_TYPE: instance.capacity_type,
-    }
-    known = dict(kind.labels) if kind else {}
-    sold = next(
-        (
-            o
-            for o in (kind.offerings if kind else ())
-            if (o.zone, o.capacity_type) == (instance.zone, instance.capacity_type)
-        ),
-        None,
-    )
-    if sold is not None and sold.zone_id:
-        offering[labels.ZONE_ID] = sold.zone_id
-    return replace(
-        claim,
-        phase=Phase.LAUNCHED,
-        phase_since=now,
-        launched_at=now,
-        reason="",
-        message="",
-        instance_id=instance.id,
-        provider_id=instance.provider_id,
-        instance_type=instance.instance_type,
-        zone=instance.zone,
-        capacity_type=instance.capacity_type,
-        image_id=instance.image_id,
-        price_hourly_usd=sold.price_hourly_usd if sold else claim.price_hourly_usd,
-        capacity=kind.capacity if kind else claim.capacity,
-        allocatable=kind.allocatable if kind else claim.allocatable,
-        labels={**known, **claim.labels, **offering},
-        launch={},
-    )
-
-
-def _learn(outcomes: Iterable[LaunchOutcome], ledger: Ledger, store: Store, now: datetime) -> None:
-    """Keep what the answers say of capacity, before any claim moves on: a failure backs off, a success clears."""
-    missing: dict[OfferingKey, str] = {}
-    served: set[OfferingKey] = set()
-    for outcome in outcomes:
-        if isinstance(outcome, (NoCapacity, Launched)):
-            missing |= {s.offering: s.code for s in outcome.shortfalls}
-        if isinstance(outcome, Launched):
-            one = outcome.instance
-            served.add(OfferingKey(one.capacity_type, one.instance_type, one.zone))
-    backoffs: dict[OfferingKey, Backoff] = {
-        key: next_backoff(ledger.unavailable.get(key), code, now)
-        for key, code in sorted(missing.items())
-        if key not in served
-    }
-    if backoffs:
-        store.save_unavailable(backoffs)
-    recovered = sorted(served & set(ledger.unavailable))
+def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, now: datetime) -> None:
+    """Keep what the answers say of capacity, before any claim moves on."""
+    short = backoffs(outcomes, ledger, now)
+    if short:
+        store.save_unavailable(short)
+    recovered = sorted(served(outcomes) & set(ledger.unavailable))
     if recovered:
         store.clear_unavailable(recovered)
 
@@ -170,7 +115,7 @@ def _settle(
                     store.save_nodepool_backoff(claim.nodepool, None)
                 settled.launched.append(claim.name)
             case NoCapacity():
-                store.save(claim.given_up("InsufficientCapacity", _shortage(outcome), now))
+                store.save(claim.given_up("InsufficientCapacity", shortage(outcome), now))
                 settled.given_up.append(claim.name)
             case Refused():
                 before = ledger.nodepool_backoffs.get(claim.nodepool)
@@ -189,18 +134,6 @@ def _settle(
     except Conflict:
         # Another run settled the same claim with the same answer: EC2 knows one instance for its token.
         settled.launched.append(claim.name)
-
-
-def _shortage(outcome: NoCapacity) -> str:
-    codes = sorted({s.code for s in outcome.shortfalls})
-    kind = "the account's quota" if outcome.quota else "capacity"
-    return (
-        f"no {kind} in {len(outcome.shortfalls)} offerings ({', '.join(codes)}){_example(outcome.shortfalls)}"
-    )
-
-
-def _example(shortfalls: Sequence[Shortfall]) -> str:
-    return f", such as {shortfalls[0].offering}" if shortfalls else ""
 
 
 def carry_out(

@@ -1,0 +1,81 @@
+"""What EC2's answers mean: for the claim they answer, and for the pools of capacity they name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from nodesmith.model import labels
+from nodesmith.model.catalog import Offering
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.launches import Instance, Launched, LaunchOutcome, NoCapacity, OfferingKey
+from nodesmith.model.ledger import Backoff, Ledger, next_backoff
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+
+
+def launched_claim(
+    claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
+) -> NodeClaim:
+    """Give the claim with what is known now that its instance is. The claim's own labels win over the type's."""
+    sold = _sold(instance, kind)
+    offering = {
+        labels.INSTANCE_TYPE: instance.instance_type,
+        labels.ZONE: instance.zone,
+        labels.CAPACITY_TYPE: instance.capacity_type,
+    }
+    if sold is not None and sold.zone_id:
+        offering[labels.ZONE_ID] = sold.zone_id
+    known = kind.labels if kind else {}
+    return replace(
+        claim,
+        phase=Phase.LAUNCHED,
+        phase_since=now,
+        launched_at=now,
+        reason="",
+        message="",
+        instance_id=instance.id,
+        provider_id=instance.provider_id,
+        instance_type=instance.instance_type,
+        zone=instance.zone,
+        capacity_type=instance.capacity_type,
+        image_id=instance.image_id,
+        price_hourly_usd=sold.price_hourly_usd if sold else claim.price_hourly_usd,
+        capacity=kind.capacity if kind else claim.capacity,
+        allocatable=kind.allocatable if kind else claim.allocatable,
+        labels={**known, **claim.labels, **offering},
+        launch=FrozenMap(),
+    )
+
+
+def _sold(instance: Instance, kind: InstanceType | None) -> Offering | None:
+    bought = instance.zone, instance.capacity_type
+    offerings = kind.offerings if kind else ()
+    return next((o for o in offerings if (o.zone, o.capacity_type) == bought), None)
+
+
+def backoffs(
+    outcomes: Collection[LaunchOutcome], ledger: Ledger, now: datetime
+) -> dict[OfferingKey, Backoff]:
+    """Give the back-offs of offerings that had no capacity; one that served another claim had some."""
+    answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
+    codes = {s.offering: s.code for answer in answers for s in answer.shortfalls}
+    return {
+        key: next_backoff(ledger.unavailable.get(key), codes[key], now)
+        for key in sorted(codes.keys() - served(outcomes))
+    }
+
+
+def served(outcomes: Iterable[LaunchOutcome]) -> set[OfferingKey]:
+    """Give the offerings that instances came from."""
+    instances = [outcome.instance for outcome in outcomes if isinstance(outcome, Launched)]
+    return {OfferingKey(i.capacity_type, i.instance_type, i.zone) for i in instances}
+
+
+def shortage(outcome: NoCapacity) -> str:
+    """Say in a sentence what EC2 did not have."""
+    codes = sorted({s.code for s in outcome.shortfalls})
+    lacking = "the account's quota" if outcome.quota else "capacity"
+    example = f", such as {outcome.shortfalls[0].offering}" if outcome.shortfalls else ""
+    return f"no {lacking} in {len(outcome.shortfalls)} offerings ({', '.join(codes)}){example}"
