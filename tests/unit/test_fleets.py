@@ -208,3 +208,16 @@ def test_an_error_of_the_whole_call_concerns_every_pool() -> None:
     assert isinstance(outcome, NoCapacity)
     assert {s.offering for s in outcome.shortfalls} == set(POOLS)
     assert {s.code for s in outcome.shortfalls} == {"InsufficientInstanceCapacity"}
+
+
+def test_a_launch_template_is_asked_for_in_the_one_version_that_we_made() -> None:
+    request = LaunchRequest(
+        "web-1", "spot", (Override("nodesmith/test/abc", "m5.large", "us-east-1a", "subnet-a", 0.1),), {}
+    )
+
+    (config,) = fleet_request(request, "test")["LaunchTemplateConfigs"]
+
+    assert config["LaunchTemplateSpecification"] == {
+        "LaunchTemplateName": "nodesmith/test/abc",
+        "Version": "1",
+    }

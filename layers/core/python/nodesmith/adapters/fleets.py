@@ -32,7 +32,8 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
         "ClientToken": client_token(cluster, request.claim),
         "LaunchTemplateConfigs": [
             {
-                "LaunchTemplateSpecification": {"LaunchTemplateName": name, "Version": "$Latest"},
+                # A template's name is the hash of its content: what somebody else may have added is not asked for.
+                "LaunchTemplateSpecification": {"LaunchTemplateName": name, "Version": "1"},
                 "Overrides": overrides,
             }
             for name, overrides in configs.items()
