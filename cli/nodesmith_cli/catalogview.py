@@ -64,6 +64,12 @@ def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
 
 def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
     """Give the types wanted as JSON data, their offerings restricted to those wanted."""
+    for pattern in wanted.patterns:
+        if not any(fnmatchcase(name, pattern) for name in catalog.facts):
+            where = catalog.region or "the file"
+            raise Rejected(
+                f"{pattern!r}: no such instance type in {where}{did_you_mean(pattern, frozenset(catalog.facts))}"
+            )
     listed = []
     for one in list_types(catalog, instance_types(catalog, NodeConfiguration())):
         if wanted.patterns and not any(fnmatchcase(one["name"], pattern) for pattern in wanted.patterns):

@@ -99,7 +99,9 @@ def test_what_aws_does_not_answer_is_taken_from_the_package_with_a_warning(
         (["--arch", "amd46"], "--arch: nothing is 'amd46', did you mean 'amd64'"),
         (["--capacity-type", "sport"], "did you mean 'spot'"),
         (["--source", "missing.json"], "--source missing.json: No such file"),
-        (["zz*"], "no instance type in us-east-1"),
+        (["zz*"], "'zz\\*': no such instance type in us-east-1"),
+        (["m5.large", "m5.lage"], "'m5.lage': no such instance type in us-east-1, did you mean 'm5.large'"),
+        (["m5.large", "--zone", "us-east-1z"], "no instance type in us-east-1 is what you ask for"),
         (["--region", "us-east-9"], "'us-east-9' is not in the embedded catalogue"),
     ],
 )

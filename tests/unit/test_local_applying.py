@@ -8,8 +8,9 @@ import pytest
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.applying import apply_documents
-from nodesmith_cli.local.manifests import Document, Manifests
-from nodesmith_cli.local.running import with_defaults
+from nodesmith_cli.local.manifests import Document, Fault, Manifests
+from nodesmith_cli.local.report import Report
+from nodesmith_cli.local.running import Outcome, with_defaults
 
 
 def document(kind: str, api_version: str = "v1", **metadata: Any) -> Document:
@@ -53,3 +54,14 @@ def test_defaults_stand_in_for_objects_that_are_missing_or_of_an_unserved_versio
 
     assert added == ["EC2NodeClass/default", "NodePool/default", "NodePool/a", "Pod/a"]
     assert [d.object for d in with_defaults(new).documents] == ["EC2NodeClass/default", "NodePool/a"]
+
+
+def test_what_a_fault_of_the_file_says_is_not_said_again_as_a_problem() -> None:
+    problems = (
+        "NodePool/a: spec.weight is 0: must be 1 to 100",
+        "NodePool/b: spec.limits is []: must be a map",
+    )
+    fault = Fault("is 0: must be 1 to 100", "x.yaml", object="NodePool/a", field="spec.weight")
+
+    assert Outcome(Report((), (), problems=problems), (), (fault,)).problems() == problems[1:]
+    assert Outcome(Report((), (), problems=problems), (), ()).problems() == problems

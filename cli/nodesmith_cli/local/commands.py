@@ -130,7 +130,7 @@ def _show(to: Console, outcome: Outcome) -> None:
             "  in the cluster's seconds; our own code's time counts --speed times",
             style="dim",
         )
-    for problem in outcome.report.problems:
+    for problem in outcome.problems():
         to.print(problem, style="yellow")
     if outcome.unrest:
         to.print(f"time is up: {outcome.unrest}", style="yellow")

@@ -29,6 +29,11 @@ class Outcome:
     faults: tuple[Fault, ...]
     unrest: str = ""
 
+    def problems(self) -> tuple[str, ...]:
+        """Give what nodesmith found wrong with objects and no fault says already."""
+        said = tuple(f"{fault.object}: {fault.field} " for fault in self.faults if fault.field)
+        return tuple(problem for problem in self.report.problems if not problem.startswith(said))
+
 
 def with_defaults(manifests: Manifests) -> Manifests:
     """Add the NodePool and the EC2NodeClass named `default` where the files name no NodePool, no EC2NodeClass.
@@ -70,10 +75,13 @@ def settle(system: LocalSystem, longest_seconds: float) -> str:
 def simulate(system: LocalSystem, manifests: Manifests, longest_seconds: float) -> Outcome:
     """Apply manifests and run until quiet."""
     with system.stage(f"applying {len(manifests.documents)} objects"):
-        faults = (*manifests.faults, *apply(system, manifests.documents))
+        faults = sorted(
+            (*manifests.faults, *apply(system, manifests.documents)),
+            key=lambda fault: (fault.file, fault.line),
+        )
     left = settle(system, longest_seconds)
     report = system.report()
-    return Outcome(report, latencies(report.timeline, system.claims_by_node()), faults, left)
+    return Outcome(report, latencies(report.timeline, system.claims_by_node()), tuple(faults), left)
 
 
 def _wait(system: LocalSystem, longest_seconds: float, done: Callable[[], bool]) -> None:
