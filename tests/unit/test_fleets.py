@@ -18,8 +18,10 @@ from nodesmith.adapters.fleets import client_token, fleet_request
 from nodesmith.model.launches import (
     Deferred,
     LaunchOutcome,
+    LaunchRequest,
     NoCapacity,
     OfferingKey,
+    Override,
     Refused,
     Shortfall,
     TemplateMissing,
