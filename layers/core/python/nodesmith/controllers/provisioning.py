@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from nodesmith.controllers.launching import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
@@ -56,13 +56,19 @@ class Provisioning:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did: decisions written, claims by what became of them."""
+    """What a run did: decisions written, claims by what became of them; `deferred` says what is to be repeated."""
 
     decisions: list[str] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
     plan: Plan = field(default_factory=Plan)
+
+    def note(self, settled: Settled) -> None:
+        """Add what became of launches."""
+        self.launched += settled.launched
+        self.given_up += settled.given_up
+        self.deferred += [f"NodeClaim {d.claim}: {d.reason}: {d.message}" for d in settled.deferred]
 
 
 def provision(run: Provisioning) -> Outcome:
@@ -72,53 +78,65 @@ def provision(run: Provisioning) -> Outcome:
     catalogue cannot be read.
     """
     outcome = Outcome()
-    deferred: list[str] = []
     for _ in range(MAX_ROUNDS):
-        started = run.stopwatch()
-        data = run.blobs.get(snapshot_key(run.cluster))
-        if data is None:
-            return outcome
-        snapshot, ledger, catalog = own_snapshot(data, run.cluster), run.store.load(), run.catalogs.latest()
-        types = _TypeTable(snapshot, catalog, run.settings)
-        resumed = _resume(run, ledger, types, deferred)
-        _note(outcome, resumed, deferred)
-        if resumed.launched or resumed.given_up:
-            ledger = run.store.load()
-        now = run.clock()
-        digest = hashlib.sha256(data).hexdigest()
-        inputs = Inputs(
-            snapshot, ledger, catalog, run.settings, now, decision_id(digest, ledger.version, now)
-        )
-        loaded = run.stopwatch()
-        outcome.plan = plan = decide(inputs)
-        durations = {"load": (loaded - started) * 1000, "decide": (run.stopwatch() - loaded) * 1000}
-        _write_down(run, inputs, plan, digest, durations, outcome)
-        if not plan.nodes:
-            break
-        try:
-            nodes = committable(plan.nodes)
-            settled = _buy(run, nodes, ledger, types, inputs.decision, data)
-        except Conflict:
-            _write_down(run, inputs, plan, digest, durations, outcome, superseded=True)
-            continue
-        _note(outcome, settled, deferred)
-        if not settled.given_up and len(nodes) == len(plan.nodes):
+        if _look(run, outcome):
             break
     else:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster, f"not done after {MAX_ROUNDS} looks"))
-    _wake(run, outcome)
-    if deferred:
-        raise Transient("; ".join(deferred), "Deferred")
+    if outcome.launched or outcome.given_up or outcome.deferred:
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster, "claims changed"))
+    if outcome.deferred:
+        raise Transient("; ".join(outcome.deferred), "Deferred")
     return outcome
 
 
-def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, deferred: list[str]) -> Settled:
-    """See to the claims left behind. Where that fails they are on their way still, and new pods need not wait."""
+def _look(run: Provisioning, outcome: Outcome) -> bool:
+    """Look once, decide, write it down and buy; tell whether there is nothing more to do."""
+    started = run.stopwatch()
+    data = run.blobs.get(snapshot_key(run.cluster))
+    if data is None:
+        return True
+    snapshot, catalog = own_snapshot(data, run.cluster), run.catalogs.latest()
+    types = _TypeTable(snapshot, catalog, run.settings)
+    ledger = _resume(run, types, outcome)
+    now, digest = run.clock(), hashlib.sha256(data).hexdigest()
+    decision = decision_id(digest, ledger.version, now)
+    inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision)
+    loaded = run.stopwatch()
+    outcome.plan = plan = decide(inputs)
+    durations = {"load": (loaded - started) * 1000, "decide": (run.stopwatch() - loaded) * 1000}
+    if plan.is_idle:
+        return True
+    # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
+    written = record(inputs, plan, digest, durations)
+    _write_down(run, decision, written)
+    outcome.decisions.append(decision)
+    nodes = committable(plan.nodes)
+    if not nodes:
+        return True
     try:
-        return carry_on(ledger, types.nodeclasses, types, run.store, run.cloud, run.clock)
+        settled = _buy(run, nodes, ledger, types, decision, data)
+    except Conflict:
+        _write_down(run, decision, {**written, "superseded": True})
+        outcome.decisions.remove(decision)
+        return False
+    outcome.note(settled)
+    return not settled.given_up and len(nodes) == len(plan.nodes)
+
+
+def _resume(run: Provisioning, types: _TypeTable, outcome: Outcome) -> Ledger:
+    """See to the claims left behind, and give the ledger as it then is.
+
+    Where that fails they are on their way still, and new pods need not wait.
+    """
+    ledger = run.store.load()
+    try:
+        settled = carry_on(ledger, types.nodeclasses, types, run.store, run.cloud, run.clock)
     except Transient as error:
-        deferred.append(f"NodeClaims left behind: {error}")
-        return Settled()
+        outcome.deferred.append(f"NodeClaims left behind: {error}")
+        return ledger
+    outcome.note(settled)
+    return run.store.load() if settled.launched or settled.given_up else ledger
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
@@ -150,37 +168,8 @@ def _buy(
     return settled
 
 
-def _write_down(
-    run: Provisioning,
-    inputs: Inputs,
-    plan: Plan,
-    digest: str,
-    durations: dict[str, float],
-    outcome: Outcome,
-    *,
-    superseded: bool = False,
-) -> None:
-    """Every decision about a pod leaves a record, before anything comes of it; once more if nothing did."""
-    if plan.is_idle:
-        return
-    written = canonical(record(inputs, plan, digest, durations, superseded=superseded))
-    run.blobs.put(decision_key(run.cluster, inputs.decision), gzip.compress(written, 6, mtime=0))
-    if not superseded:
-        outcome.decisions.append(inputs.decision)
-    else:
-        outcome.decisions.remove(inputs.decision)
-
-
-def _note(outcome: Outcome, settled: Settled, deferred: list[str]) -> None:
-    outcome.launched += settled.launched
-    outcome.given_up += settled.given_up
-    outcome.deferred += [d.claim for d in settled.deferred]
-    deferred += [f"NodeClaim {d.claim}: {d.reason}: {d.message}" for d in settled.deferred]
-
-
-def _wake(run: Provisioning, outcome: Outcome) -> None:
-    if outcome.launched or outcome.given_up or outcome.deferred:
-        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster, "claims changed"))
+def _write_down(run: Provisioning, decision: str, written: Mapping[str, Any]) -> None:
+    run.blobs.put(decision_key(run.cluster, decision), gzip.compress(canonical(written), 6, mtime=0))
 
 
 class _TypeTable:

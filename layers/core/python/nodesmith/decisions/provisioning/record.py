@@ -32,16 +32,11 @@ def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str
 
 
 def record(
-    inputs: Inputs,
-    plan: Plan,
-    snapshot_digest: str,
-    durations_ms: Mapping[str, float],
-    *,
-    superseded: bool = False,
+    inputs: Inputs, plan: Plan, snapshot_digest: str, durations_ms: Mapping[str, float]
 ) -> dict[str, Any]:
     """Write down a decision. `durations_ms` are for people; a replay leaves them out.
 
-    `superseded` says that nothing came of it, for another run had decided first.
+    `superseded` becomes true when nothing came of it, for another run had decided first.
     """
     stated = {
         "snapshot": {"sha256": snapshot_digest, "takenAt": inputs.snapshot.taken_at.isoformat()},
@@ -56,7 +51,7 @@ def record(
         "concern": "provisioning",
         "cluster": inputs.snapshot.cluster,
         "at": inputs.now.isoformat(),
-        "superseded": superseded,
+        "superseded": False,
         "inputsHash": hashlib.sha256(canonical(stated)).hexdigest(),
         "inputs": stated,
         "plan": plan_item(plan),
