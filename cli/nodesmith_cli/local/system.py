@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nodesmith import runtime
+from nodesmith import parts
 from nodesmith.adapters.apiserver import ApiServer as ApiServerClient
 from nodesmith.adapters.apiserver import connect
 from nodesmith.adapters.blobs import S3Blobs
@@ -196,8 +196,8 @@ class LocalSystem:
     ) -> None:
         stack.enter_context(environment(deployment.environment()))
         # The queues live by the same clock, so that no delay need be turned into seconds of life.
-        runtime.set_clock(self.clock.now)
-        stack.callback(runtime.set_clock, runtime.system_time)
+        parts.set_clock(self.clock.now)
+        stack.callback(parts.set_clock, parts.system_time)
         functions = {c.name: load_function(c.name, c.timeout_seconds) for c in CONCERNS}
         records = Bucket(client("s3"), deployment.bucket)
         self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)

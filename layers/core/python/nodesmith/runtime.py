@@ -6,49 +6,12 @@ initialisation; it gives the handler. Nothing here decides anything.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
 
-from botocore.config import Config
-from botocore.session import get_session
-
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.messages import SqsHints
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern, parse_hint
-from nodesmith.settings import Settings, read_settings
-from nodesmith.telemetry import Telemetry
-
-if TYPE_CHECKING:
-    from nodesmith.adapters.apiserver import ApiServer
-    from nodesmith.adapters.ec2 import AwsCloud
-    from nodesmith.model.capacity import NodeSettings
-
-Event = Mapping[str, Any]
-Handler = Callable[[Event, object], None]
-_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
-
-
-def system_time() -> datetime:
-    """Give the time of this machine."""
-    return datetime.now(UTC)
-
-
-_clock = system_time
-
-
-def set_clock(clock: Callable[[], datetime]) -> None:
-    """Let all functions of this process go by another clock than `system_time`; a laptop may let time run faster."""
-    global _clock
-    _clock = clock
-
-
-def now() -> datetime:
-    """Give the time by which all functions of this process go."""
-    return _clock()
+from nodesmith.model.events import Concern
+from nodesmith.parts import Event, Handler, Parts, now
 
 
 def provisioning() -> Handler:
@@ -57,7 +20,7 @@ def provisioning() -> Handler:
     from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.provisioning import Provisioning, provision
 
-    parts = _Parts(Concern.PROVISIONING)
+    parts = Parts(Concern.PROVISIONING)
     run = Provisioning(
         cluster=parts.settings.cluster_name,
         settings=parts.node_settings(),
@@ -69,7 +32,7 @@ def provisioning() -> Handler:
         clock=now,
         stopwatch=time.perf_counter,
     )
-    parts.client("ec2")
+    parts.client("ec2")  # made now, in the initialisation, and not when the first pods wait for it
 
     def provision_once() -> None:
         outcome = provision(run)
@@ -89,7 +52,7 @@ def lifecycle() -> Handler:
     from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.lifecycle import Lifecycle, follow
 
-    parts = _Parts(Concern.LIFECYCLE)
+    parts = Parts(Concern.LIFECYCLE)
     store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
 
     def follow_once() -> None:
@@ -108,7 +71,7 @@ def readiness() -> Handler:
     from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.readiness import Readiness, make_ready
 
-    parts = _Parts(Concern.READINESS)
+    parts = Parts(Concern.READINESS)
     store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
 
     def make_ready_once() -> None:
@@ -128,7 +91,7 @@ def observation() -> Handler:
     from nodesmith.adapters.observer import Observer
     from nodesmith.controllers.observation import Observation, observe
 
-    parts = _Parts(Concern.OBSERVATION)
+    parts = Parts(Concern.OBSERVATION)
     run = Observation(
         cluster=parts.settings.cluster_name,
         observer=lambda: Observer(parts.api_server()),
@@ -146,7 +109,7 @@ def catalog() -> Handler:
     from nodesmith.adapters.pricing import aws_market
     from nodesmith.controllers.catalog import refresh_catalog
 
-    parts = _Parts(Concern.CATALOG)
+    parts = Parts(Concern.CATALOG)
     region = parts.settings.region
     market = aws_market(region, isolated_vpc=parts.settings.isolated_vpc)
     catalogs = StoredCatalogs(region, parts.blobs)
@@ -161,96 +124,3 @@ def catalog() -> Handler:
         parts.telemetry.ran({"InstanceTypes": report.types, "Offerings": report.offerings}, ref=report.ref)
 
     return handle
-
-
-class _Parts:
-    """What every function is made of, each made once and only if it is asked for."""
-
-    def __init__(self, concern: Concern) -> None:
-        self.settings: Settings = read_settings(os.environ)
-        if concern is not Concern.CATALOG and not self.settings.cluster_name:
-            raise Rejected(f"settings: CLUSTER_NAME is not set, {concern} serves one cluster")
-        self.telemetry = Telemetry(concern, self.settings.cluster_name)
-        # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
-        self._session = get_session()
-        self._clients: dict[str, Any] = {}
-        self._cloud: AwsCloud | None = None
-        self._api_server: ApiServer | None = None
-        self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
-        self.hints = SqsHints(self.client("sqs"), self._queue_urls())
-
-    def client(self, service: str) -> Any:
-        """Give the boto3 client of a service."""
-        if service not in self._clients:
-            config = _CONFIG
-            if service == "ec2":
-                from nodesmith.adapters.ec2 import EC2_CONFIG
-
-                config = EC2_CONFIG
-            self._clients[service] = self._session.create_client(
-                service, region_name=self.settings.region, config=config
-            )
-        return self._clients[service]
-
-    def cloud(self) -> AwsCloud:
-        """Give EC2 for this cluster."""
-        from nodesmith.adapters.ec2 import AwsCloud
-
-        if self._cloud is None:
-            self._cloud = AwsCloud(self.client, self.settings, now)
-        return self._cloud
-
-    def api_server(self) -> ApiServer:
-        """Give the cluster's API server, found by the settings or by EKS. Raises Transient, Rejected."""
-        from nodesmith.adapters.apiserver import ApiServer, connect
-        from nodesmith.adapters.ekstoken import EksToken
-
-        if self._api_server is None:
-            cluster = self.cloud().cluster_info()
-            credentials = self._session.get_credentials()
-            if credentials is None:
-                raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
-            token = EksToken(credentials, cluster.name, self.settings.region)
-            self._api_server = ApiServer(connect(cluster.endpoint, cluster.ca_bundle, token))
-        return self._api_server
-
-    def node_settings(self) -> NodeSettings:
-        """Give the settings that change what a node offers."""
-        from nodesmith.model.capacity import NodeSettings
-
-        return NodeSettings(
-            vm_memory_overhead_percent=self.settings.vm_memory_overhead_percent,
-            reserved_enis=self.settings.reserved_enis,
-            prefix_delegation=self.settings.prefix_delegation,
-        )
-
-    def handler(self, run: Callable[[], None]) -> Handler:
-        """Give a handler of SQS batches. All messages say the same, so one run answers them all.
-
-        Whatever the run raises, but Rejected, brings the whole batch back.
-        """
-
-        def handle(event: Event, context: object) -> None:
-            del context
-            if not self._hinted(event):
-                return
-            try:
-                run()
-            except Rejected as error:
-                self.telemetry.rejected(str(error))
-
-        return handle
-
-    def _hinted(self, event: Event) -> bool:
-        hinted = False
-        for record in event["Records"]:
-            try:
-                parse_hint(record["body"], self.settings.cluster_name)
-                hinted = True
-            except Rejected as error:
-                self.telemetry.rejected(str(error))
-        return hinted
-
-    def _queue_urls(self) -> dict[Concern, str]:
-        woken = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
-        return {concern: self.settings.queue_url(concern) for concern in woken}
