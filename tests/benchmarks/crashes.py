@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.crashes import crash_report
-
 from tests.benchmarks.figures import Figure
+from tests.crashes import crash_report
 
 
 def figures() -> list[Figure]:
