@@ -10,7 +10,7 @@ import pytest
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering
-from nodesmith.model.market import ListPrices, News, merge
+from nodesmith.model.news import ListPrices, News, merge
 
 T = TypeVar("T")
 THEN, NOW = datetime(2026, 8, 1, tzinfo=UTC), datetime(2026, 8, 2, tzinfo=UTC)

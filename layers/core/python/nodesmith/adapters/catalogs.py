@@ -14,7 +14,7 @@ from nodesmith.adapters.instancefacts import PublishedLimits
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, estimated_spot_price
 from nodesmith.model.labels import ON_DEMAND, SPOT, did_you_mean
-from nodesmith.model.market import ListPrices
+from nodesmith.model.news import ListPrices
 from nodesmith.model.times import parse_time
 from nodesmith.ports import Blobs
 from nodesmith.settings import catalog_key

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import Catalog, InstanceFacts
-from nodesmith.model.market import ListPrices, News, merge
+from nodesmith.model.news import ListPrices, News, merge
 
 M = TypeVar("M", bound=Mapping[Any, Any])
 
