@@ -96,9 +96,7 @@ FULL_STATUS = NodeClassStatus(
     "profile",
     (StatusCondition("SubnetsReady", "False", "SubnetsNotFound", "none matches", NOW),),
 )
-FULL_CLUSTER = ClusterInfo(
-    "test", "https://api.test", "Q0E=", "fd00::/108", "1.34", "ipv6", "fd00::a", {"team": "platform"}
-)
+FULL_CLUSTER = ClusterInfo("test", "https://api.test", "Q0E=", "fd00::/108", "1.34", "ipv6", "fd00::a")
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def full_ledger() -> Ledger:
         version=7,
         claims=(claim("b", nominated=("default/web-1",)), claim("a", launched_at=NOW)),
         nodeclasses={"default": status, "another": nodeclass_status("another")},
-        cluster=replace(cluster_info(), tags={"team": "shop"}),
+        cluster=replace(cluster_info(), ip_family="ipv6"),
         unavailable={OFFERING: Backoff(NOW, 3, "InsufficientInstanceCapacity")},
         nodepool_backoffs={"default": Backoff(NOW, 1, "UnauthorizedOperation")},
     )
@@ -77,6 +77,12 @@ def test_a_ledger_comes_back_as_it_was_written_its_claims_by_name() -> None:
     read = read_ledger(json.loads(json.dumps(ledger_item(whole))))
 
     assert read == replace(whole, claims=tuple(sorted(whole.claims, key=lambda c: c.name)))
+
+
+def test_what_a_newer_version_wrote_about_the_cluster_is_passed_over() -> None:
+    item = {**ledger_item(full_ledger()), "cluster": {**ledger_item(full_ledger())["cluster"], "tags": {}}}
+
+    assert read_ledger(item).cluster == full_ledger().cluster
 
 
 def test_equal_ledgers_are_written_alike_whatever_order_they_are_in() -> None:

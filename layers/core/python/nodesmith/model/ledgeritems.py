@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -42,13 +43,13 @@ def cluster_item(cluster: ClusterInfo) -> Item:
         "version": cluster.version,
         "ip_family": cluster.ip_family,
         "dns_ip": cluster.dns_ip,
-        "tags": dict(cluster.tags),
     }
 
 
 def read_cluster(item: Mapping[str, Any]) -> ClusterInfo:
-    """Read what `cluster_item` wrote."""
-    return ClusterInfo(**item)
+    """Read what `cluster_item` wrote; names that this version does not know are left out."""
+    known = {field.name for field in fields(ClusterInfo)} & item.keys()
+    return ClusterInfo(**{name: item[name] for name in known})
 
 
 def nodeclass_item(status: NodeClassStatus) -> Item:

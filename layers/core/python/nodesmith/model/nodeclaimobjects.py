@@ -36,11 +36,8 @@ def labels_of(claim: NodeClaim) -> dict[str, str]:
 
     The template's, whatever the requirements leave one value for, and what is known of the instance.
     """
-    single = {
-        key: next(iter(needed.values))
-        for key, needed in claim.requirements.items()
-        if not needed.complement and len(needed.values) == 1 and labels.restriction(key) is None
-    }
+    settled = claim.requirements.settled.items()
+    single = {key: value for key, value in settled if labels.restriction(key) is None}
     ours = {
         labels.NODEPOOL: claim.nodepool,
         claim.nodeclass.label: claim.nodeclass.name,

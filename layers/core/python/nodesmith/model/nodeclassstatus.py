@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
@@ -87,4 +86,3 @@ class ClusterInfo:
     version: str
     ip_family: str = "ipv4"
     dns_ip: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)

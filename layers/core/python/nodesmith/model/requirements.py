@@ -214,6 +214,15 @@ class Requirements(Mapping[str, Requirement]):
             merged[new.key] = known.intersection(new) if known else new
         return Requirements(merged)
 
+    @property
+    def settled(self) -> dict[str, str]:
+        """The values of the labels that these leave exactly one."""
+        return {
+            key: next(iter(one.values))
+            for key, one in self.by_key.items()
+            if not one.complement and len(one.values) == 1
+        }
+
     def union(self, other: Requirements) -> Requirements:
         """Give all requirements of both, intersected key by key."""
         return self.adding(*other.by_key.values())

@@ -110,17 +110,12 @@ def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemons
 
 def _claim_room(claim: NodeClaim, daemonsets: Iterable[Shape]) -> Room:
     """Before its launch a claim knows those labels that leave no choice; any DaemonSet that may come is expected."""
-    settled = {
-        key: next(iter(r.values))
-        for key, r in claim.requirements.items()
-        if not r.complement and len(r.values) == 1
-    }
     known = Requirements.from_labels(claim.labels).union(claim.requirements)
     expected = tuple(
         daemon for daemon in _tolerant(daemonsets, claim.taints) if compatible_terms(known, daemon)[0]
     )
     free = claim.allocatable - total([daemon.requests for daemon in expected])
-    labels = {**settled, **claim.labels}
+    labels = {**claim.requirements.settled, **claim.labels}
     return Room(claim.name, labels, claim.taints, free, Counter(), in_flight=True, expected=expected)
 
 
