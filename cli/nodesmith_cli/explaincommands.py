@@ -62,9 +62,7 @@ def show(
         return SAME
     snapshot = records.snapshot(record["id"]) if records else _beside(file)
     if snapshot is None:
-        raise Rejected(
-            f"decision {record['id']}: its snapshot was not kept (only decisions that buy nodes keep theirs)"
-        )
+        raise Rejected(f"decision {record['id']}: its snapshot was not kept")
     same = replayed(record, snapshot, lambda region: _catalog(region, record, blobs))
     verdict = "replay    gives the same bytes" if same else "replay    gives ANOTHER plan"
     print(verdict, file=sys.stderr if output == "json" else sys.stdout)

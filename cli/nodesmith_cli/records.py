@@ -18,7 +18,8 @@ from nodesmith.settings import decision_key, decision_snapshot_key
 
 LATEST = "latest"
 _SUFFIX, _SNAPSHOT_SUFFIX = ".json.gz", ".snapshot.json.gz"
-_SNAPSHOT_MARK = ".snapshot"
+_LOOK_BACK = 30
+"""decisions that `latest` looks through for one that bought nodes"""
 
 
 class Blobs(Protocol):
@@ -82,12 +83,12 @@ class Records:
 
     def ids(self) -> list[str]:
         """Name all decisions, oldest first: names sort by time."""
-        return [found for found in self._named(_SUFFIX) if not found.endswith(_SNAPSHOT_MARK)]
-
-    def _named(self, suffix: str) -> list[str]:
         prefix = decision_key(self.cluster, "").removesuffix(_SUFFIX)
-        keys = (key for key in self._blobs.keys(prefix) if key.endswith(suffix))
-        return sorted(key.removeprefix(prefix).removesuffix(suffix) for key in keys)
+        return sorted(
+            key.removeprefix(prefix).removesuffix(_SUFFIX)
+            for key in self._blobs.keys(prefix)
+            if key.endswith(_SUFFIX) and not key.endswith(_SNAPSHOT_SUFFIX)
+        )
 
     def find(self, decision: str) -> str:
         """Complete an id that is cut short, or `latest`: the last that bought nodes, else the last.
@@ -98,8 +99,7 @@ class Records:
         if not ids:
             raise Rejected(f"no decision of cluster {self.cluster!r} is kept here")
         if decision == LATEST:
-            bought = self._named(_SNAPSHOT_SUFFIX)  # only decisions that buy nodes keep their snapshot
-            return (bought or ids)[-1]
+            return self._latest(ids)
         fitting = [found for found in ids if decision in found]
         if len(fitting) != 1:
             near = get_close_matches(decision, ids, 1)
@@ -108,6 +108,13 @@ class Records:
             shown = ", ".join((fitting or ids)[-5:])
             raise Rejected(f"decision {decision!r}: {several}; the last of cluster {self.cluster!r}: {shown}")
         return fitting[0]
+
+    def _latest(self, ids: Sequence[str]) -> str:
+        for found in ids[: -_LOOK_BACK - 1 : -1]:
+            record = self.read(found)
+            if record["plan"]["nodes"] and not record.get("superseded"):
+                return found
+        return ids[-1]
 
     def read(self, decision: str) -> dict[str, Any]:
         """Read a record by its full id. Raises Rejected when there is none or it is damaged."""

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
-from nodesmith.settings import decision_snapshot_key
 from nodesmith_cli.explain import explain, summary
 from nodesmith_cli.main import app
 from nodesmith_cli.records import Folder, Records, parse_record, writable_state_folder
@@ -118,8 +117,9 @@ def test_a_decision_is_found_by_a_part_of_its_id_or_as_the_latest(tmp_path: Path
 
 
 def test_the_latest_decision_is_the_last_that_bought_nodes_where_there_is_one(tmp_path: Path) -> None:
-    records = keep(tmp_path, record(FIRST), record(SECOND))
-    Folder(tmp_path).put(decision_snapshot_key(records.cluster, FIRST), b"kept")
+    node = {"claim": {"name": "web"}, "estimated": False}
+    lost = record(SECOND, nodes=[node]) | {"superseded": True}
+    records = keep(tmp_path, record(FIRST, nodes=[node]), lost)
 
     assert records.find("latest") == FIRST
 

@@ -301,3 +301,23 @@ def test_initializing_labels_the_node() -> None:
 def test_patches_are_for_the_node_of_the_claims_instance_only() -> None:
     assert registration_patch(REGISTERED, NODE).provider_id == CLAIM.provider_id
     assert initialization_patch(REGISTERED).provider_id == CLAIM.provider_id
+
+
+def test_a_claim_of_a_nodepool_that_is_gone_is_shown_without_it_as_owner() -> None:
+    """With a dead owner the object would be collected as garbage, shown again, and so on without end."""
+    owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-default")
+    there = next_steps([owned], builders.snapshot(nodes=(NODE,)), {}, (), NOW)
+    gone = next_steps([owned], builders.snapshot(nodes=(NODE,), nodepools=()), {}, (), NOW)
+
+    assert [manifest(c.claim)["metadata"].get("ownerReferences", [{}])[0].get("uid") for c in there] == [
+        "uid-default"
+    ]
+    assert ["ownerReferences" in manifest(c.claim)["metadata"] for c in gone] == [False]
+
+
+def test_a_nodepool_made_anew_under_the_old_name_owns_none_of_the_old_claims() -> None:
+    owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-of-before")
+
+    (shown,) = next_steps([owned], builders.snapshot(nodes=(NODE,)), {}, (), NOW)
+
+    assert "ownerReferences" not in manifest(shown.claim)["metadata"]

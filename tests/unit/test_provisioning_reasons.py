@@ -88,7 +88,7 @@ def test_the_largest_node_is_named() -> None:
         ),
     )
 
-    assert said.endswith("the most that a node offers to pods is 3920m (m5.xlarge)")
+    assert said.endswith("the most that a node offers to pods is 3.92 (m5.xlarge)")
 
 
 def test_every_nodepool_has_its_own_reason_heaviest_first() -> None:

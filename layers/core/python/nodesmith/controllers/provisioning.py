@@ -112,16 +112,19 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     _write_down(run, decision, written)
     outcome.decisions.append(decision)
     nodes = committable(plan.nodes)
-    if not nodes:
-        return True
-    try:
-        settled = _buy(run, nodes, ledger, types, decision, data)
-    except Conflict:
-        _write_down(run, decision, {**written, "superseded": True})
-        outcome.decisions.remove(decision)
-        return False
-    outcome.note(settled)
-    return not settled.given_up and len(nodes) == len(plan.nodes)
+    done = True
+    if nodes:
+        try:
+            settled = _buy(run, nodes, ledger, types, decision)
+            outcome.note(settled)
+            done = not settled.given_up and len(nodes) == len(plan.nodes)
+        except Conflict:
+            _write_down(run, decision, {**written, "superseded": True})
+            outcome.decisions.remove(decision)
+            done = False
+    # For replays, and so only once EC2 has been asked.
+    run.blobs.put(decision_snapshot_key(run.cluster, decision), data)
+    return done
 
 
 def _resume(run: Provisioning, types: _TypeTable, outcome: Outcome) -> Ledger:
@@ -155,17 +158,13 @@ def _buy(
     ledger: Ledger,
     types: TypeLookup,
     decision: str,
-    snapshot: bytes,
 ) -> Settled:
     intents = [intent(node, run.clock()) for node in nodes]
     run.store.commit(ledger.version, intents, decision)
     templates = {t.name: t for node in nodes for t in node.templates}
     committed = [replace(claim, revision=1) for claim in intents]
-    settled = launch(
-        committed, [templates[n] for n in sorted(templates)], ledger, types, run.store, run.cloud, run.clock
-    )
-    run.blobs.put(decision_snapshot_key(run.cluster, decision), snapshot)
-    return settled
+    wanted = [templates[name] for name in sorted(templates)]
+    return launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
 
 
 def _write_down(run: Provisioning, decision: str, written: Mapping[str, Any]) -> None:

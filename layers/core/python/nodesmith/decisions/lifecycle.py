@@ -53,8 +53,9 @@ def next_steps(
         by_provider.setdefault(node.provider_id, []).append(node)
     shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     looked_at = frozenset(checked)
+    owners = {str((m.get("metadata") or {}).get("uid")) for m in snapshot.nodepools}
     commands: list[Command] = []
-    for claim in sorted(claims, key=lambda c: c.name):
+    for claim in (_owned(c, owners) for c in sorted(claims, key=lambda c: c.name)):
         nodes = by_provider.get(claim.provider_id, []) if claim.provider_id else []
         dead = claim.name in looked_at and not any(i.is_alive for i in instances.get(claim.name, ()))
         command = _next_step(claim, nodes, dead, now)
@@ -63,6 +64,11 @@ def next_steps(
         if command is not None:
             commands.append(command)
     return commands
+
+
+def _owned(claim: NodeClaim, owners: set[str]) -> NodeClaim:
+    """Let go of a NodePool that is gone: an object with such an owner would be collected as garbage at once."""
+    return claim if claim.nodepool_uid in owners else replace(claim, nodepool_uid="")
 
 
 def _next_step(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetime) -> Command | None:

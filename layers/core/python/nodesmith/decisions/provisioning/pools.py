@@ -50,7 +50,9 @@ def pools(
         problems += parsed.problems
         pool = parsed.value
         if pool is None:
-            obstacles[parsed.fatal[0].object.removeprefix("NodePool/")] = str(parsed.fatal[0])
+            kind_and_name = parsed.fatal[0].object
+            why = str(parsed.fatal[0]).removeprefix(f"{kind_and_name}: ")
+            obstacles[kind_and_name.removeprefix("NodePool/")] = why
             continue
         obstacle = _obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from nodesmith.decisions.provisioning.market import Admission, limit_cost
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
-from nodesmith.model.resources import Resources, format_amount
+from nodesmith.model.resources import CPU, Resources, format_amount
 from nodesmith.model.shapes import Shape
 
 _TYPO_CPU_MILLI = 1_000_000_000  # a million cores: somebody meant milli-cores or bytes
@@ -59,8 +59,8 @@ def _too_large(requests: Resources, admitted: Sequence[Choice]) -> str:
     name = lacking[0]
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
     return (
-        f"one pod asks for {format_amount(name, requests[name])} {name}, the most that a node offers to pods is"
-        f" {format_amount(name, max(0, largest.room.of(name)))} ({largest.type.name})"
+        f"one pod asks for {_amount(name, requests[name])} {name}, the most that a node offers to pods is"
+        f" {_amount(name, max(0, largest.room.of(name)))} ({largest.type.name})"
     )
 
 
@@ -69,17 +69,22 @@ def _over_limits(fitting: Sequence[Choice], template: Template) -> str:
     for name in sorted(left):
         if all(limit_cost(c, name) > left[name] for c in fitting):
             return (
-                f"its limit of {format_amount(name, template.pool.limits.of(name))} {name} leaves"
-                f" {format_amount(name, max(0, left[name]))}, less than any node that would do"
+                f"its limit of {_amount(name, template.pool.limits.of(name))} {name} leaves"
+                f" {_amount(name, max(0, left[name]))}, less than any node that would do"
             )
     return f"its limits leave no room for a node that would do ({_shown(left)} left)"
 
 
 def _shown(resources: Resources) -> str:
-    return ", ".join(f"{format_amount(n, resources[n])} {n}" for n in sorted(resources))
+    return ", ".join(f"{_amount(n, resources[n])} {n}" for n in sorted(resources))
 
 
 def _typo(requests: Resources) -> str:
     if requests.cpu_milli >= _TYPO_CPU_MILLI:
-        return f" (a cpu request of {format_amount('cpu', requests.cpu_milli)} looks like a unit mistake)"
+        return f" (a cpu request of {_amount('cpu', requests.cpu_milli)} looks like a unit mistake)"
     return ""
+
+
+def _amount(name: str, amount: int) -> str:
+    """Write an amount for a sentence: cpu in cores, so that amounts in one sentence compare."""
+    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)
