@@ -29,7 +29,8 @@ from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import parse_resources
-from nodesmith.model.shapes import Shape, parse_shape
+from nodesmith.model.shapereading import parse_shape
+from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import Taint
 

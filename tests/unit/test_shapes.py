@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.shapes import Shape, Spread, parse_shape
+from nodesmith.model.shapereading import parse_shape
+from nodesmith.model.shapes import Shape, Spread
 from nodesmith.model.taints import Toleration
 from tests.builders import anti_affinity, expression, node_affinity, shape
 

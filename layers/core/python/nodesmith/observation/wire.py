@@ -17,7 +17,7 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.nodes import Node, parse_node
 from nodesmith.model.pods import Manifest, Pod
-from nodesmith.model.shapes import parse_shape
+from nodesmith.model.shapereading import parse_shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import parse_time
 from nodesmith.observation.podreduction import ReducedPod

@@ -1,0 +1,168 @@
+"""Reading shapes from reduced pod manifests (Kubernetes' own field names, see `nodesmith.observation`).
+
+A manifest that cannot be read still gives a shape: its `refusal` says what is wrong, so that one bad pod never hides
+the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nodesmith.model.labels import (
+    HOSTNAME,
+    LONGEST_LABEL_VALUE,
+    NODEPOOL,
+    is_label_value,
+    normalised,
+    restriction,
+)
+from nodesmith.model.pods import Manifest, pod_requests
+from nodesmith.model.quantities import QuantityError
+from nodesmith.model.requirements import Requirement, Requirements, requirement
+from nodesmith.model.selectors import parse_selector
+from nodesmith.model.shapes import PodAffinityTerm, Shape, Spread
+from nodesmith.model.taints import Toleration
+
+
+def parse_shape(manifest: Manifest) -> Shape:
+    """Read a reduced pod manifest. Never raises on what users can write: see `Shape.refusal`."""
+    metadata, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
+    namespace = str(metadata.get("namespace") or "default")
+    labels = {str(k): str(v) for k, v in (metadata.get("labels") or {}).items()}
+    owner = _owner(metadata.get("ownerReferences") or ())
+    try:
+        return _parse(namespace, labels, owner, metadata, spec, manifest.get("status") or {})
+    except QuantityError as error:
+        refusal = f"a resource quantity cannot be read: {error}"
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
+        refusal = f"the pod's spec cannot be read: {error}"
+    return Shape(namespace, labels, owner, refusal=refusal)
+
+
+def _parse(
+    namespace: str,
+    labels: Mapping[str, str],
+    owner: str,
+    metadata: Manifest,
+    spec: Manifest,
+    status: Manifest,
+) -> Shape:
+    affinity = spec.get("affinity") or {}
+    terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
+    return Shape(
+        namespace=namespace,
+        labels=labels,
+        owner=owner,
+        requests=pod_requests(spec, status.get("containerStatuses") or ()),
+        terms=terms,
+        tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
+        spreads=tuple(_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
+        affinities=(
+            *_pod_terms(affinity.get("podAffinity") or {}, labels, anti=False),
+            *_pod_terms(affinity.get("podAntiAffinity") or {}, labels, anti=True),
+        ),
+        host_ports=_host_ports(spec.get("containers") or ()),
+        claims=tuple(_claims(spec.get("volumes") or ())),
+        priority=int(spec.get("priority") or 0),
+        annotations=dict(metadata.get("annotations") or {}),
+        refusal=refusal,
+    )
+
+
+def _owner(references: Sequence[Manifest]) -> str:
+    controller = next((r for r in references if r.get("controller")), None)
+    return f"{controller.get('kind')}/{controller.get('name') or ''}" if controller else ""
+
+
+def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requirements, ...], str]:
+    """Give the OR terms, each with the node selector in it, and why they are refused (empty when they are not)."""
+    base = Requirements.from_labels({str(k): str(v) for k, v in selector.items()})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
+    if any(term.get("matchFields") for term in raw_terms):
+        return (base,), "required node affinity by matchFields names a node, and no new node has that name"
+    terms = tuple(base.union(_expressions(term)) for term in raw_terms)
+    return terms, _restricted(terms)
+
+
+def _restricted(terms: tuple[Requirements, ...]) -> str:
+    for term in terms:
+        pool = term.get(NODEPOOL)
+        if pool is not None and pool.is_empty:
+            return f"opted out: the pod requires that {NODEPOOL} does not exist"
+        for key in sorted(term):
+            reason = restriction(key) if key != HOSTNAME else None
+            if reason:
+                return f"node selector or affinity on {key!r}: {reason}"
+            # What a pod asks for becomes a label of its node, and those are written into the node's user data.
+            odd = [] if term[key].complement else [v for v in term[key].values if not is_label_value(v)]
+            if odd:
+                found = min(odd)[:LONGEST_LABEL_VALUE]
+                return f"node selector or affinity on {key!r}: no label can have the value {found!r}"
+    return ""
+
+
+def _expressions(term: Manifest) -> Requirements:
+    return Requirements.of(*(_expression(e) for e in term.get("matchExpressions") or ()))
+
+
+def _expression(expression: Manifest) -> Requirement:
+    return requirement(
+        str(expression.get("key")), str(expression.get("operator")), map(str, expression.get("values") or ())
+    )
+
+
+def _toleration(raw: Manifest) -> Toleration:
+    return Toleration(
+        key=str(raw.get("key") or ""),
+        operator=str(raw.get("operator") or "Equal"),
+        value=str(raw.get("value") or ""),
+        effect=str(raw.get("effect") or ""),
+    )
+
+
+def _spread(raw: Manifest, labels: Mapping[str, str]) -> Spread:
+    keys = raw.get("matchLabelKeys") or ()
+    return Spread(
+        topology_key=normalised(str(raw["topologyKey"])),
+        max_skew=max(1, int(raw.get("maxSkew") or 1)),
+        hard=raw.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",
+        selector=parse_selector(raw.get("labelSelector"), {k: labels[k] for k in keys if k in labels}),
+        min_domains=int(raw.get("minDomains") or 1),
+        honor_affinity=raw.get("nodeAffinityPolicy", "Honor") == "Honor",
+        honor_taints=raw.get("nodeTaintsPolicy", "Ignore") == "Honor",
+    )
+
+
+def _pod_terms(affinity: Manifest, labels: Mapping[str, str], *, anti: bool) -> list[PodAffinityTerm]:
+    return [
+        PodAffinityTerm(
+            topology_key=normalised(str(term["topologyKey"])),
+            selector=parse_selector(
+                term.get("labelSelector"),
+                {k: labels[k] for k in term.get("matchLabelKeys") or () if k in labels},
+                {k: labels[k] for k in term.get("mismatchLabelKeys") or () if k in labels},
+            ),
+            anti=anti,
+            namespaces=tuple(sorted(map(str, term.get("namespaces") or ()))),
+            all_namespaces=term.get("namespaceSelector") is not None,
+        )
+        for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    ]
+
+
+def _host_ports(containers: Sequence[Manifest]) -> tuple[tuple[str, int, str], ...]:
+    ports = (port for container in containers for port in container.get("ports") or ())
+    return tuple(
+        sorted(
+            (str(p.get("hostIP") or "0.0.0.0"), int(p["hostPort"]), str(p.get("protocol") or "TCP"))  # noqa: S104
+            for p in ports
+            if p.get("hostPort")
+        )
+    )
+
+
+def _claims(volumes: Sequence[Manifest]) -> list[str]:
+    named = [str((v.get("persistentVolumeClaim") or {}).get("claimName") or "") for v in volumes]
+    ephemeral = [f"(ephemeral) {v.get('name')}" for v in volumes if v.get("ephemeral")]
+    return sorted(filter(None, named)) + sorted(ephemeral)
