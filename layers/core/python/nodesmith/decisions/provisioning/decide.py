@@ -9,10 +9,10 @@ from itertools import groupby
 
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
 from nodesmith.decisions.provisioning.company import companies
-from nodesmith.decisions.provisioning.market import Admission
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.refusals import refusal
+from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Assignment, Demand, assign, by_shape
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, nominations, room_of, rooms
@@ -50,7 +50,8 @@ def decide(inputs: Inputs) -> Plan:
     fresh, waiting = unserved(wanted, nominated)
     free = rooms(snapshot, claims)
     _reserve(waiting, nominated, claims, free, snapshot)
-    assignment = assign(fresh, free, _zones(offers.templates), companies(by_shape(fresh), offers.templates))
+    apart = companies(by_shape(fresh), offers.templates)
+    assignment = assign(fresh, free, _zones(offers.templates), apart, _scarce_zones(offers.templates))
     purchase = _buy(offers, assignment, inputs)
     return Plan(
         nodes=tuple(purchase.nodes),
@@ -99,6 +100,12 @@ def _zones(templates: Sequence[Template]) -> Callable[[Shape], Sequence[str]]:
         return sorted(found)
 
     return zones
+
+
+def _scarce_zones(templates: Sequence[Template]) -> frozenset[str]:
+    """Give the zones in which every template lately met too many offerings without capacity."""
+    scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
+    return frozenset.intersection(*scarce) if scarce else frozenset()
 
 
 def _places(shape: Shape, templates: Sequence[Template]) -> list[tuple[Choice, frozenset[str]]]:

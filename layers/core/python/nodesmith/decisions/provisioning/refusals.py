@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nodesmith.decisions.provisioning.market import Admission, limit_cost
+from nodesmith.decisions.provisioning.market import limit_cost
+from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.resources import CPU, Resources, format_amount
