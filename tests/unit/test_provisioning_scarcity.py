@@ -47,3 +47,20 @@ def test_spot_is_never_asked_for_above_the_price_of_on_demand() -> None:
         if offering.capacity_type == "on-demand"
     )
     assert max(o.price_hourly_usd for o in node.request.overrides) <= on_demand
+
+
+def test_a_spread_that_is_only_wished_for_leaves_a_zone_where_capacity_is_scarce() -> None:
+    until = builders.NOW + timedelta(minutes=3)
+    closed = {
+        OfferingKey("spot", f"x9.{number}xlarge", zone): Backoff(until, 1)
+        for number in range(15)
+        for zone in ("us-east-1a", "us-east-1b")
+    }
+
+    def zones(*, hard: bool) -> set[str]:
+        web = builders.shape(topologySpreadConstraints=builders.spread(hard=hard))
+        plan = decide(builders.inputs(pods=builders.pods(web, 9), ledger=builders.ledger(unavailable=closed)))
+        return {o.zone for node in plan.nodes for o in node.request.overrides}
+
+    assert zones(hard=False) == {"us-east-1c"}
+    assert zones(hard=True) == {"us-east-1a", "us-east-1b", "us-east-1c"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.decisions.scheduling.neighbours import (
@@ -85,11 +85,13 @@ def assign(
     rooms: Sequence[Room],
     launchable_zones: Callable[[Shape], Sequence[str]],
     separate: Mapping[Shape, str],
+    scarce_zones: Collection[str] = (),
 ) -> Assignment:
     """Assign pods to rooms and turn the rest into demands.
 
     `launchable_zones` gives the zones in which some NodePool can launch a node for a shape; `separate` names shapes
-    that may share a node with nobody outside their company.
+    that may share a node with nobody outside their company. Where EC2 lately had little (`scarce_zones`), a spread
+    that is only wished for gives way.
     """
     result = Assignment()
     for shape, pods in by_shape(pending):
@@ -103,7 +105,7 @@ def assign(
         if any(s.hard for s in spreads):
             _spread_hard(task, result)
         else:
-            _spread_soft(task, result)
+            _spread_soft(task, scarce_zones, result)
     return result
 
 
@@ -124,7 +126,7 @@ def _spread_hard(task: _Task, result: Assignment) -> None:
         result.stuck.append((tuple(waiting), blocking_zone(task.constraints)))
 
 
-def _spread_soft(task: _Task, result: Assignment) -> None:
+def _spread_soft(task: _Task, scarce_zones: Collection[str], result: Assignment) -> None:
     """Without a hard spread, room that is paid for is used first; ScheduleAnyway then spreads what must be bought."""
     waiting = _fill_rooms(task.pods, task.fitting, result, task.constraints)
     if not waiting:
@@ -132,7 +134,8 @@ def _spread_soft(task: _Task, result: Assignment) -> None:
     if not task.constraints or not task.zones:
         result.demands.append(task.demand(waiting, None))
         return
-    shares = share_out(len(waiting), task.constraints, dict.fromkeys(sorted(task.zones)))
+    zones = [zone for zone in sorted(task.zones) if zone not in scarce_zones] or sorted(task.zones)
+    shares = share_out(len(waiting), task.constraints, dict.fromkeys(zones))
     for zone, share in shares.items():
         mine, waiting = waiting[:share], waiting[share:]
         if mine:
