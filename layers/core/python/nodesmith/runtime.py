@@ -22,7 +22,7 @@ def provisioning() -> Handler:
 
     parts = Parts(Concern.PROVISIONING)
     run = Provisioning(
-        cluster=parts.settings.cluster_name,
+        cluster_name=parts.settings.cluster_name,
         settings=parts.node_settings(),
         store=DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name),
         cloud=parts.cloud(),
@@ -93,7 +93,7 @@ def observation() -> Handler:
 
     parts = Parts(Concern.OBSERVATION)
     run = Observation(
-        cluster=parts.settings.cluster_name,
+        cluster_name=parts.settings.cluster_name,
         observer=lambda: Observer(parts.api_server()),
         blobs=parts.blobs,
         hints=parts.hints,

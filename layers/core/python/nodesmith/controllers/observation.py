@@ -30,7 +30,7 @@ class Observer(Protocol):
 class Observation:
     """What a run needs. A snapshot older than `stale_after` means that the forwarder is away."""
 
-    cluster: str
+    cluster_name: str
     observer: Callable[[], Observer]
     blobs: Blobs
     hints: Hints
@@ -43,17 +43,17 @@ def observe(run: Observation) -> bool:
     now = run.clock()
     if _is_fresh(run, now):
         return False
-    run.blobs.put(snapshot_key(run.cluster), encode(run.cluster, now, run.observer().observe()))
+    run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, run.observer().observe()))
     for concern in _WOKEN:
-        run.hints.send(concern, Hint(run.cluster, "observed without the forwarder"))
+        run.hints.send(concern, Hint(run.cluster_name, "observed without the forwarder"))
     return True
 
 
 def _is_fresh(run: Observation, now: datetime) -> bool:
     try:
-        data = run.blobs.get(snapshot_key(run.cluster))
+        data = run.blobs.get(snapshot_key(run.cluster_name))
         if data is None:
             return False
-        return now - run.stale_after < own_snapshot(data, run.cluster).taken_at <= now + _CLOCK_SKEW
+        return now - run.stale_after < own_snapshot(data, run.cluster_name).taken_at <= now + _CLOCK_SKEW
     except Rejected:
         return False

@@ -43,7 +43,7 @@ class Catalogs(Protocol):
 class Provisioning:
     """What a run needs. `clock` gives the time, `stopwatch` seconds that only go forward."""
 
-    cluster: str
+    cluster_name: str
     settings: NodeSettings
     store: Store
     cloud: Cloud
@@ -82,9 +82,9 @@ def provision(run: Provisioning) -> Outcome:
         if _look(run, outcome):
             break
     else:
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster, f"not done after {MAX_ROUNDS} looks"))
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, f"not done after {MAX_ROUNDS} looks"))
     if outcome.launched or outcome.given_up or outcome.deferred:
-        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster, "claims changed"))
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     if outcome.deferred:
         raise Transient("; ".join(outcome.deferred), "Deferred")
     return outcome
@@ -93,10 +93,10 @@ def provision(run: Provisioning) -> Outcome:
 def _look(run: Provisioning, outcome: Outcome) -> bool:
     """Look once, decide, write it down and buy; tell whether there is nothing more to do."""
     started = run.stopwatch()
-    data = run.blobs.get(snapshot_key(run.cluster))
+    data = run.blobs.get(snapshot_key(run.cluster_name))
     if data is None:
         return True
-    snapshot, catalog = own_snapshot(data, run.cluster), run.catalogs.latest()
+    snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     types = _TypeTable(snapshot, catalog, run.settings)
     ledger = _resume(run, types, outcome)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
@@ -123,7 +123,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
             outcome.decisions.remove(decision)
             done = False
     # For replays, and so only once EC2 has been asked.
-    run.blobs.put(decision_snapshot_key(run.cluster, decision), data)
+    run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     return done
 
 
@@ -168,7 +168,7 @@ def _buy(
 
 
 def _write_down(run: Provisioning, decision: str, written: Mapping[str, Any]) -> None:
-    run.blobs.put(decision_key(run.cluster, decision), gzip.compress(canonical(written), 6, mtime=0))
+    run.blobs.put(decision_key(run.cluster_name, decision), gzip.compress(canonical(written), 6, mtime=0))
 
 
 class _TypeTable:
