@@ -215,7 +215,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             "a",
             (
                 "spec.template.metadata.labels[kubernetes.io/hostname] (the key) is 'kubernetes.io/hostname': "
-                "kubernetes.io/hostname is given by the node itself"
+                "kubernetes.io/hostname is given by the node itself: leave it out"
             ),
         ),
         (

@@ -88,7 +88,7 @@ def restriction(key: str) -> str | None:
     if key in WELL_KNOWN:
         return None
     if key == HOSTNAME:
-        return f"{HOSTNAME} is given by the node itself"
+        return f"{HOSTNAME} is given by the node itself: leave it out"
     domain = next((d for d in _RESTRICTED_DOMAINS if in_domain(key, d)), None)
     if domain is None:
         return None
