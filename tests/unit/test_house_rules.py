@@ -108,3 +108,11 @@ def test_every_function_and_page_is_a_concerns() -> None:
     concerns = {concern.value for concern in Concern}
     assert {path.parent.name for path in files("functions/*/handler.py")} <= concerns
     assert {path.stem for path in files("docs/concerns/*.md")} <= concerns
+
+
+@pytest.mark.parametrize("page", named(files("*.md")))
+def test_what_a_page_links_to_is_there(page: str) -> None:
+    """Looks at files and folders; a heading or another site is the reader's to follow."""
+    links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", (ROOT / page).read_text())
+    inside = [link for link in links if "://" not in link]
+    assert [link for link in inside if not ((ROOT / page).parent / link).exists()] == []
