@@ -247,7 +247,7 @@ def test_the_loop_runs_by_itself_and_faster_than_the_wall_clock_when_told() -> N
         world.store = store
         world.add_node("n1")
         world.add_workload("deployments", replicas=3)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while world.phases() != ["Running"] * 3 and time.monotonic() < end:
             time.sleep(0.01)
     finally:

@@ -11,10 +11,10 @@ from nodesmith_cli.local.cloud.turns import in_turns
 class Responses:
     """Notices when two requests are inside at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_seconds: float) -> None:
         self.inside = 0
         self.most = 0
-        self.both = threading.Barrier(2, timeout=0.3)
+        self.both = threading.Barrier(2, timeout=patience_seconds)
 
     def call_action(self) -> str:
         self.inside += 1
@@ -34,10 +34,10 @@ def two_requests(responses: Responses) -> None:
 
 
 def test_requests_meet_unless_they_take_turns() -> None:
-    free = Responses()
+    free = Responses(patience_seconds=30)  # they meet at once, however busy the machine
     two_requests(free)
 
-    in_order = Responses()
+    in_order = Responses(patience_seconds=0.3)  # they never meet: this is waited for
     with in_turns(Responses):
         two_requests(in_order)
 
