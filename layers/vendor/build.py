@@ -22,7 +22,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from layers.vendor.models import cut_ec2
+from layers.vendor.models import cut_models
 from requirements.install import UV, run, uv_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +76,7 @@ def wheels_layer(layer: Path, wanted: dict[str, str]) -> Path:
     run([*command, f"--target={draft / 'python'}", f"--requirements={listed}"], uv_environment())
     listed.unlink()
     prune(draft / "python")
-    cut_ec2(draft / "python" / "botocore" / "data")
+    cut_models(draft / "python" / "botocore" / "data")
     return finish(draft, layer, sources)
 
 

@@ -1,4 +1,4 @@
-"""EC2's API model, cut down to what nodesmith asks of EC2.
+"""The API models of the busiest services, cut down to what nodesmith asks of them.
 
 botocore reads a service's whole model to make a client, and EC2's describes 700 operations in 20 MB of JSON. Most of a
 cold start would go there. What is kept is kept as it was, so clients behave the same.
@@ -13,35 +13,44 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-EC2_OPERATIONS = frozenset(
-    {
-        "CreateFleet",
-        "CreateLaunchTemplate",
-        "DescribeAvailabilityZones",
-        "DescribeImages",
-        "DescribeInstanceTypeOfferings",
-        "DescribeInstanceTypes",
-        "DescribeInstances",
-        "DescribeLaunchTemplates",
-        "DescribeSecurityGroups",
-        "DescribeSpotPriceHistory",
-        "DescribeSubnets",
-        "TerminateInstances",
-    }
-)
+OPERATIONS = {
+    "dynamodb": frozenset(
+        {"BatchWriteItem", "DeleteItem", "PutItem", "Query", "TransactWriteItems", "UpdateItem"}
+    ),
+    "ec2": frozenset(
+        {
+            "CreateFleet",
+            "CreateLaunchTemplate",
+            "DescribeAvailabilityZones",
+            "DescribeImages",
+            "DescribeInstanceTypeOfferings",
+            "DescribeInstanceTypes",
+            "DescribeInstances",
+            "DescribeSecurityGroups",
+            "DescribeSpotPriceHistory",
+            "DescribeSubnets",
+            "TerminateInstances",
+        }
+    ),
+    "s3": frozenset(
+        {"GetObject", "HeadBucket", "PutObject"}
+    ),  # botocore itself asks HeadBucket when redirected
+    "sqs": frozenset({"SendMessage"}),
+}
+"""By service, the operations that functions ask for."""
 
 
-def cut_ec2(data: Path) -> None:
-    """Cut the EC2 model in botocore's data folder down, in place; older versions of the API go. None there is fine."""
-    *older, newest = sorted(data.glob("ec2/*/")) or [data]
-    if newest == data:
-        return
-    for version in older:
-        shutil.rmtree(version)
-    path = newest / "service-2.json.gz"
-    model = json.loads(gzip.decompress(path.read_bytes()))
-    kept = json.dumps(trimmed(model, EC2_OPERATIONS), separators=(",", ":")).encode()
-    path.write_bytes(gzip.compress(kept, 9, mtime=0))
+def cut_models(data: Path) -> None:
+    """Cut the models in botocore's data folder down, in place; older versions of an API go. None there is fine."""
+    for service, operations in OPERATIONS.items():
+        versions = sorted(data.glob(f"{service}/*/"))
+        for older in versions[:-1]:
+            shutil.rmtree(older)
+        for newest in versions[-1:]:
+            path = newest / "service-2.json.gz"
+            model = json.loads(gzip.decompress(path.read_bytes()))
+            kept = json.dumps(trimmed(model, operations), separators=(",", ":")).encode()
+            path.write_bytes(gzip.compress(kept, 9, mtime=0))
 
 
 def trimmed(model: Mapping[str, Any], operations: Iterable[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""EC2's API model as the vendor layer carries it: all that nodesmith asks for, and little more."""
+"""The API models that the vendor layer carries: all that nodesmith asks for, and little more."""
 
 from __future__ import annotations
 
@@ -7,32 +7,42 @@ from pathlib import Path
 from typing import Any
 
 import botocore.session
+import pytest
 from botocore import xform_name
 from botocore.model import ServiceModel
 
-from layers.vendor.models import EC2_OPERATIONS, trimmed
+from layers.vendor.models import OPERATIONS, trimmed
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def whole_model() -> dict[str, Any]:
-    """Give EC2's model as botocore ships it."""
+def whole_model(service: str = "ec2") -> dict[str, Any]:
+    """Give a service's model as botocore ships it."""
     loader: Any = botocore.session.get_session().get_component("data_loader")
-    model: dict[str, Any] = loader.load_service_model("ec2", "service-2")
+    model: dict[str, Any] = loader.load_service_model(service, "service-2")
     return model
 
 
-def test_every_operation_that_the_code_asks_of_ec2_is_in_the_layer() -> None:
+@pytest.mark.parametrize(
+    ("service", "one"),
+    [
+        ("dynamodb", "TransactWriteItems"),
+        ("ec2", "CreateFleet"),
+        ("s3", "PutObject"),
+        ("sqs", "SendMessage"),
+    ],
+)
+def test_every_operation_that_the_code_asks_for_is_in_the_layer(service: str, one: str) -> None:
     source = "\n".join(p.read_text() for p in ROOT.glob("layers/core/python/nodesmith/adapters/*.py"))
     words = set(re.findall(r"[a-z_]+", source))
-    asked = {name for name in whole_model()["operations"] if xform_name(name) in words}
+    asked = {name for name in whole_model(service)["operations"] if xform_name(name) in words}
 
-    assert "CreateFleet" in asked
-    assert asked <= EC2_OPERATIONS
+    assert one in asked
+    assert asked <= OPERATIONS[service]
 
 
 def test_a_kept_operation_has_every_shape_it_reaches() -> None:
-    model = trimmed(whole_model(), EC2_OPERATIONS)
+    model = trimmed(whole_model(), OPERATIONS["ec2"])
 
     service = ServiceModel(model, "ec2")
     fleet: Any = service.operation_model("CreateFleet")
@@ -40,11 +50,11 @@ def test_a_kept_operation_has_every_shape_it_reaches() -> None:
     overrides = fleet.input_shape.members["LaunchTemplateConfigs"].member.members["Overrides"].member
     assert overrides.members["InstanceType"].type_name == "string"
     assert fleet.output_shape.members["Errors"].member.members["ErrorCode"].type_name == "string"
-    assert set(service.operation_names) == EC2_OPERATIONS
+    assert set(service.operation_names) == OPERATIONS["ec2"]
 
 
 def test_what_nobody_asks_for_is_left_out() -> None:
-    whole, kept = whole_model(), trimmed(whole_model(), EC2_OPERATIONS)
+    whole, kept = whole_model(), trimmed(whole_model(), OPERATIONS["ec2"])
 
     assert len(kept["shapes"]) < len(whole["shapes"]) / 5
     assert kept["metadata"] == whole["metadata"]
