@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import queue
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import botocore
+
+from layers.vendor.models import OPERATIONS, cut_models
 
 ROOT = Path(__file__).parents[1]
 _PATIENCE_SECONDS = 60
@@ -30,7 +37,8 @@ class Answer:
 
 
 class LambdaFunction:
-    """One function in its own process, as Lambda lays it out: the handler's folder, and the core as a layer.
+    """One function in its own process, as Lambda lays it out: the handler's folder, the core as a layer, AWS's API
+    models cut down as in the vendor layer.
 
     A context manager; `folder` is where it is laid out. What it prints is in `logs` once it has ended.
     """
@@ -110,8 +118,24 @@ class LambdaFunction:
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
             "LAMBDA_TASK_ROOT": str(task),
             "PYTHONPATH": str(layer),
+            "AWS_DATA_PATH": str(_layer_models()),
             "PYTHONUNBUFFERED": "1",
         }
+
+
+@cache
+def _layer_models() -> Path:
+    """Give a folder with the API models that the vendor layer carries. botocore looks there before its own."""
+    data = Path(botocore.__file__).parent / "data"
+    models = Path(tempfile.mkdtemp(prefix="models-"))
+    atexit.register(shutil.rmtree, models, ignore_errors=True)
+    for service in OPERATIONS:
+        newest = max(path for path in (data / service).iterdir() if path.is_dir())
+        target = models / service / newest.name
+        target.mkdir(parents=True)
+        shutil.copy(newest / "service-2.json.gz", target)
+    cut_models(models)
+    return models
 
 
 def _runtime_api(
