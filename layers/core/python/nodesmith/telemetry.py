@@ -1,11 +1,16 @@
-"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF, in the log as well)."""
+"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF, in the log as well).
+
+Powertools is imported when there is something to say: a cold start must not pay for it before EC2 is asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools import Logger
+if TYPE_CHECKING:
+    from aws_lambda_powertools import Logger
 
 NAMESPACE = "nodesmith"
 
@@ -15,23 +20,27 @@ class Telemetry:
 
     def __init__(self, concern: str, cluster: str) -> None:
         self._concern, self._cluster = concern, cluster
-        self.log = Logger(service=concern, cluster=cluster)
+
+    @cached_property
+    def _log(self) -> Logger:
+        from aws_lambda_powertools import Logger
+
+        return Logger(service=self._concern, cluster=self._cluster)
 
     def ran(self, counts: Mapping[str, int], **about: Any) -> None:
         """Say that a run is done. `counts` become metrics; what is zero is left out."""
-        self.log.info("done", counts={name: n for name, n in counts.items() if n}, **about)
+        self._log.info("done", counts={name: n for name, n in counts.items() if n}, **about)
         self._count(counts)
 
     def rejected(self, message: str) -> None:
         """Say that input was wrong and is not tried again."""
-        self.log.error("rejected", reason=message)
+        self._log.error("rejected", reason=message)
         self._count({"Rejected": 1})
 
     def _count(self, counts: Mapping[str, int]) -> None:
         wanted = {name: n for name, n in counts.items() if n}
         if not wanted:
             return
-        # Here and not above: a cold start must not pay for it before EC2 is asked.
         from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
         for name, number in wanted.items():
