@@ -30,6 +30,7 @@ from nodesmith.model.times import format_time
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
 from nodesmith.observation.wire import Observed, encode
+from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
@@ -115,7 +116,7 @@ class Messages:
     seed: int = 0
 
 
-class _Shelf:
+class Shelf:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
@@ -248,7 +249,7 @@ class World:
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints)
         )
-        name, shelf = builders.CLUSTER, _Shelf(catalog())
+        name, shelf = builders.CLUSTER, Shelf(catalog())
         match concern:
             case Concern.PROVISIONING:
                 settings, clock = NodeSettings(), self.clock
@@ -259,6 +260,26 @@ class World:
                 make_ready(Readiness(name, store, cloud, cluster, blobs, hints, self.clock))
             case _:
                 raise AssertionError(f"{concern} does not live in this world")
+
+    def provisioning(
+        self,
+        *,
+        store: Store | None = None,
+        cloud: Cloud | None = None,
+        stopwatch: Callable[[], float] = lambda: 0.0,
+    ) -> Provisioning:
+        """Give what one run of provisioning needs, straight on this world's ports but for those that are named."""
+        return Provisioning(
+            builders.CLUSTER,
+            NodeSettings(),
+            store or self.store,
+            cloud or self.cloud,
+            self.blobs,
+            self.hints,
+            Shelf(builders.catalog()),
+            self.clock,
+            stopwatch,
+        )
 
     def _deliver(self) -> set[Concern]:
         """Take what the queues have, losing, doubling and delaying as told; give who is woken."""

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nodesmith.adapters.fleets import fleet_request
-from nodesmith.controllers.provisioning import Provisioning, provision
-from nodesmith.model.capacity import NodeSettings
-from nodesmith.model.catalog import Catalog
+from nodesmith.controllers.provisioning import provision
 from nodesmith.model.events import parse_hint
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.nodeclaims import NodeClaim, to_item
@@ -22,11 +20,6 @@ from tests.world import Manifest, World, pod_manifest
 
 REPEATS = 50
 _MESSAGE = f'{{"cluster":"{builders.CLUSTER}","why":"pods pending"}}'
-
-
-class _Shelf:
-    def latest(self) -> Catalog:
-        return builders.catalog()
 
 
 class _StampedCloud(FakeCloud):
@@ -94,17 +87,7 @@ def _figure(name: str, pods: dict[str, Manifest], at_most: float) -> Figure:
         world.observe()
         cloud = _StampedCloud(clock=world.clock)
         store = _WritingStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster)
-        run = Provisioning(
-            builders.CLUSTER,
-            NodeSettings(),
-            store,
-            cloud,
-            world.blobs,
-            world.hints,
-            _Shelf(),
-            world.clock,
-            time.perf_counter,
-        )
+        run = world.provisioning(store=store, cloud=cloud, stopwatch=time.perf_counter)
         started = time.perf_counter()
         parse_hint(_MESSAGE, builders.CLUSTER)
         outcome = provision(run)

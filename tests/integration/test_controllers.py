@@ -28,7 +28,7 @@ from tests.fakes.cloud import Call, FakeCloud
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hints import FakeHints
 from tests.fakes.store import FakeStore
-from tests.world import World, catalog, pod_manifest
+from tests.world import Shelf, World, catalog, pod_manifest
 
 KEY = snapshot_key(CLUSTER)
 OTHERS = encode("another", NOW, Observed())
@@ -364,10 +364,6 @@ def test_a_damaged_snapshot_is_replaced_whatever_its_age(scene: Scene, damage: A
 
 
 def provisioning(scene: Scene) -> Provisioning:
-    class Shelf:
-        def latest(self) -> Any:
-            return catalog()
-
     return Provisioning(
         CLUSTER,
         NodeSettings(),
@@ -375,7 +371,7 @@ def provisioning(scene: Scene) -> Provisioning:
         scene.cloud,
         scene.blobs,
         scene.hints,
-        Shelf(),
+        Shelf(catalog()),
         scene.clock,
         lambda: 0.0,
     )

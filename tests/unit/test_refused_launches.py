@@ -7,9 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.provisioning import Provisioning, provision
-from nodesmith.model.capacity import NodeSettings
-from nodesmith.model.catalog import Catalog
+from nodesmith.controllers.provisioning import provision
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest, Refused
 from tests import builders
 from tests.fakes.cloud import FakeCloud
@@ -21,11 +19,6 @@ class RefusingCloud(FakeCloud):
 
     def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
         return [Refused(request.claim, self.reason, "said no") for request in requests]
-
-
-class Shelf:
-    def latest(self) -> Catalog:
-        return builders.catalog()
 
 
 @pytest.mark.parametrize(
@@ -41,19 +34,7 @@ def test_a_nodepool_whose_launch_is_refused_waits_by_the_reason(reason: str, wai
     cloud = RefusingCloud(clock=world.clock)
     cloud.reason = reason
 
-    outcome = provision(
-        Provisioning(
-            builders.CLUSTER,
-            NodeSettings(),
-            world.store,
-            cloud,
-            world.blobs,
-            world.hints,
-            Shelf(),
-            world.clock,
-            lambda: 0.0,
-        )
-    )
+    outcome = provision(world.provisioning(cloud=cloud))
 
     backoff = world.store.nodepool_backoffs["default"]
     assert backoff.until - builders.NOW == wait

@@ -6,17 +6,9 @@ import gzip
 import json
 from typing import Any
 
-from nodesmith.controllers.provisioning import Provisioning, provision
+from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Conflict
-from nodesmith.model.capacity import NodeSettings
-from nodesmith.model.catalog import Catalog
-from tests import builders
 from tests.world import World, pod_manifest
-
-
-class Shelf:
-    def latest(self) -> Catalog:
-        return builders.catalog()
 
 
 def test_a_decision_that_lost_the_race_says_so_in_its_record_and_the_next_one_counts() -> None:
@@ -31,19 +23,7 @@ def test_a_decision_that_lost_the_race_says_so_in_its_record_and_the_next_one_co
 
     world.store.raise_before = forestall
 
-    outcome = provision(
-        Provisioning(
-            builders.CLUSTER,
-            NodeSettings(),
-            world.store,
-            world.cloud,
-            world.blobs,
-            world.hints,
-            Shelf(),
-            world.clock,
-            lambda: 0.0,
-        )
-    )
+    outcome = provision(world.provisioning())
 
     records: list[dict[str, Any]] = [
         json.loads(gzip.decompress(data))
