@@ -1,0 +1,93 @@
+"""What every scenario has: a folder for its logs, its line in build/e2e/report.json, a quiet machine if it measures."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
+CONTRACT = "tests/contract/"
+Figures = Callable[[str, float], None]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "measured: nothing else is tested on this machine meanwhile")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    if not hasattr(config, "workerinput"):  # the process that hears of every test, whichever worker ran it
+        config.pluginmanager.register(Report())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Share the machine with the other workers' tests, or wait until they have stopped and have it alone."""
+    alone = item.get_closest_marker("measured") is not None
+    with (BUILD / "machine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        return (yield)
+
+
+@pytest.fixture
+def figures(record_property: Callable[[str, object], None]) -> Figures:
+    """Write a figure of this scenario into the report: `figures("pending-to-fleet-p50-s", 1.3)`."""
+    return record_property
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Give the scenario's own folder, with what it left the last time removed."""
+    own: Path = BUILD / request.path.stem / request.node.name.replace("/", "-")[:100]
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(parents=True)
+    return own
+
+
+@dataclass(slots=True)
+class Scenario:
+    """A line of the report: setup, call and teardown of a test together, or all contract tests of one server."""
+
+    name: str
+    passed: bool = True
+    seconds: float = 0.0
+    tests: set[str] = field(default_factory=set)
+    figures: dict[str, object] = field(default_factory=dict)
+
+    def add(self, test: str, report: pytest.TestReport) -> None:
+        self.passed &= report.passed
+        self.seconds += report.duration
+        self.tests.add(test)
+        self.figures |= dict(report.user_properties)
+
+    def line(self) -> dict[str, Any]:
+        figures = {"tests": len(self.tests)} if len(self.tests) > 1 else self.figures
+        return {
+            "scenario": self.name,
+            "passed": self.passed,
+            "seconds": round(self.seconds, 1),
+            "figures": figures,
+        }
+
+
+class Report:
+    """Writes build/e2e/report.json at the end."""
+
+    def __init__(self) -> None:
+        self._scenarios: dict[str, Scenario] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        test = report.nodeid.split("@")[0]
+        name = test.partition("::")[2].removeprefix("test_").replace("_", " ")
+        if test.startswith(CONTRACT):
+            name = f"contract tests, {'real' if '[real' in test else 'in-memory'} API server"
+        self._scenarios.setdefault(name, Scenario(name)).add(test, report)
+
+    def pytest_sessionfinish(self) -> None:
+        lines = [scenario.line() for scenario in self._scenarios.values()]
+        if lines:
+            (BUILD / "report.json").write_text(json.dumps(lines, indent=2) + "\n")
