@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclassstatus import StatusCondition
 from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import Taint
 from tests.builders import (
     NOW,
     ZONES,
@@ -103,22 +105,67 @@ def test_every_nodepool_has_its_own_reason_heaviest_first() -> None:
     assert second.startswith("NodePool default: one pod asks for 10000 cpu")
 
 
-def test_a_limit_is_named_with_what_it_leaves() -> None:
-    assert "its limit of 1 cpu leaves 1, less than any node that would do" in reason(
-        shape("1"), nodepool_manifest(limits={"cpu": "1"})
+def test_a_limit_is_named_with_what_is_used_what_a_node_takes_and_what_would_be_enough() -> None:
+    assert reason(shape("1"), nodepool_manifest(limits={"cpu": "1"})) == (
+        "NodePool default: its limit of 1 cpu is reached (0 used, the smallest node that would do takes 2);"
+        " for this pod raise spec.limits.cpu to at least 2"
     )
+
+
+def test_what_nodes_use_of_a_limit_is_told() -> None:
+    there = node(cpu="8", labels={"karpenter.sh/nodepool": "default"}, taints=[Taint("full", "NoSchedule")])
+
+    said = reason(shape("1"), nodepool_manifest(limits={"cpu": "8", "memory": "1Ti"}), nodes=[there])
+
+    assert "its limit of 8 cpu is reached (8 used," in said
+    assert said.endswith("for this pod raise spec.limits.cpu to at least 10")
 
 
 def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
     one = nodepool_manifest(limits={"nodes": "1"})
     hermits = shape(affinity=anti_affinity())
 
-    plan = decide(inputs(snapshot=snapshot(pods=pods(hermits, 2), nodepools=[one])))
+    plan = decide(inputs(snapshot=snapshot(pods=pods(hermits, 3), nodepools=[one])))
 
     assert len(plan.nodes) == 1
     assert plan.unplaced[0].reason == (
-        "NodePool default: its limit of 1 nodes leaves 0, less than any node that would do"
+        "NodePool default: its limit of 1 nodes is reached (1 used, the smallest node that would do takes 1);"
+        " for these 2 pods raise spec.limits.nodes to at least 3"
     )
+
+
+def test_two_limits_that_are_reached_are_both_told() -> None:
+    said = reason(shape("1", "1Gi"), nodepool_manifest(limits={"cpu": "1", "memory": "1Gi"}))
+
+    assert "its limit of 1 cpu is reached" in said
+    assert "its limit of 1Gi memory is reached" in said
+    assert "raise spec.limits.cpu to at least 2 and spec.limits.memory to at least " in said
+
+
+@pytest.mark.parametrize(
+    ("of", "count", "limits"),
+    [
+        (shape("1"), 12, {"cpu": "8"}),
+        (shape("1"), 12, {"cpu": "0"}),
+        (shape("3", "12Gi"), 7, {"cpu": "8", "memory": "32Gi"}),
+        (shape("1", affinity=anti_affinity()), 5, {"nodes": "2", "cpu": "3"}),
+        (shape("100m", "6Gi"), 40, {"memory": "20Gi"}),
+    ],
+)
+def test_limits_raised_as_the_reason_says_serve_the_pods(
+    of: Shape, count: int, limits: dict[str, str]
+) -> None:
+    first = decide(
+        inputs(snapshot=snapshot(pods=pods(of, count), nodepools=[nodepool_manifest(limits=limits)]))
+    )
+    (stuck,) = first.unplaced
+    raised = dict(re.findall(r"spec\.limits\.(\w+) to at least (\S+)", stuck.reason))
+    assert raised
+
+    again = nodepool_manifest(limits=limits | raised)
+    plan = decide(inputs(snapshot=snapshot(pods=pods(of, count), nodepools=[again])))
+
+    assert not plan.unplaced
 
 
 def test_without_any_nodepool_that_is_the_reason() -> None:

@@ -8,7 +8,7 @@ from nodesmith.decisions.provisioning.market import limit_cost
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
-from nodesmith.model.resources import CPU, Resources, format_amount
+from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
 from nodesmith.model.shapes import Shape
 
 _TYPO_CPU_MILLI = 1_000_000_000  # a million cores: somebody meant milli-cores or bytes
@@ -47,7 +47,7 @@ def _template_refusal(demand: Demand, template: Template) -> str:
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
     if not fitting:
         return _too_large(demand.shape.requests, admitted)
-    return _over_limits(fitting, template)
+    return _over_limits(demand, fitting, template)
 
 
 def _too_large(requests: Resources, admitted: Sequence[Choice]) -> str:
@@ -65,15 +65,50 @@ def _too_large(requests: Resources, admitted: Sequence[Choice]) -> str:
     )
 
 
-def _over_limits(fitting: Sequence[Choice], template: Template) -> str:
-    left = template.remaining
-    for name in sorted(left):
-        if all(limit_cost(c, name) > left[name] for c in fitting):
-            return (
-                f"its limit of {_amount(name, template.pool.limits.of(name))} {name} leaves"
-                f" {_amount(name, max(0, left[name]))}, less than any node that would do"
-            )
-    return f"its limits leave no room for a node that would do ({_shown(left)} left)"
+def _over_limits(demand: Demand, fitting: Sequence[Choice], template: Template) -> str:
+    """Name the limits that stop even one node, and what would be enough for all pods of the demand."""
+    limits, left = template.pool.limits, template.remaining
+    plain = [c for c in fitting if not c.is_exotic] or fitting
+    smallest = {name: min(limit_cost(c, name) for c in plain) for name in sorted(left)}
+    stops = [
+        f"its limit of {_amount(name, limits.of(name))} {name} is reached"
+        f" ({_amount(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
+        f" {_amount(name, amount)})"
+        for name, amount in smallest.items()
+        if amount > left[name]
+    ]
+    reached = (
+        " and ".join(stops) or f"its limits leave no room for a node that would do ({_shown(left)} left)"
+    )
+    raised = [f"spec.limits.{name} to at least {amount}" for name, amount in _enough(demand, plain, template)]
+    pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"
+    return f"{reached}; for {pods} raise {' and '.join(raised)}" if raised else reached
+
+
+def _enough(demand: Demand, choices: Sequence[Choice], template: Template) -> list[tuple[str, str]]:
+    """Give the limits to raise, and to what, so that all pods find a place on the type that is cheapest for them."""
+    requests = demand.shape.requests
+
+    def nodes(choice: Choice) -> int:
+        fits = [choice.room.of(name) // amount for name, amount in requests.items() if amount > 0]
+        return -(-len(demand.pods) // max(1, min([demand.per_node, *fits])))
+
+    def price(choice: Choice) -> tuple[float, str]:
+        return nodes(choice) * choice.offerings[0].price_hourly_usd, choice.type.name
+
+    choice, left = min(choices, key=price), template.remaining
+    needed = {name: nodes(choice) * limit_cost(choice, name) for name in sorted(left)}
+    return [
+        (name, _rounded(name, template.pool.limits.of(name) - left[name] + amount))
+        for name, amount in needed.items()
+        if amount > left[name]
+    ]
+
+
+def _rounded(name: str, amount: int) -> str:
+    """Write an amount that a limit is raised to: bytes in whole GiB, cpu in whole cores."""
+    unit = {CPU: 1000, MEMORY: 2**30, EPHEMERAL_STORAGE: 2**30}.get(name, 1)
+    return _amount(name, -(-amount // unit) * unit)
 
 
 def _shown(resources: Resources) -> str:
