@@ -15,10 +15,12 @@ is kept as it is, so that `make synth` and `cdk deploy` work offline afterwards.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,8 +31,18 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "layers"
 CORE = ROOT / "layers" / "core" / "python"
 
-PYTHON = "3.14"  # aws_lambda.Runtime.PYTHON_3_14, the newest in aws-cdk-lib 2.275 and so what cdk-nag's L1 asks for
-PLATFORM = "aarch64-manylinux_2_28"
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What wheels are for: a minor version of Python, and a platform in uv's words."""
+
+    python: str
+    platform: str
+
+
+# aws_lambda.Runtime.PYTHON_3_14, the newest in aws-cdk-lib 2.275 and so what cdk-nag's L1 asks for.
+LAMBDA = Machine("3.14", "aarch64-manylinux_2_28")
+THIS_MACHINE = Machine(".".join(platform.python_version_tuple()[:2]), f"{platform.machine()}-manylinux_2_28")
 LIMIT_MIB = 250  # of a function and its layers together, unzipped
 TIME = 315532800  # 1980-01-01, where zip's calendar begins: the same files give the same bytes
 
@@ -44,14 +56,14 @@ ASYNCIO = frozenset(
 )
 
 
-def build(target: Path = BUILT) -> dict[str, Path]:
+def build(target: Path = BUILT, machine: Machine = LAMBDA) -> dict[str, Path]:
     """Build what has changed and give every layer's folder by name. Exits with a message when a step fails."""
     vendor, kubernetes = (pins(f"lambda{suffix}") for suffix in ("", "-kubernetes"))
     only_kubernetes = {name: pin for name, pin in kubernetes.items() if name not in ASYNCIO | vendor.keys()}
     layers = {
-        "vendor": wheels_layer(target / "vendor", vendor),
-        "kubernetes": wheels_layer(target / "kubernetes", only_kubernetes),
-        "core": core_layer(target / "core"),
+        "vendor": wheels_layer(target / "vendor", vendor, machine),
+        "kubernetes": wheels_layer(target / "kubernetes", only_kubernetes, machine),
+        "core": core_layer(target / "core", machine),
     }
     check_size(layers)
     return layers
@@ -63,32 +75,38 @@ def pins(name: str) -> dict[str, str]:
     return {found[1]: found[0] for found in re.finditer(r"^([\w.-]+)==(?:.*\\\n)*.*\n", text, re.MULTILINE)}
 
 
-def wheels_layer(layer: Path, wanted: dict[str, str]) -> Path:
-    """Fill a layer with the pinned wheels for Lambda, less what is never read there."""
-    sources = "".join(wanted.values())
+def wheels_layer(layer: Path, wanted: dict[str, str], machine: Machine = LAMBDA) -> Path:
+    """Fill a layer with the pinned wheels for a machine, less what is never read there."""
+    requirements = "".join(wanted.values())
+    sources = f"{machine}\n{requirements}"
     if is_current(layer, sources):
         return layer
     draft = empty(layer)
     listed = draft / "requirements.txt"
-    listed.write_text(sources)
+    listed.write_text(requirements)
     command = [str(UV), "pip", "install", "--quiet", "--require-hashes", "--no-deps", "--only-binary=:all:"]
-    command += [f"--python-platform={PLATFORM}", f"--python-version={PYTHON}", "--link-mode=copy"]
+    command += [
+        f"--python-platform={machine.platform}",
+        f"--python-version={machine.python}",
+        "--link-mode=copy",
+    ]
     run([*command, f"--target={draft / 'python'}", f"--requirements={listed}"], uv_environment())
     listed.unlink()
     prune(draft / "python")
     cut_models(draft / "python" / "botocore" / "data")
-    return finish(draft, layer, sources)
+    return finish(draft, layer, sources, machine)
 
 
-def core_layer(layer: Path) -> Path:
+def core_layer(layer: Path, machine: Machine = LAMBDA) -> Path:
     """Copy nodesmith itself into a layer."""
     files = sorted(path for path in CORE.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    sources = "".join(f"{path.relative_to(CORE)} {sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    digests = (f"{path.relative_to(CORE)} {sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    sources = f"{machine}\n{''.join(digests)}"
     if is_current(layer, sources):
         return layer
     draft = empty(layer)
     shutil.copytree(CORE, draft / "python", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    return finish(draft, layer, sources)
+    return finish(draft, layer, sources, machine)
 
 
 def prune(folder: Path) -> None:
@@ -107,9 +125,9 @@ def prune(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def compile_modules(draft: Path) -> bool:
+def compile_modules(draft: Path, python: str = LAMBDA.python) -> bool:
     """Compile every module under the path that it will have on Lambda; False when no such Python is here."""
-    command = [str(UV), "python", "find", PYTHON, "--no-python-downloads", "--no-project"]
+    command = [str(UV), "python", "find", python, "--no-python-downloads", "--no-project"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode:
         return False
@@ -143,15 +161,15 @@ def empty(layer: Path) -> Path:
     return draft
 
 
-def finish(draft: Path, layer: Path, sources: str) -> Path:
+def finish(draft: Path, layer: Path, sources: str, machine: Machine) -> Path:
     """Compile, give every file the same time, put the layer in its place and stamp it."""
-    compiled = compile_modules(draft)
+    compiled = compile_modules(draft, machine.python)
     for path in draft.rglob("*"):
         os.utime(path, (TIME, TIME))
     shutil.rmtree(layer, ignore_errors=True)
     draft.rename(layer)
     stamp_of(layer).write_text(stamp_text(sources))
-    how = "compiled" if compiled else f"NOT compiled, cold starts are slower: no Python {PYTHON} here"
+    how = "compiled" if compiled else f"NOT compiled, cold starts are slower: no Python {machine.python} here"
     print(f"layer {layer.name}: {size_mib(layer):.1f} MiB, {how}", file=sys.stderr)
     return layer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,25 @@ PSEUDO = {
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template with Fn::Join and pseudo parameters resolved; a Ref or GetAtt of a resource reads `Id` or `Id.Arn`."""
+    """A template with Fn::Join, pseudo parameters and what else is `known` resolved.
+
+    A Ref or GetAtt of an unknown resource reads `Id` or `Id.Arn`, which is how `known` is keyed.
+    """
 
     resources: dict[str, dict[str, Any]]
     outputs: dict[str, Any]
     text: str
 
     @classmethod
-    def read(cls, path: Path) -> Template:
+    def read(cls, path: Path, known: Mapping[str, str] = PSEUDO) -> Template:
         """Read a synthesised template."""
-        text = path.read_text()
+        return cls.parse(path.read_text(), known)
+
+    @classmethod
+    def parse(cls, text: str, known: Mapping[str, str] = PSEUDO) -> Template:
+        """Read a template's JSON."""
         raw = json.loads(text)
-        return cls(resolve(raw["Resources"]), resolve(raw.get("Outputs", {})), text)
+        return cls(resolve(raw["Resources"], known), resolve(raw.get("Outputs", {}), known), text)
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
         """Give the properties of all resources of a type (`AWS::` left out), by logical id."""
@@ -64,22 +72,22 @@ class Template:
     def role_of(self, concern: str) -> str:
         """Give the logical id of the role of a concern's function."""
         role: str = self.function(concern)["Role"]
-        return role.removesuffix(".Arn")
+        return role.removesuffix(".Arn").rpartition("/")[2]
 
 
-def resolve(value: Any) -> Any:
-    """Resolve intrinsic functions as far as a template can."""
+def resolve(value: Any, known: Mapping[str, str] = PSEUDO) -> Any:
+    """Resolve intrinsic functions as far as a template, and what is known of its resources, can."""
     match value:
         case {"Ref": str(name), **rest} if not rest:
-            return PSEUDO.get(name, name)
+            return known.get(name, name)
         case {"Fn::GetAtt": [str(name), str(attribute)]}:
-            return f"{name}.{attribute}"
+            return known.get(f"{name}.{attribute}", f"{name}.{attribute}")
         case {"Fn::Join": [str(separator), list(parts)]}:
-            return separator.join(str(resolve(part)) for part in parts)
+            return separator.join(str(resolve(part, known)) for part in parts)
         case dict():
-            return {key: resolve(each) for key, each in value.items()}
+            return {key: resolve(each, known) for key, each in value.items()}
         case list():
-            return [resolve(each) for each in value]
+            return [resolve(each, known) for each in value]
         case _:
             return value
 

@@ -11,7 +11,7 @@ from aws_cdk import aws_lambda
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.functions import RUNTIME
-from layers.vendor.build import PYTHON
+from layers.vendor.build import LAMBDA
 from nodesmith.settings import Settings, read_settings
 from tests.infra.deployment import REGION, ROOT
 from tests.infra.templates import Template
@@ -44,7 +44,7 @@ def test_every_function_is_arm64_traced_and_on_the_newest_python(templates: dict
 
 
 def test_the_layers_are_built_for_the_python_that_runs_them() -> None:
-    assert RUNTIME.name == f"python{PYTHON}"
+    assert RUNTIME.name == f"python{LAMBDA.python}"
 
 
 @pytest.mark.parametrize("concern", [*ALL, "catalog"])
