@@ -23,7 +23,8 @@ from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
 from tests import builders
-from tests.lambdaruntime import Answer, LambdaFunction
+from tests.lambdaruntime import LambdaFunction
+from tests.runtimeapi import Answer
 from tests.served import created, now
 from tests.world import pod_manifest
 

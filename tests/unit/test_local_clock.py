@@ -47,3 +47,11 @@ def test_waiting_ends_when_the_time_has_passed_on_this_clock() -> None:
 def test_a_speed_that_is_not_positive_is_refused(speed: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         LocalClock(speed)
+
+
+def test_a_clock_that_another_process_reads_tells_the_same_time() -> None:
+    clock = LocalClock(1000, start=START)
+
+    first, shared, last = clock.now(), LocalClock.from_json(clock.to_json()).now(), clock.now()
+
+    assert first <= shared <= last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,8 @@ class LocalClock:
     """Time that starts now and runs `speed` times as fast. Safe to share between threads: nothing in it changes.
 
     `sleep` and `wait` take seconds of this clock, `wall_seconds` turns them into seconds of life. Raises ValueError
-    for a speed that is not positive.
+    for a speed that is not positive. Other processes of this machine share it by `to_json` and `from_json`, for
+    `monotonic` is one for all of them.
     """
 
     def __init__(
@@ -28,6 +30,18 @@ class LocalClock:
         self._monotonic = monotonic
         self._origin = monotonic()
         self._start = (start or datetime.now(UTC)).astimezone(UTC)
+
+    def to_json(self) -> str:
+        """Write the clock down for another process."""
+        return json.dumps([self.speed, self._origin, self._start.isoformat()])
+
+    @classmethod
+    def from_json(cls, text: str) -> LocalClock:
+        """Give the clock that another process has written down."""
+        speed, origin, start = json.loads(text)
+        clock = cls(speed, start=datetime.fromisoformat(start))
+        clock._origin = origin
+        return clock
 
     def now(self) -> datetime:
         """Give the time, in UTC."""

@@ -1,0 +1,63 @@
+"""A program of ours under the faster clock of the process that starts it: `python hurry.py MODULE ARGUMENTS…`.
+
+The functions are told by `nodesmith.parts.set_clock`, the forwarder gets another SystemClock. At speed 1 there is no
+need for any of this, so the plain program runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nodesmith_cli.local.clock import LocalClock
+
+CLOCK = "NODESMITH_TEST_CLOCK"
+_FILE = Path(__file__).resolve()
+_LOCAL_CLOCK = _FILE.parents[2] / "cli" / "nodesmith_cli" / "local" / "clock.py"
+
+
+def command(clock: LocalClock, module: str) -> list[str]:
+    """Give what stands between the interpreter and the program's arguments."""
+    return ["-m", module] if clock.speed == 1 else [str(_FILE), module]
+
+
+def environment(clock: LocalClock) -> Mapping[str, str]:
+    """Give the variables that the program needs beside its own."""
+    return {} if clock.speed == 1 else {CLOCK: clock.to_json()}
+
+
+def main() -> None:
+    """Put the module on the clock and become it."""
+    sys.path[0] = str(Path.cwd())  # as `python -m` has it; this file's folder is none of the program's business
+    del sys.argv[0]
+    module, clock = sys.argv[0], _read_clock()
+    if module == "nodesmith_forwarder":
+        from nodesmith_forwarder import clock as forwarder_clock
+
+        forwarder_clock.SystemClock = lambda: clock  # type: ignore[assignment, misc]
+    else:
+        from nodesmith import parts
+
+        parts.set_clock(clock.now)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _read_clock() -> LocalClock:
+    """Load the clock's class from its file: a function has no command line on its path."""
+    spec = importlib.util.spec_from_file_location("nodesmith_test_clock", _LOCAL_CLOCK)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    clock: LocalClock = module.LocalClock.from_json(os.environ[CLOCK])
+    return clock
+
+
+if __name__ == "__main__":
+    main()

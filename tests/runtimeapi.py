@@ -1,0 +1,158 @@
+"""Lambda's Runtime API for one process: it asks for work, works, and says what came of it.
+
+https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html, as far as the runtime of one function needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+INIT_SECONDS = 60  # Lambda gives 10 to a start, on a machine that does nothing else
+_PATH = "/2018-06-01/runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an invocation came to: `error` is empty, or the error's type and message."""
+
+    payload: Any
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Invocation:
+    event: bytes
+    timeout_seconds: float
+    taken: threading.Event = field(default_factory=threading.Event)
+    id: str = field(default_factory=lambda: str(uuid4()))
+
+
+class RuntimeProcess:
+    """A process under a Runtime API of its own: one execution environment of a function.
+
+    It runs `command` in `folder` with `environment` and nothing else of ours, and writes to `log`. `arn` is the
+    function's. Times are in seconds of life.
+    """
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, arn: str
+    ) -> None:
+        self._work: queue.SimpleQueue[_Invocation | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._api = ThreadingHTTPServer(("127.0.0.1", 0), _runtime_api(self._work, self._answers, arn))
+        self._api.daemon_threads = True
+        threading.Thread(target=self._api.serve_forever, name="runtime-api", daemon=True).start()
+        host, port = self._api.server_address[:2]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**environment, "AWS_LAMBDA_RUNTIME_API": f"{host!s}:{port}"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        threading.Thread(target=self._wait, name="runtime-process", daemon=True).start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def invoke(self, event: Mapping[str, Any], timeout_seconds: float) -> Answer:
+        """Invoke once and wait for what comes of it: an answer, the process's end, or the end of the time it has."""
+        invocation = _Invocation(json.dumps(event).encode(), timeout_seconds)
+        self._work.put(invocation)
+        started = time.monotonic()
+        while not invocation.taken.wait(0.01):
+            if not self._answers.empty():
+                return self._answer(0)
+            if time.monotonic() - started > INIT_SECONDS:
+                self.kill()
+                return Answer(None, f"Sandbox.Timedout: no work was asked for within {INIT_SECONDS} seconds")
+        return self._answer(timeout_seconds)
+
+    def kill(self) -> None:
+        """End the process in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait(10)
+
+    def close(self) -> None:
+        """End the process, if it is still there, and its API."""
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._work.put(None)
+        self._api.shutdown()
+        self._api.server_close()
+
+    def _answer(self, seconds: float) -> Answer:
+        try:
+            answer = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            self.kill()
+            return Answer(None, f"Sandbox.Timedout: Task timed out after {seconds:.2f} seconds")
+        if answer is None:
+            self._answers.put(None)  # the process is gone for good
+            return Answer(None, f"Runtime.ExitError: the process ended with {self._process.returncode}")
+        return answer
+
+    def _wait(self) -> None:
+        self._process.wait()
+        self._answers.put(None)
+
+
+def _runtime_api(
+    work: queue.SimpleQueue[_Invocation | None], answers: queue.SimpleQueue[Answer | None], arn: str
+) -> type[BaseHTTPRequestHandler]:
+    class RuntimeApi(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1
+
+        def do_GET(self) -> None:
+            assert self.path == f"{_PATH}/invocation/next", self.path
+            invocation = work.get()
+            if invocation is None:
+                self.close_connection = True
+                return
+            deadline = time.time() + invocation.timeout_seconds
+            headers = {
+                "Lambda-Runtime-Aws-Request-Id": invocation.id,
+                "Lambda-Runtime-Deadline-Ms": str(int(deadline * 1000)),
+                "Lambda-Runtime-Invoked-Function-Arn": arn,
+                "Content-Type": "application/json",
+            }
+            invocation.taken.set()
+            self._send(200, invocation.event, headers)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+            self._send(202, b'{"status":"OK"}', {})
+            if self.path.endswith("/response"):
+                answers.put(Answer(body))
+            else:
+                answers.put(Answer(None, f"{body.get('errorType')}: {body.get('errorMessage')}"))
+
+        def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
+            """Say nothing."""
+
+    return RuntimeApi
