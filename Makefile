@@ -10,10 +10,10 @@ LAYERS = $(BIN)/python -m layers.vendor.build
 unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench synth format pins clean
+.PHONY: help setup demo test e2e check bench synth format pins clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install everything that the targets below need; after it, no network is used
 	@$(INSTALL) run dev infra
@@ -27,6 +27,11 @@ test: ## unit, property, contract, integration and infra tests
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
 	$(BIN)/pytest -n 2 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
+
+e2e: ## prove it on a real control plane; builds that first, about 5 minutes once (needs Go, or KUBEBUILDER_ASSETS)
+	@$(INSTALL) run dev infra
+	@$(LAYERS)
+	$(BIN)/pytest tests/e2e
 
 check: ## ruff, mypy --strict, the import rules and the house rules
 	@$(INSTALL) run dev infra

@@ -1,0 +1,11 @@
+"""A real Kubernetes control plane on loopback: etcd, API server, controllers, scheduler, and kwok's kubelets.
+
+`find_binaries` finds the programs, or builds them from the Go modules of a checkout; `ControlPlane` runs them, with
+certificates, ports and a folder of its own, and takes them all along when it ends, however it ends.
+"""
+
+from nodesmith_cli.local.controlplane.authenticator import User
+from nodesmith_cli.local.controlplane.binaries import PROGRAMS, find_binaries
+from nodesmith_cli.local.controlplane.plane import ControlPlane
+
+__all__ = ["PROGRAMS", "ControlPlane", "User", "find_binaries"]

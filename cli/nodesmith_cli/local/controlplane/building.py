@@ -1,0 +1,171 @@
+"""Builds the programs with Go: once, again when their modules change, and never so that half of one is run."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodesmith.errors import Rejected
+
+Tell = Callable[[str], None]
+_BINARY, _KWOK = "controlplane", "kwok"
+_SOURCES = ("go.mod", "go.sum", "main.go", "kwok/go.mod", "kwok/go.sum")
+_FLAGS = ("-trimpath", "-buildvcs=false")
+_KUBERNETES = re.compile(r"^\s*k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", re.MULTILINE)
+_GO = re.compile(r"^go (\S+)", re.MULTILINE)
+_VERSIONS = "k8s.io/component-base/version"
+_TELL_EVERY_SECONDS = 20.0
+_LAST_LINES = 15
+_INSTEAD = "or set KUBEBUILDER_ASSETS to a folder that holds the programs"
+_SPACE = "about 6 GB are needed: 1.4 for Go's module cache, 3.5 for its build cache, the rest while linking"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The Go modules, the folder for what is built of them, and the names that this is called by."""
+
+    modules: Path
+    folder: Path
+    programs: tuple[str, ...]
+
+    def make(self, tell: Tell) -> None:
+        """Build unless what is there is current. Raises Rejected with what to install, or the end of Go's output."""
+        if self.is_current():
+            return
+        go = self._go()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._alone(tell):
+                if not self.is_current():
+                    self._build(go, tell)
+        except OSError as error:
+            raise Rejected(f"{self.folder}: {error.strerror}: {_SPACE}, {_INSTEAD}") from None
+
+    def is_current(self) -> bool:
+        """Tell whether all programs are there, built of the modules as they are now."""
+        there = all(os.access(self.folder / name, os.X_OK) for name in self.programs)
+        return there and self._stamp.is_file() and self._stamp.read_text() == self._wanted()
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / "stamp"
+
+    def _wanted(self) -> str:
+        """Identify what the programs are built of."""
+        digest = hashlib.sha256(" ".join((*_FLAGS, self._link_flags())).encode())
+        for name in _SOURCES:
+            digest.update(name.encode() + b"\0" + (self.modules / name).read_bytes())
+        return digest.hexdigest() + "\n"
+
+    def _link_flags(self) -> str:
+        """Without symbols; with Kubernetes' version, which it would not know of itself."""
+        found = _KUBERNETES.search((self.modules / "go.mod").read_text())
+        if found is None:
+            raise Rejected(f"{self.modules / 'go.mod'}: requires no k8s.io/kubernetes: restore the file")
+        version, major, minor = found.groups()
+        told = {
+            "gitVersion": f"v{version}",
+            "gitMajor": major,
+            "gitMinor": minor,
+            "gitTreeState": "clean",
+        }
+        return " ".join(("-s -w", *(f"-X {_VERSIONS}.{name}={value}" for name, value in told.items())))
+
+    def _go(self) -> str:
+        """Find a Go that is new enough."""
+        needed = _GO.search((self.modules / "go.mod").read_text())
+        version = needed.group(1) if needed else ""
+        remedy = f"install Go {version} or newer (https://go.dev/dl), {_INSTEAD}"
+        go = shutil.which("go")
+        if go is None:
+            raise Rejected(f"a real control plane is built with Go, and there is none: {remedy}")
+        # Run beside go.mod, where a Go that can fetch the version asked for says that one's number.
+        asked = subprocess.run(  # noqa: S603 the command is ours
+            [go, "env", "GOVERSION"], cwd=self.modules, capture_output=True, text=True, check=False
+        )
+        found = asked.stdout.strip().removeprefix("go")
+        if asked.returncode or _numbers(found) < _numbers(version):
+            raise Rejected(f"{go} is too old ({found or asked.stderr.strip()}): {remedy}")
+        return go
+
+    @contextmanager
+    def _alone(self, tell: Tell) -> Iterator[None]:
+        with (self.folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell("another process is building the control plane: waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _build(self, go: str, tell: Tell) -> None:
+        self._stamp.unlink(missing_ok=True)
+        tell("building a control plane from Go modules: about 5 minutes the first time, seconds later")
+        link = f"-ldflags={self._link_flags()}"
+        self._compile(go, self.modules, _BINARY, [link, "."], tell)
+        self._compile(go, self.modules / "kwok", _KWOK, ["-ldflags=-s -w", "sigs.k8s.io/kwok/cmd/kwok"], tell)
+        for name in self.programs:
+            if name != _KWOK:
+                unfinished = self.folder / f".{name}"
+                unfinished.unlink(missing_ok=True)
+                unfinished.symlink_to(_BINARY)
+                unfinished.replace(self.folder / name)
+        unfinished = self.folder / ".stamp"
+        unfinished.write_text(self._wanted())
+        unfinished.replace(self._stamp)
+
+    def _compile(self, go: str, module: Path, name: str, what: list[str], tell: Tell) -> None:
+        """Build one binary under another name, then give it its own, so that it is whole or not there."""
+        unfinished = self.folder / f".{name}"
+        command = [go, "build", *_FLAGS, "-o", str(unfinished.absolute()), *what]
+        log, began = self.folder / f"{name}.log", time.monotonic()
+        with log.open("w") as output, _running(command, module, output) as process:
+            while process.poll() is None:
+                try:
+                    process.wait(_TELL_EVERY_SECONDS)
+                except subprocess.TimeoutExpired:
+                    tell(f"building {name}: {time.monotonic() - began:.0f} s so far")
+        if process.returncode:
+            unfinished.unlink(missing_ok=True)
+            raise Rejected(_failure(name, log))
+        unfinished.replace(self.folder / name)
+        tell(f"{name} is built: {time.monotonic() - began:.0f} s")
+
+
+@contextmanager
+def _running(command: list[str], folder: Path, output: object) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(  # noqa: S603 the command is ours
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=output,  # type: ignore[call-overload]
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)  # upon which Go ends its compilers too
+            process.wait()
+
+
+def _failure(name: str, log: Path) -> str:
+    said = log.read_text(errors="replace")
+    if "no space left on device" in said:
+        return f"building {name}: no space left on the device: {_SPACE}, {_INSTEAD}"
+    tail = "\n".join(f"  {line}" for line in said.splitlines()[-_LAST_LINES:])
+    return f"building {name} failed; the end of {log}:\n{tail}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))

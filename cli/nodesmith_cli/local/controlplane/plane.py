@@ -1,0 +1,185 @@
+"""The control plane: what is started in which order, when it is ready, and how others reach it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nodesmith_cli.local.controlplane import commands
+from nodesmith_cli.local.controlplane.authenticator import Authenticate, Authenticator, nobody
+from nodesmith_cli.local.controlplane.certificates import write_certificates
+from nodesmith_cli.local.controlplane.folders import claimed
+from nodesmith_cli.local.controlplane.ports import Ports, free_ports
+from nodesmith_cli.local.controlplane.process import Died, Process
+from nodesmith_cli.local.controlplane.readiness import Probe, wait_until_ready
+
+Stage = Callable[[str], AbstractContextManager[None]]
+_CONTEXT = "nodesmith-local"
+_PORT_TAKEN = "address already in use"
+
+
+class ControlPlane:
+    """A context manager. Inside it the API server answers at `url`, and all that comes with it is at work.
+
+    `binaries` holds the programs, `folder` (new, empty, or an earlier control plane's) will hold logs, certificates and
+    kubeconfigs. `port` is the API server's, 0 for any. `authenticate` is asked about bearer tokens that Kubernetes does
+    not know. `stage` wraps each part of the start. Raises Rejected for a folder or port that cannot be had, and when a
+    program ends that should run.
+    """
+
+    def __init__(
+        self,
+        binaries: Path,
+        folder: Path,
+        *,
+        port: int = 0,
+        authenticate: Authenticate = nobody,
+        stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
+    ) -> None:
+        self.folder = folder.absolute()
+        self.admin_token = secrets.token_urlsafe(24)
+        self.started_in_seconds = 0.0
+        self._binaries = binaries.absolute()
+        self._port = port
+        self._authenticate = authenticate
+        self._stage = stage
+        self._ports: Ports
+        self._processes: dict[str, Process] = {}
+        self._stack = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a slash at the end."""
+        return f"https://127.0.0.1:{self._ports.apiserver}"
+
+    @property
+    def ca_bundle(self) -> str:
+        """The certificate authority's certificate, PEM in base64, as EKS gives it."""
+        return base64.b64encode((self.folder / "ca.crt").read_bytes()).decode()
+
+    def kubeconfig(self) -> dict[str, Any]:
+        """Give the administrator's kubeconfig, ready to be written as JSON or YAML."""
+        return self._kubeconfig(self.admin_token)
+
+    def kubectl(
+        self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl, as the administrator where no kubeconfig is given; whether it succeeded is in the result."""
+        return subprocess.run(  # noqa: S603 the program is kubectl, the arguments the caller's
+            [self._binaries / "kubectl", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "KUBECONFIG": str(kubeconfig or self.folder / "admin.kubeconfig"),
+                "KUBECACHEDIR": str(self.folder / "kubectl"),
+            },
+        )
+
+    def restart_api_server(self, away_seconds: float = 0.0) -> None:
+        """Kill the API server, leave it away for a time, start it again at the same port, wait until it is ready."""
+        self._processes["kube-apiserver"].kill()
+        time.sleep(away_seconds)
+        self._run("kube-apiserver", commands.apiserver(self.folder, self._ports))
+        self._wait(self._apiserver_probes())
+
+    def __enter__(self) -> ControlPlane:
+        began = time.monotonic()
+        with ExitStack() as stack:
+            stack.enter_context(claimed(self.folder))
+            authenticator = stack.enter_context(Authenticator(self._authenticate))
+            stack.callback(shutil.rmtree, self.folder / "etcd", ignore_errors=True)
+            stack.callback(self._stop)
+            try:
+                self._start(authenticator)
+            except Died as error:
+                if _PORT_TAKEN not in error.log:
+                    raise
+                self._stop()  # somebody was quicker to have a port that had been free: once more, with others
+                self._start(authenticator)
+            self._stack = stack.pop_all()
+        self.started_in_seconds = time.monotonic() - began
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start(self, authenticator: Authenticator) -> None:
+        ports = self._ports = free_ports(self._port)
+        with self._stage("starting etcd and kube-apiserver"):
+            self._run("etcd", commands.etcd(self.folder / "etcd", ports))
+            self._write_files(authenticator)
+            self._wait([Probe(f"http://127.0.0.1:{ports.etcd}/health")])
+            self._run("kube-apiserver", commands.apiserver(self.folder, ports))
+            self._wait(self._apiserver_probes())
+        with self._stage("starting controllers, scheduler and kubelets"):
+            self._run("kube-controller-manager", commands.controllers(self.folder, ports))
+            self._run("kube-scheduler", commands.scheduler(self.folder, ports))
+            self._run("kwok", commands.kwok(self.folder, ports))
+            self._wait(
+                [
+                    Probe(f"https://127.0.0.1:{ports.controllers}/healthz"),
+                    Probe(f"https://127.0.0.1:{ports.scheduler}/readyz"),
+                    Probe(f"http://127.0.0.1:{ports.kwok}/healthz"),
+                    Probe(f"{self.url}/api/v1/namespaces/default/serviceaccounts/default", self.admin_token),
+                ]
+            )
+
+    def _write_files(self, authenticator: Authenticator) -> None:
+        write_certificates(self.folder)
+        users = {
+            "admin": ("nodesmith-local", commands.MASTERS, self.admin_token),
+            "controllers": (commands.CONTROLLERS, "", secrets.token_urlsafe(24)),
+            "scheduler": (commands.SCHEDULER, "", secrets.token_urlsafe(24)),
+            "kwok": ("kwok", commands.MASTERS, secrets.token_urlsafe(24)),
+        }
+        rows = [f'{token},{user},{user},"{group}"\n' for user, group, token in users.values()]
+        _write(self.folder / "tokens.csv", "".join(rows))
+        for name, (_, _, token) in users.items():
+            _write(self.folder / f"{name}.kubeconfig", json.dumps(self._kubeconfig(token)))
+        _write(self.folder / "webhook.kubeconfig", json.dumps(authenticator.kubeconfig()))
+
+    def _kubeconfig(self, token: str) -> dict[str, Any]:
+        name = _CONTEXT
+        cluster = {"server": self.url, "certificate-authority-data": self.ca_bundle}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+            "current-context": name,
+        }
+
+    def _apiserver_probes(self) -> list[Probe]:
+        return [Probe(f"{self.url}/readyz", self.admin_token)]
+
+    def _run(self, name: str, arguments: Sequence[str]) -> None:
+        self._processes[name] = Process([self._binaries / name, *arguments], self.folder / f"{name}.log")
+
+    def _wait(self, probes: Sequence[Probe]) -> None:
+        wait_until_ready(probes, self._processes.values(), self.folder / "ca.crt")
+
+    def _stop(self) -> None:
+        """End what was started last first."""
+        while self._processes:
+            self._processes.popitem()[1].stop()
+
+
+def _write(path: Path, content: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(content)
