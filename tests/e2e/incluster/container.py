@@ -1,0 +1,172 @@
+"""A container as the kubelet keeps it: started, probed, restarted with a growing back-off, stopped with patience."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from nodesmith_cli.local.clock import LocalClock
+from tests.e2e import hurry
+from tests.e2e.incluster.image import Image
+from tests.e2e.incluster.volumes import Manifest, Mounts
+
+ROOT = Path(__file__).resolve().parents[3]
+_MOVING_MOUNTS = Path(__file__).with_name("mounts")
+_FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(seconds=10), timedelta(minutes=5)
+_FORGIVEN_AFTER = timedelta(minutes=10)  # who has run for so long starts with a clean slate
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a node has for its containers. `environment` is what EKS Pod Identity adds; everybody's log is `log`."""
+
+    api_server_url: str
+    image: Image
+    environment: Mapping[str, str]
+    clock: LocalClock
+    log: Path
+
+
+@dataclass(slots=True)
+class Container:
+    """The one container of a pod. `turn` is to be called every now and then; nothing happens in between."""
+
+    pod: Manifest
+    mounts: Mounts
+    host: Host
+    restarts: int = -1  # the first start is none
+    _process: subprocess.Popen[bytes] | None = None
+    _port: int = field(default_factory=lambda: _free_port())
+    _started_at: datetime | None = None
+    _start_at: datetime | None = None
+    _kill_at: datetime | None = None
+    _probe_at: datetime | None = None
+    _backoff: timedelta = timedelta(0)
+    _misses: int = 0
+
+    @property
+    def process_id(self) -> int | None:
+        """The process; None while there is none."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if self._process and running else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was stopped and is no more."""
+        return self._kill_at is not None and self.process_id is None
+
+    def turn(self) -> None:
+        """Do what is due. Raises Transient where something that the pod names is not there (yet)."""
+        now = self.host.clock.now()
+        if self._process is None:
+            if self._kill_at is None and (self._start_at is None or self._start_at <= now):
+                self._start(now)
+        elif self._process.poll() is not None:
+            self._ended(now)
+        elif self._kill_at is not None:
+            if self._kill_at <= now:
+                self._process.kill()
+        else:
+            self.mounts.renew()
+            self._probe_liveness(now)
+
+    def stop(self) -> None:
+        """Ask it to end; it has the pod's grace period for that, then it is killed."""
+        if self._kill_at is None:
+            seconds = self.pod["spec"]["terminationGracePeriodSeconds"]
+            self._kill_at = self.host.clock.now() + timedelta(seconds=seconds)
+            if self._process is not None:
+                self._process.send_signal(signal.SIGTERM)
+
+    def kill(self, for_seconds: float) -> None:
+        """Let it die at once, and not come back before so many seconds of the clock have passed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        self._start_at = self.host.clock.now() + timedelta(seconds=for_seconds)
+
+    def is_ready(self) -> bool:
+        """Ask the readiness probe's question, now."""
+        return self.process_id is not None and self._answers(self._spec["readinessProbe"])
+
+    @property
+    def _spec(self) -> Manifest:
+        spec: Manifest = self.pod["spec"]["containers"][0]
+        return spec
+
+    def _start(self, now: datetime) -> None:
+        self.mounts.write()
+        environment = self._environment()
+        with self.host.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command(), env=environment, cwd=self.host.image.root, stdout=output, stderr=output
+            )
+        self.restarts += 1
+        self._started_at, self._misses = now, 0
+        self._probe_at = now + timedelta(seconds=self._spec["livenessProbe"]["periodSeconds"])
+
+    def _command(self) -> list[str]:
+        interpreter, dash_m, module, *arguments = self.host.image.command
+        assert dash_m == "-m", "the image starts a module"
+        return [interpreter, *hurry.command(self.host.clock, module), *arguments]
+
+    def _environment(self) -> Mapping[str, str]:
+        given = dict(self.host.image.environment)
+        for source in self._spec.get("envFrom", ()):
+            given |= self.mounts.config_map(source["configMapRef"]["name"])
+        given |= {variable["name"]: variable["value"] for variable in self._spec.get("env", ())}
+        server = urlsplit(self.host.api_server_url)
+        return {
+            "PATH": os.environ["PATH"],
+            **self.host.environment,
+            **given,
+            "HOSTNAME": self.pod["metadata"]["name"],
+            "KUBERNETES_SERVICE_HOST": str(server.hostname),
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+            "PYTHONPATH": os.pathsep.join([str(_MOVING_MOUNTS), given["PYTHONPATH"]]),
+            "MOUNTS": str(self.mounts.root),
+            **hurry.environment(self.host.clock),
+            "HEALTH_PROBE_PORT": str(self._port),  # pods have addresses of their own, here all share one
+        }
+
+    def _ended(self, now: datetime) -> None:
+        assert self._started_at is not None
+        if now - self._started_at > _FORGIVEN_AFTER:
+            self._backoff = timedelta(0)
+        self._process, self._start_at = None, now + self._backoff
+        self._backoff = min(max(2 * self._backoff, _FIRST_BACKOFF), _LONGEST_BACKOFF)
+
+    def _probe_liveness(self, now: datetime) -> None:
+        probe = self._spec["livenessProbe"]
+        if self._process is None or self._probe_at is None or now < self._probe_at:
+            return
+        self._probe_at = now + timedelta(seconds=probe["periodSeconds"])
+        self._misses = 0 if self._answers(probe) else self._misses + 1
+        if self._misses >= probe["failureThreshold"]:
+            self._process.kill()
+
+    def _answers(self, probe: Manifest) -> bool:
+        ports = {port["name"]: port["containerPort"] for port in self._spec["ports"]}
+        asked = probe["httpGet"]
+        if ports.get(asked["port"], asked["port"]) != self.host.image.port:
+            return False  # nobody listens there
+        url = f"http://127.0.0.1:{self._port}{asked['path']}"
+        try:
+            with urllib.request.urlopen(url, timeout=probe["timeoutSeconds"]) as answer:
+                return bool(answer.status < 400)
+        except OSError:
+            return False
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
