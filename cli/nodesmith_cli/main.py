@@ -99,6 +99,10 @@ def local_up(
         list[str] | None, typer.Option("--filename", "-f", help="Manifests to begin with.")
     ] = None,
     region: RegionOption = "",
+    control_plane: Annotated[
+        Literal["embedded", "real"],
+        typer.Option(help="The API server in memory and stand-ins, or Kubernetes' own programs and kwok."),
+    ] = "embedded",
     speed: SpeedOption = 1,
     no_capacity: NoCapacityOption = None,
     port: Annotated[int, typer.Option(help="Port of the API server; 0 takes a free one.")] = 0,
@@ -124,6 +128,7 @@ def local_up(
                 kubeconfig=kubeconfig,
                 keep=keep,
                 bare=bare,
+                control_plane=control_plane,
             )
         )
 
@@ -170,6 +175,32 @@ def explain_decisions(
     from nodesmith_cli.explaincommands import Where, show_all
 
     raise typer.Exit(show_all(Where(cluster, bucket, region, keep), output))
+
+
+@explain_app.command("pod")
+def explain_pod(
+    pod: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE/]NAME", help="The pod; without a namespace, in `default`.")
+    ],
+    cluster: ClusterOption = "",
+    bucket: BucketOption = "",
+    region: BucketRegionOption = "",
+    keep: KeepOption = None,
+    last: Annotated[
+        int, typer.Option(min=1, help="How many decisions to look through at most, newest first.")
+    ] = 1000,
+    output: OutputOption = "table",
+) -> None:
+    """Tell what stands in the way of a pod, or which node it gets, by the newest decision that speaks of it.
+
+    Exit status 1 where none does and the cluster's newest snapshot does not know the pod either.
+    """
+    from datetime import UTC, datetime
+
+    from nodesmith_cli.explaincommands import Where, show_pod
+
+    where = Where(cluster, bucket, region, keep)
+    raise typer.Exit(show_pod(pod, where, last=last, output=output, now=datetime.now(UTC)))
 
 
 app.add_typer(local_app, name="local")

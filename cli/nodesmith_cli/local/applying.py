@@ -11,8 +11,9 @@ from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.problems import Parsed
 from nodesmith_cli.local.apiserver.errors import ApiError
-from nodesmith_cli.local.apiserver.store import Store, Write
+from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.manifests import Document, Fault
+from nodesmith_cli.local.objects import Objects
 
 WORKLOADS = frozenset({"Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"})
 _FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
@@ -37,49 +38,49 @@ def surroundings_first(documents: Iterable[Document]) -> tuple[list[Document], l
     return [document for document in ordered if document not in workloads], workloads
 
 
-def apply_documents(store: Store, documents: Sequence[Document]) -> list[Fault]:
+def apply_documents(objects: Objects, documents: Sequence[Document]) -> list[Fault]:
     """Apply each object as `kubectl apply --server-side --force-conflicts` does; gives what is wrong with them.
 
     A field that no schema knows is a fault too, although the object is applied without it.
     """
     faults: list[Fault] = []
     for document in documents:
-        refused = _applied(store, document)
+        refused = _applied(objects, document)
         faults += _own_words(document) or refused
     return faults
 
 
-def _applied(store: Store, document: Document) -> list[Fault]:
+def _applied(objects: Objects, document: Document) -> list[Fault]:
     """Apply one object; give the server's words for what it refuses or leaves out."""
     write, manifest = Write(manager=_MANAGER, force=True), dict(document.manifest)
     refused: list[Fault] = []
     try:
-        resource = store.registry.of(manifest)
+        resource = objects.registry.of(manifest).name
         if manifest["metadata"].get("name"):
-            store.apply(resource, manifest, write=write)
+            objects.apply(resource, manifest, write=write)
         else:
-            store.create(resource, manifest, write)
+            objects.create(resource, manifest, write)
     except ApiError as error:
         causes = error.details.get("causes") or ()
         refused = [document.fault(str(c["message"]), str(c["field"])) for c in causes]
-        refused = refused or [_refused(store, document, error)]
+        refused = refused or [_refused(objects, document, error)]
     return refused + [_left_out(document, warning) for warning in write.warnings]
 
 
-def _refused(store: Store, document: Document, error: ApiError) -> Fault:
+def _refused(objects: Objects, document: Document, error: ApiError) -> Fault:
     """Add to the server's words, where it knows no such kind or namespace, what would be right."""
     metadata = document.manifest["metadata"]
-    if error.code == HTTPStatus.BAD_REQUEST and (near := _nearest(store, document.manifest)):
+    if error.code == HTTPStatus.BAD_REQUEST and (near := _nearest(objects, document.manifest)):
         return document.fault(f"{error.message}, did you mean {near}?", "kind")
     namespace = metadata.get("namespace")
-    if error.code == HTTPStatus.NOT_FOUND and namespace and not store.find("namespaces", namespace):
+    if error.code == HTTPStatus.NOT_FOUND and namespace and not objects.find("namespaces", namespace):
         return document.fault(f"{error.message}: add a Namespace of that name", "metadata.namespace")
     return document.fault(error.message)
 
 
-def _nearest(store: Store, manifest: Mapping[str, Any]) -> str:
+def _nearest(objects: Objects, manifest: Mapping[str, Any]) -> str:
     """Name the kind that was meant, as `NodePool of karpenter.sh/v1`; empty for one that is served, or none near."""
-    served = {each.kind: "/".join(filter(None, (each.group, each.versions[0]))) for each in store.registry}
+    served = {each.kind: "/".join(filter(None, (each.group, each.versions[0]))) for each in objects.registry}
     kind = str(manifest["kind"])
     if served.get(kind) == manifest["apiVersion"]:
         return ""

@@ -21,7 +21,7 @@ from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
 from nodesmith_cli.local.places import cluster_of, region_of, zones_of
 from nodesmith_cli.local.progress import RunProgress
 from nodesmith_cli.local.running import Outcome, simulate, with_defaults
-from nodesmith_cli.local.system import LocalSystem, Place
+from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
 from nodesmith_cli.local.view import console, latency_table, screen
 from nodesmith_cli.records import writable_state_folder
@@ -93,16 +93,26 @@ def _simulate(
 
 
 def place_of(
-    manifests: Manifests, region: str, speed: float, no_capacity: Sequence[str] = (), port: int = 0
+    manifests: Manifests,
+    region: str,
+    speed: float,
+    no_capacity: Sequence[str] = (),
+    port: int = 0,
+    control_plane: ControlPlaneKind = "embedded",
 ) -> Place:
     """Read off the manifests what the options leave open. Raises Rejected."""
     if not speed > 0:
         raise Rejected(f"--speed {speed:g}: must be positive, 10 is ten times as fast as life")
+    if control_plane == "real" and speed != 1:
+        raise Rejected(
+            f"--speed {speed:g}: Kubernetes' own parts live by the machine's clock: leave it out, "
+            "or take --control-plane embedded"
+        )
     objects = [document.manifest for document in manifests.documents]
     region = region or region_of(objects)
     sold_in = {offering.zone for sold in embedded_catalog(region).offerings.values() for offering in sold}
     zones = zones_of(objects, region, sold_in)
-    return Place(region, cluster_of(objects), zones, speed, port, tuple(no_capacity))
+    return Place(region, cluster_of(objects), zones, speed, port, tuple(no_capacity), control_plane)
 
 
 def _seconds(text: str) -> float:

@@ -54,9 +54,9 @@ def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
         role = (document.manifest.get("spec") or {}).get("role") if _is_nodeclass(document) else None
         if isinstance(role, str) and role:
             system.aws.ensure_role(role)
-    faults = apply_documents(system.store, surroundings)
-    _wait(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.store.list("nodepools")))
-    return faults + apply_documents(system.store, workloads)
+    faults = apply_documents(system.objects, surroundings)
+    _wait(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.objects.list("nodepools")))
+    return faults + apply_documents(system.objects, workloads)
 
 
 def settle(system: LocalSystem, longest_seconds: float) -> str:

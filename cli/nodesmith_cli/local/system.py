@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
@@ -11,28 +10,26 @@ from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, assert_never
 
 from nodesmith import parts
-from nodesmith.adapters.apiserver import ApiServer as ApiServerClient
-from nodesmith.adapters.apiserver import connect
+from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.messages import SqsHints
-from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern
-from nodesmith.model.schema.crds import custom_resource_definitions
-from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.cluster import Cluster
+from nodesmith_cli.local.clusters import LocalCluster, RunningCluster
 from nodesmith_cli.local.decisions import Decisions
 from nodesmith_cli.local.deployment import CONCERNS, Deployment, deploy
+from nodesmith_cli.local.embedded import EmbeddedCluster
 from nodesmith_cli.local.functions import environment, load_function
 from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.logs import logs_to
+from nodesmith_cli.local.objects import Objects
 from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
@@ -41,8 +38,8 @@ from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
 from nodesmith_cli.records import Bucket, Folder
 from nodesmith_forwarder.forwarder import Forwarder
 
+ControlPlaneKind = Literal["embedded", "real"]
 Stage = Callable[[str], AbstractContextManager[None]]
-_CA_BUNDLE = base64.b64encode(b"the local API server speaks plain HTTP").decode()
 _LAMBDAS_OWN = {
     "POWERTOOLS_TRACE_DISABLED": "true",
     "POWERTOOLS_METRICS_DISABLED": "true",
@@ -69,6 +66,7 @@ class Place:
     speed: float = 1.0
     port: int = 0
     no_capacity: tuple[str, ...] = ()
+    control_plane: ControlPlaneKind = "embedded"
 
 
 class LocalSystem:
@@ -94,7 +92,7 @@ class LocalSystem:
         self.started_at = self.clock.now()
         self.decisions: Decisions
         self.invoker: Invoker
-        self.api: ApiServer
+        self.cluster: RunningCluster
         self.aws: LocalAws
         self._keep = Folder(state)
         self.stage = stage
@@ -102,9 +100,9 @@ class LocalSystem:
         self._stack = ExitStack()
 
     @property
-    def store(self) -> Store:
-        """The cluster's objects, in process."""
-        return self.api.store
+    def objects(self) -> Objects:
+        """The cluster's objects."""
+        return self.cluster.objects
 
     def scene(self) -> Scene:
         """Give the cluster as it is now, for judging whether it is quiet."""
@@ -114,17 +112,17 @@ class LocalSystem:
             last_change=max((e.at for e in entries if e.what != DECIDED), default=self.started_at),
             refused=self.decisions.refused(),
             calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
-            pods=self.store.list("pods"),
-            nodeclaims=self.store.list("nodeclaims"),
-            nodepools=self.store.list("nodepools"),
-            workloads={resource: self.store.list(resource) for resource in WORKLOADS},
+            pods=self.objects.list("pods"),
+            nodeclaims=self.objects.list("nodeclaims"),
+            nodepools=self.objects.list("nodepools"),
+            workloads={resource: self.objects.list(resource) for resource in WORKLOADS},
         )
 
     def report(self) -> Report:
         """Give the outcome so far."""
         return build_report(
-            self.store.list("pods"),
-            self.store.list("nodes"),
+            self.objects.list("pods"),
+            self.objects.list("nodes"),
             price_of=prices(self.catalog),
             reasons=self.decisions.reasons(),
             timeline=self.timeline.entries,
@@ -133,7 +131,7 @@ class LocalSystem:
 
     def claims_by_node(self) -> dict[str, str]:
         """Give the NodeClaims' names by the names of their nodes."""
-        claims = self.store.list("nodeclaims")
+        claims = self.objects.list("nodeclaims")
         named = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in claims}
         return {str(node): claim for node, claim in named.items() if node}
 
@@ -153,35 +151,42 @@ class LocalSystem:
         # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
-        with self.stage("starting the API server"):
-            self.api = stack.enter_context(self._api_server())
+        with self.stage("starting the cluster"):
+            self.cluster = stack.enter_context(self._cluster())
         with self.stage("starting AWS"):
             self.aws = self._start_aws(stack)
             client = cache(self.aws.client)
             deployment = deploy(client, self.place.cluster, self.place.region)
         with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
-        with self.stage("starting the cluster"):
-            cluster = Cluster(self.store).start(self.place.speed)
-            stack.callback(cluster.stop)
             self._run(stack, "forwarder", self._forwarder(client, deployment).run)
-            kubelets = self.aws.kubelets(self.store)
+            kubelets = self.aws.kubelets(self.objects, kwok=self.cluster.kwok)
             self._run(stack, "kubelets", lambda stop: kubelets.run(self.clock, stop))
         stack.callback(self._stopping.set)
 
-    def _api_server(self) -> ApiServer:
-        try:
-            return ApiServer(self.place.port, custom_resource_definitions(), now=self.clock.now)
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise Rejected(f"--port {self.place.port}: {why}: choose a free one, or 0 for any") from None
+    def _cluster(self) -> LocalCluster:
+        match self.place.control_plane:
+            case "embedded":
+                return EmbeddedCluster(self.clock, self.place.port)
+            case "real":
+                from nodesmith_cli.local.real import RealCluster, functions_of
+
+                return RealCluster(
+                    self.log.parent / "controlplane",
+                    authenticate=functions_of("local"),
+                    rights=True,
+                    port=self.place.port,
+                    stage=self.stage,
+                )
+            case _:
+                assert_never(self.place.control_plane)
 
     def _start_aws(self, stack: ExitStack) -> LocalAws:
         stack.enter_context(queues_run_on(self.clock))
         aws = LocalAws(
             self.place.region,
             cluster=self.place.cluster,
-            endpoint=Endpoint(self.api.url, _CA_BUNDLE),
+            endpoint=Endpoint(self.cluster.url, self.cluster.ca_bundle),
             clock=self.clock,
             catalog=self.catalog,
             zones=self.place.zones,
@@ -211,7 +216,7 @@ class LocalSystem:
         urls = {Concern(concern): url for concern, url in deployment.queue_urls.items()}
         return Forwarder(
             cluster=deployment.cluster,
-            server=ApiServerClient(connect(self.api.url, "", lambda: "local")),
+            server=ApiServer(connect(self.cluster.url, self.cluster.ca_bundle, lambda: self.cluster.token)),
             blobs=S3Blobs(client("s3"), deployment.bucket),
             hints=SqsHints(client("sqs"), urls),
             clock=self.clock,
@@ -220,8 +225,7 @@ class LocalSystem:
     def _follow(self, stack: ExitStack) -> None:
         """Put what happens to the cluster's objects on the timeline."""
         for resource in FOLLOWED:
-            watcher = self.store.watch(resource)
-            stack.callback(self.store.history.unwatch, watcher)
+            watcher = self.objects.watch(resource)
             self._thread(stack, f"follow-{resource}", partial(self._observe, watcher))
             stack.callback(watcher.close)
 

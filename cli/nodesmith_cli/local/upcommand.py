@@ -18,10 +18,11 @@ from rich.live import Live
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.local.commands import OK, place_of, show_faults
+from nodesmith_cli.local.controlplane import find_binaries
 from nodesmith_cli.local.manifests import Manifests, load_manifests
 from nodesmith_cli.local.progress import RunProgress
 from nodesmith_cli.local.running import apply, with_defaults
-from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem
 from nodesmith_cli.local.timeline import Entry, Timeline
 from nodesmith_cli.local.view import console, screen
 from nodesmith_cli.records import writable_state_folder
@@ -40,16 +41,19 @@ def up(
     kubeconfig: Path | None,
     keep: Path | None,
     bare: bool,
+    control_plane: ControlPlaneKind,
 ) -> int:
     """Run a cluster until interrupted. Raises Rejected for options that make no sense."""
     to_user = console()
     manifests = load_manifests(files) if files else Manifests()
     manifests = manifests if bare else with_defaults(manifests)
-    place = place_of(manifests, region, speed, no_capacity, port)
+    place = place_of(manifests, region, speed, no_capacity, port, control_plane)
+    if control_plane == "real":
+        find_binaries(to_user.print)  # which may take minutes the first time
     timeline = Timeline(None if to_user.is_terminal else lambda entry: _tell(to_user, entry))
     with _interrupted() as stop, RunProgress(to_user) as progress:
         system = LocalSystem(place, keep or writable_state_folder(), timeline=timeline, stage=progress.stage)
-        with system, kubeconfig_at(kubeconfig or default_kubeconfig(), system.api.kubeconfig()) as path:
+        with system, kubeconfig_at(kubeconfig or default_kubeconfig(), system.cluster.kubeconfig()) as path:
             progress.close()
             show_faults(to_user, [*manifests.faults, *apply(system, manifests.documents)])
             _greet(to_user, system, path)
@@ -63,7 +67,7 @@ def default_kubeconfig() -> Path:
 
 
 def _greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
-    to.print(f"cluster {system.place.cluster} in {system.place.region}, API server {system.api.url}")
+    to.print(f"cluster {system.place.cluster} in {system.place.region}, API server {system.cluster.url}")
     to.print(f"AWS at {system.aws.url}, log in {system.log}")
     to.print()
     to.print(f"  export KUBECONFIG={kubeconfig}")

@@ -26,13 +26,14 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_role
-from nodesmith_cli.local.cloud.kubelet import Kubelets, Nodes
+from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.seam import Ec2Seam
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
 from nodesmith_cli.local.cloud.turns import in_turns
+from nodesmith_cli.local.objects import Objects
 
 DEFAULT_VERSION = "1.34"
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
@@ -133,7 +134,7 @@ class LocalAws:
         """Make a node role that a manifest names, so that manifests of a real cluster work here."""
         make_role(self.client("iam"), name)
 
-    def kubelets(self, nodes: Nodes, delays: Delays = USUAL) -> Kubelets:
+    def kubelets(self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False) -> Kubelets:
         """Give the simulation that makes this region's instances join a cluster."""
         return Kubelets(
             MotoMachines(self.region),
@@ -143,6 +144,7 @@ class LocalAws:
             version=self.version,
             announce=partial(self._announce, self.client("events")),
             delays=delays,
+            kwok=kwok,
         )
 
     def _announce(self, events: Any, machine: Machine, state: str) -> None:

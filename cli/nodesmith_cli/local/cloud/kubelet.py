@@ -1,20 +1,24 @@
-"""Instances that boot and join: EC2 runs them, the kubelet registers a Node, the CNI makes it ready."""
+"""Instances that boot and join: EC2 runs them, the kubelet registers a Node, the CNI makes it ready.
+
+The taints that follow from a node's conditions are the business of Kubernetes' node lifecycle controller.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from nodesmith.errors import Transient
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.times import format_time
 from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.apiserver.objects import condition_of
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.nodes import (
-    NOT_READY,
     UNINITIALIZED,
     Machine,
     cloud_labels,
@@ -24,11 +28,14 @@ from nodesmith_cli.local.cloud.nodes import (
 )
 from nodesmith_cli.local.cloud.stages import USUAL, Delays, Stage
 from nodesmith_cli.local.cloud.userdata import Bootstrap, Unusable, parse_user_data
+from nodesmith_cli.local.objects import Objects
 
 HEARTBEAT_SECONDS = 10
 _LOOK_SECONDS = 0.1  # of life: how closely the simulation follows the clock
 _GONE = {"shutting-down", "terminated"}
 _LEASES = "kube-node-lease"
+_KWOK = {"metadata": {"annotations": {"kwok.x-k8s.io/node": "fake"}}}
+_log = logging.getLogger(__name__)
 
 
 class Machines(Protocol):
@@ -41,24 +48,6 @@ class Machines(Protocol):
         """Move an instance into another of EC2's states."""
 
 
-class Nodes(Protocol):
-    """The part of the API server's store that is needed: objects by plural."""
-
-    def create(self, resource: str, obj: Mapping[str, Any]) -> Any:
-        """Create an object."""
-
-    def find(self, resource: str, name: str, namespace: str = "") -> Any:
-        """Give an object, or None."""
-
-    def patch(
-        self, resource: str, name: str, patch: Any, namespace: str = "", *, subresource: str = ""
-    ) -> Any:
-        """Merge into an object."""
-
-    def delete(self, resource: str, name: str, namespace: str = "") -> Any:
-        """Delete an object."""
-
-
 @dataclass(slots=True)
 class _Life:
     """One instance's progress. `trouble` says why it will never join."""
@@ -68,7 +57,6 @@ class _Life:
     node: str = ""
     bootstrap: Bootstrap | None = None
     trouble: str = ""
-    ready_since: datetime | None = None
     heartbeat: datetime | None = None
 
 
@@ -76,19 +64,20 @@ class Kubelets:
     """All machines of one region, and the cluster they join.
 
     `step` moves everything to a moment, `run` follows a clock. `announce` is told of every change of an instance's
-    state, as EventBridge is.
+    state, as EventBridge is. With `kwok`, a node that has become ready is left to it, lease and pods.
     """
 
     def __init__(
         self,
         machines: Machines,
-        nodes: Nodes,
+        nodes: Objects,
         catalog: Catalog,
         *,
         endpoint: str,
         version: str,
         announce: Callable[[Machine, str], None] = lambda machine, state: None,  # noqa: ARG005
         delays: Delays = USUAL,
+        kwok: bool = False,
     ) -> None:
         self._machines = machines
         self._nodes = nodes
@@ -97,6 +86,7 @@ class Kubelets:
         self._version = version
         self._announce = announce
         self._delays = delays
+        self._kwok = kwok
         self._lives: dict[str, _Life] = {}
 
     def run(self, clock: LocalClock, stop: threading.Event) -> None:
@@ -109,16 +99,22 @@ class Kubelets:
         return {instance_id: life.trouble for instance_id, life in self._lives.items() if life.trouble}
 
     def step(self, now: datetime) -> None:
-        """Let everything happen that is due."""
+        """Let everything happen that is due; what the API server does not take now is tried again in the next step."""
         for machine in self._machines.all():
-            life = self._lives.get(machine.id)
-            if life is None:
-                life = self._lives[machine.id] = _Life(Stage.PENDING, now)
-                self._announce(machine, machine.state)
-            if machine.state in _GONE:
-                self._end(machine, life)
-            elif machine.state != "stopped":
-                self._advance(machine, life, now)
+            try:
+                self._look(machine, now)
+            except (ApiError, Transient) as error:
+                _log.warning("instance %s: %s", machine.id, error)
+
+    def _look(self, machine: Machine, now: datetime) -> None:
+        life = self._lives.get(machine.id)
+        if life is None:
+            life = self._lives[machine.id] = _Life(Stage.PENDING, now)
+            self._announce(machine, machine.state)
+        if machine.state in _GONE:
+            self._end(machine, life)
+        elif machine.state != "stopped":
+            self._advance(machine, life, now)
 
     def _advance(self, machine: Machine, life: _Life, now: datetime) -> None:
         while life.stage < Stage.READY and not life.trouble:
@@ -143,8 +139,7 @@ class Kubelets:
             case Stage.REGISTERED:
                 self._register(machine, life, now)
             case Stage.INITIALIZED:
-                labels = {"metadata": {"labels": cloud_labels(machine)}}
-                self._patch_node(life.node, {**labels, **self._shedding(life.node, UNINITIALIZED)})
+                self._initialize(machine, life.node)
             case Stage.READY:
                 self._make_ready(life, now)
             case _:
@@ -169,11 +164,21 @@ class Kubelets:
             "nodes", registered_node(machine, life.bootstrap, self._catalog, self._version, now)
         )
 
+    def _initialize(self, machine: Machine, name: str) -> None:
+        """Do the cloud controller's part: labels, and its taint goes."""
+        node = self._nodes.find("nodes", name)
+        if node is None:  # somebody has deleted it
+            return
+        kept = without_taint(node["spec"].get("taints") or [], UNINITIALIZED)
+        metadata = {"labels": cloud_labels(machine), "resourceVersion": node["metadata"]["resourceVersion"]}
+        self._patch_node(name, {"metadata": metadata, "spec": {"taints": kept}})
+
     def _make_ready(self, life: _Life, now: datetime) -> None:
-        life.ready_since = now
         self._patch_node(life.node, {"status": {"conditions": conditions(True, now)}}, "status")
-        self._patch_node(life.node, self._shedding(life.node, NOT_READY))
-        self._beat(life, now)
+        if self._kwok:
+            self._patch_node(life.node, _KWOK)
+        else:
+            self._beat(life, now)
 
     def _beat(self, life: _Life, now: datetime) -> None:
         """Renew the node's lease, and post its status anew where it was given up on meanwhile."""
@@ -192,18 +197,15 @@ class Kubelets:
 
     def _end(self, machine: Machine, life: _Life) -> None:
         """EC2 has taken the instance; the cloud controller sees that and removes the Node."""
-        if life.stage is Stage.GONE:
+        if life.stage is not Stage.GONE:
+            life.stage = Stage.GONE
+            self._announce(machine, machine.state)
+        if not life.node:
             return
-        life.stage = Stage.GONE
-        self._announce(machine, machine.state)
-        found = self._nodes.find("nodes", life.node) if life.node else None
+        found = self._nodes.find("nodes", life.node)
         if found is not None and found["spec"].get("providerID") == machine.provider_id:
             self._delete(life.node)
-
-    def _shedding(self, name: str, taint: Any) -> dict[str, Any]:
-        found = self._nodes.find("nodes", name)
-        taints = found["spec"].get("taints") or [] if found else []
-        return {"spec": {"taints": without_taint(taints, taint)}}
+        life.node = ""
 
     def _patch_node(self, name: str, patch: Mapping[str, Any], subresource: str = "") -> None:
         """Somebody may have deleted the Node: then there is nothing to say any more."""

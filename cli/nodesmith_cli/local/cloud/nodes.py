@@ -19,7 +19,6 @@ from nodesmith.model.times import format_time
 from nodesmith_cli.local.cloud.userdata import Bootstrap
 
 UNINITIALIZED = Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true")
-NOT_READY = Taint("node.kubernetes.io/not-ready", Effect.NO_SCHEDULE)
 _HYPERVISOR_SHARE = 0.045
 """Of memory, as measured on nitro instances: less than the 7.5 % that is assumed before a node has told."""
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -57,7 +56,7 @@ def registered_node(
     resolved = _resolved(machine, bootstrap, catalog)
     arch, name = resolved.labels[ARCH], machine.private_dns_name
     own = {HOSTNAME: name, ARCH: arch, OS: "linux", f"beta.{ARCH}": arch, f"beta.{OS}": "linux"}
-    taints = [*bootstrap.taints, UNINITIALIZED, NOT_READY]
+    taints = [*bootstrap.taints, UNINITIALIZED]
     return {
         "apiVersion": "v1",
         "kind": "Node",

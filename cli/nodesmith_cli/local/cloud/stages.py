@@ -1,6 +1,6 @@
 """How far an instance has come on its way to a ready node, and how long each step takes.
 
-Delays are those of AL2023 nodes on EKS, a little different for every instance, and the same for the same instance id.
+The usual delays are those of AL2023 nodes on EKS, a little different for every instance, and the same for the same id.
 """
 
 from __future__ import annotations
@@ -25,18 +25,36 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Seconds from one stage to the next, before each instance's own deviation of up to 15 %."""
+    """Usual seconds from one stage to the next.
+
+    Each instance takes its own multiple of all of them, evenly distributed over 1 ± `spread`; so the whole way takes
+    between (1 - spread) and (1 + spread) times the sum, every duration in between as likely as any other.
+    """
 
     running: float = 8.0
     registered: float = 15.0
     initialized: float = 1.0
     ready: float = 7.0
+    spread: float = 0.15
+
+    @classmethod
+    def between(cls, shortest_seconds: float, longest_seconds: float) -> Delays:
+        """Give delays that come to something between these two from launch to ready, in the usual proportions."""
+        sum_seconds = USUAL.running + USUAL.registered + USUAL.initialized + USUAL.ready
+        scale = (shortest_seconds + longest_seconds) / 2 / sum_seconds
+        return cls(
+            running=USUAL.running * scale,
+            registered=USUAL.registered * scale,
+            initialized=USUAL.initialized * scale,
+            ready=USUAL.ready * scale,
+            spread=(longest_seconds - shortest_seconds) / (longest_seconds + shortest_seconds),
+        )
 
     def until(self, stage: Stage, instance_id: str) -> timedelta:
         """Give how long this instance takes to reach `stage` from the one before."""
         usual = (0.0, self.running, self.registered, self.initialized, self.ready)[stage]
-        dice = hashlib.sha256(f"{instance_id}/{stage}".encode()).digest()[0] / 255
-        return timedelta(seconds=usual * (0.85 + 0.3 * dice))
+        dice = int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:4]) / (2**32 - 1)
+        return timedelta(seconds=usual * (1 - self.spread + 2 * self.spread * dice))
 
 
 USUAL = Delays()

@@ -1,0 +1,22 @@
+"""Reading the tokens with which AWS principals come to an EKS cluster, as far as that can be done without AWS."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from urllib.parse import parse_qs, urlsplit
+
+_PREFIX = "k8s-aws-v1."
+
+
+def access_key_of(token: str) -> str:
+    """Give the access key that signed a token; empty for anything that is none. The signature is not looked at."""
+    if not token.startswith(_PREFIX):
+        return ""
+    encoded = token.removeprefix(_PREFIX)
+    try:
+        url = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+        credential = parse_qs(urlsplit(url).query).get("X-Amz-Credential", [""])[0]
+    except (binascii.Error, ValueError):
+        return ""
+    return credential.partition("/")[0]

@@ -1,0 +1,64 @@
+"""A cluster in memory: its API server, and stand-ins for its controllers, its scheduler and its container runtimes."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import ExitStack
+from types import TracebackType
+
+from nodesmith.errors import Rejected
+from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_cli.local.apiserver import ApiServer, Store
+from nodesmith_cli.local.apiserver.objects import Object
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cluster import Cluster
+
+
+class EmbeddedCluster:
+    """A context manager; inside it the cluster lives, as fast as `clock` runs. Port 0 takes a free one."""
+
+    kwok = False
+    """The kubelets' simulation renews the leases; the stand-ins run the pods."""
+    ca_bundle = base64.b64encode(b"the local API server speaks plain HTTP").decode()
+    token = "local"  # noqa: S105 it asks for none
+
+    def __init__(self, clock: LocalClock, port: int = 0) -> None:
+        self._clock = clock
+        self._port = port
+        self._running = ExitStack()
+        self._server: ApiServer
+
+    @property
+    def url(self) -> str:
+        """The API server's base URL, without a slash at the end."""
+        return self._server.url
+
+    @property
+    def objects(self) -> Store:
+        """The cluster's objects."""
+        return self._server.store
+
+    def kubeconfig(self) -> Object:
+        """Give a kubeconfig, ready to be written as JSON or YAML."""
+        return self._server.kubeconfig()
+
+    def __enter__(self) -> EmbeddedCluster:
+        """Raises Rejected for a port that cannot be had."""
+        with ExitStack() as stack:
+            self._server = stack.enter_context(self._api_server())
+            cluster = Cluster(self.objects).start(self._clock.speed)
+            stack.callback(cluster.stop)
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    def _api_server(self) -> ApiServer:
+        try:
+            return ApiServer(self._port, custom_resource_definitions(), now=self._clock.now)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise Rejected(f"--port {self._port}: {why}: choose a free one, or 0 for any") from None

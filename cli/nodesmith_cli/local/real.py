@@ -1,0 +1,110 @@
+"""A cluster of Kubernetes' own parts on this machine, with what nodesmith needs in it: its CRDs, and rights."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+
+from nodesmith.errors import Rejected
+from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_cli.local.apiserver.objects import Object, is_true
+from nodesmith_cli.local.apiserver.store import Write
+from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
+from nodesmith_cli.local.controlplane.authenticator import Authenticate, nobody
+from nodesmith_cli.local.controlplane.plane import Stage
+from nodesmith_cli.local.ekstokens import access_key_of
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.objects import Objects
+from nodesmith_cli.local.serverobjects import ServerObjects
+
+_CRD = "customresourcedefinitions.apiextensions.k8s.io"
+_ESTABLISHED_WITHIN_SECONDS = 20
+_RBAC = frozenset({"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+_FUNCTIONS = User("nodesmith-functions", ("nodesmith:reader", "nodesmith:writer"))
+
+
+def functions_of(access_key: str) -> Authenticate:
+    """Know the functions by the access key that signs their tokens, as the access entries of a deployment do."""
+    return lambda token: _FUNCTIONS if access_key_of(token) == access_key else None
+
+
+class RealCluster:
+    """A context manager; inside it kube-apiserver, controllers, scheduler and kwok run. Logs go into `folder`.
+
+    `authenticate` knows the bearer tokens that the API server does not know itself. With `rights`, nodesmith's groups
+    may do what the manifests of a deployment allow them. Port 0 takes a free one.
+    """
+
+    kwok = True
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        authenticate: Authenticate = nobody,
+        rights: bool = False,
+        port: int = 0,
+        stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
+    ) -> None:
+        self.plane = ControlPlane(find_binaries(), folder, port=port, authenticate=authenticate, stage=stage)
+        self._rights = rights
+        self._running = ExitStack()
+        self.objects: Objects
+
+    @property
+    def url(self) -> str:
+        """The API server's base URL, without a slash at the end."""
+        return self.plane.url
+
+    @property
+    def ca_bundle(self) -> str:
+        """The base64 of its CA's certificate."""
+        return self.plane.ca_bundle
+
+    @property
+    def token(self) -> str:
+        """The administrator's bearer token."""
+        return self.plane.admin_token
+
+    def kubeconfig(self) -> Object:
+        """Give the administrator's kubeconfig, ready to be written as JSON or YAML."""
+        return self.plane.kubeconfig()
+
+    def __enter__(self) -> RealCluster:
+        """Raises Rejected where a part does not become ready."""
+        with ExitStack() as stack:
+            stack.enter_context(self.plane)
+            self.objects = ServerObjects(self.url, self.ca_bundle, self.token)
+            install_crds(self.objects)
+            if self._rights:
+                grant_rights(self.objects)
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+
+def install_crds(objects: Objects) -> None:
+    """Create nodesmith's CRDs, and wait until they are served. Raises Rejected where they are not after 20 s."""
+    wanted = {objects.create(_CRD, crd)["metadata"]["name"] for crd in custom_resource_definitions()}
+    until = time.monotonic() + _ESTABLISHED_WITHIN_SECONDS
+    while wanted := {name for name in wanted if not is_true(objects.get(_CRD, name), "Established")}:
+        if time.monotonic() > until:
+            raise Rejected(f"the API server does not serve {', '.join(sorted(wanted))}: see its log")
+        time.sleep(0.05)
+
+
+def grant_rights(objects: Objects) -> None:
+    """Give the groups nodesmith:reader and nodesmith:writer what the deployment's manifests give them."""
+    for path in sorted(shipped("_base", "forwarder/base").glob("*.yaml")):
+        for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if manifest["kind"] in _RBAC:
+                resource = objects.registry.of(manifest).name
+                objects.apply(resource, manifest, write=Write("nodesmith", force=True))

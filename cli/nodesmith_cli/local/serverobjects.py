@@ -1,0 +1,190 @@
+"""The objects of any API server, over HTTP: what `Store` offers in process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Thread
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.errors import Transient
+from nodesmith_cli.local.apiserver.errors import ApiError
+from nodesmith_cli.local.apiserver.history import Watcher
+from nodesmith_cli.local.apiserver.kinds import Resource
+from nodesmith_cli.local.apiserver.objects import Object, View, name_of, namespace_of
+from nodesmith_cli.local.apiserver.registry import Registry
+from nodesmith_cli.local.apiserver.store import Write
+from nodesmith_cli.local.following import Following
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+_TIMEOUT_SECONDS = (5.0, 30.0)  # to connect, to read
+_JSON, _MERGE, _APPLY = (
+    "application/json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+)
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+class ServerObjects:
+    """A cluster's objects as `Objects` wants them. `ca_bundle` is base64 PEM, empty for plain HTTP."""
+
+    def __init__(self, url: str, ca_bundle: str, token: str) -> None:
+        self._client = connect(url, ca_bundle, lambda: token)
+        self._registry = Registry()
+
+    @property
+    def registry(self) -> Registry:
+        """The kinds that the server serves now: asked anew, for CRDs come and go."""
+        registry = Registry()
+        for resource in self._discovered():
+            registry.add(resource)
+        self._registry = registry
+        return registry
+
+    def get(self, resource: str, name: str, namespace: str = "") -> View:
+        """Give one object. Raises ApiError 404."""
+        return self._call("GET", _path(self._resource(resource), namespace, name))
+
+    def find(self, resource: str, name: str, namespace: str = "") -> View | None:
+        """Give one object, or None."""
+        try:
+            return self.get(resource, name, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def list(
+        self, resource: str, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Sequence[View]:
+        """Give the objects that match the selectors."""
+        selectors = {"labelSelector": labels, "fieldSelector": fields}
+        query = urlencode({name: text for name, text in selectors.items() if text})
+        served = self._resource(resource)
+        listed = self._call("GET", f"{_path(served, namespace)}?{query}")
+        # The items of a list do not say what they are.
+        kind = {"apiVersion": served.api_version(), "kind": served.kind}
+        return [{**kind, **item} for item in listed["items"]]
+
+    def watch(self, resource: str, namespace: str = "") -> Watcher:
+        """Follow a resource from now on, in a thread that ends after the watcher is closed, or with the process."""
+        served = self._resource(resource)
+        watcher = Watcher(served.name, namespace, None)
+        following = Following(ApiServer(self._client), _path(served, namespace), watcher)
+        following.begin()
+        Thread(target=following.run, name=f"watch-{resource}", daemon=True).start()
+        return watcher
+
+    def create(self, resource: str, obj: View, write: Write | None = None) -> View:
+        """Create an object."""
+        return self._call(
+            "POST", _path(self._resource(resource), namespace_of(obj) or "default"), obj, write=write
+        )
+
+    def apply(self, resource: str, obj: View, *, write: Write | None = None) -> View:
+        """Apply a manifest server-side."""
+        path = _path(self._resource(resource), namespace_of(obj) or "default", name_of(obj))
+        return self._call("PATCH", path, obj, _APPLY, write=write or Write(manager="nodesmith"))
+
+    def patch(
+        self, resource: str, name: str, patch: Any, namespace: str = "", *, subresource: str = ""
+    ) -> View:
+        """Merge into an object, or only into its status."""
+        path = _path(self._resource(resource), namespace, name)
+        return self._call("PATCH", f"{path}/{subresource}" if subresource else path, patch, _MERGE)
+
+    def delete(self, resource: str, name: str, namespace: str = "") -> View:
+        """Delete an object; gives its last state, or a Status."""
+        return self._call("DELETE", _path(self._resource(resource), namespace, name))
+
+    def _resource(self, name: str) -> Resource:
+        try:
+            return self._registry.named(name)
+        except LookupError:
+            return self.registry.named(name)
+
+    def _discovered(self) -> Iterator[Resource]:
+        for path in ("/api", "/apis"):
+            for group in self._call("GET", path, accept=_DISCOVERY)["items"]:
+                yield from _resources(group)
+
+    def _call(
+        self,
+        method: Method,
+        path: str,
+        body: View | None = None,
+        content_type: str = _JSON,
+        *,
+        accept: str = _JSON,
+        write: Write | None = None,
+    ) -> Object:
+        """Raises ApiError for what is refused, Transient where nobody answers."""
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
+        target = f"{path}?{_options(write, content_type)}" if write else path
+        try:
+            signed = self._client.param_serialize(
+                method, target, header_params=headers, body=body, auth_settings=["BearerToken"]
+            )
+            response = self._client.call_api(*signed, _request_timeout=_TIMEOUT_SECONDS)
+            content = response.response.read()
+        except (HTTPError, OSError, ApiException) as error:
+            raise Transient(f"{method} {path}: {error}") from error
+        if response.status >= 400:
+            raise _refusal(response.status, content)
+        if write:
+            write.warnings.extend(_warning(text) for text in response.response.headers.getlist("Warning"))
+        answer: Object = json.loads(content)
+        return answer
+
+
+def _path(served: Resource, namespace: str = "", name: str = "") -> str:
+    base = f"/apis/{served.api_version()}" if served.group else f"/api/{served.versions[0]}"
+    where = f"/namespaces/{quote(namespace, safe='')}" if served.namespaced and namespace else ""
+    return f"{base}{where}/{served.plural}" + (f"/{quote(name, safe='')}" if name else "")
+
+
+def _options(write: Write, content_type: str) -> str:
+    options = {"fieldManager": write.manager, "fieldValidation": write.field_validation}
+    if write.dry_run:
+        options["dryRun"] = "All"
+    if content_type == _APPLY:
+        options["force"] = str(write.force).lower()
+    return urlencode({name: text for name, text in options.items() if text})
+
+
+def _resources(group: Mapping[str, Any]) -> Iterator[Resource]:
+    """Read one group of the aggregated discovery; a kind is taken in the first version that has it."""
+    name, known = str(group["metadata"].get("name") or ""), set()
+    for version in group["versions"]:
+        for each in version["resources"]:
+            if "list" not in each["verbs"] or each["resource"] in known:
+                continue
+            known.add(each["resource"])
+            yield Resource(
+                group=name,
+                versions=(version["version"],),
+                kind=each["responseKind"]["kind"],
+                plural=each["resource"],
+                namespaced=each["scope"] == "Namespaced",
+            )
+
+
+def _refusal(status: int, content: bytes) -> ApiError:
+    try:
+        told = json.loads(content)
+    except ValueError:
+        told = {"message": content[:200].decode(errors="replace")}
+    return ApiError(
+        status, str(told.get("reason") or ""), str(told.get("message") or ""), told.get("details")
+    )
+
+
+def _warning(header: str) -> str:
+    """Take the text out of `299 - "unknown field \\"spec.tempalte\\""`."""
+    return header.partition('"')[2].removesuffix('"').replace('\\"', '"').replace("\\\\", "\\")
