@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.explain import explain, replayed, summary
+from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
+from nodesmith_cli.podview import lines
 from nodesmith_cli.records import Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
 
-SAME, DIFFERENT = 0, 1
+SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,31 @@ def show_all(where: Where, output: Literal["table", "json"]) -> int:
     else:
         print("\n".join(f"{decision}  {text}" for decision, text in told))
     return SAME
+
+
+def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "json"], now: datetime) -> int:
+    """Print what stands in the way of a pod, or where it goes; 1 where nobody has heard of it."""
+    search = Search(pod_key(name))
+    records, _ = where.records()
+    search.look(records.newest(last))
+    snapshot = _decoded(records.latest_snapshot())
+    told = tell(search, snapshot, now)
+    if told is None:
+        print(f"nodesmith: {_printable(nobody(search, snapshot))}", file=sys.stderr)
+        return UNHEARD_OF
+    print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(_printable, lines(told))))
+    return SAME
+
+
+def _decoded(snapshot: bytes | None) -> Snapshot | None:
+    """Read a snapshot; what another release has written is told and done without."""
+    from nodesmith.observation.wire import decode
+
+    try:
+        return decode(snapshot) if snapshot else None
+    except Rejected as error:
+        print(f"nodesmith: {error}", file=sys.stderr)
+        return None
 
 
 def _printable(line: str) -> str:

@@ -1,0 +1,168 @@
+"""`nodesmith explain pod`: the newest decision that speaks of a pod, and what the cluster has shown of it since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from nodesmith.decisions.scheduling.pending import provisionable
+from nodesmith.errors import Rejected
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.times import parse_time
+
+Record = Mapping[str, Any]
+Told = dict[str, Any]
+_SUGGESTED = 3
+_NODE_FIELDS = {
+    "nodeClaim": "name",
+    "nodePool": "nodepool",
+    "instanceType": "instance_type",
+    "zone": "zone",
+    "capacityType": "capacity_type",
+    "priceHourly": "price_hourly_usd",
+    "phase": "phase",
+    "node": "node_name",
+    "message": "message",
+}
+"""what is told of a node, and what the claim in a record calls it"""
+_OFFERED_FIELDS = ("priceEstimated", "instanceTypes", "zones")
+
+
+def pod_key(name: str) -> str:
+    """Give `namespace/name` for what a user wrote. Raises Rejected."""
+    parts = name.split("/")
+    if not all(parts) or len(parts) > 2:
+        raise Rejected(f"pod {name!r}: expected NAMESPACE/NAME, or NAME for one in the namespace default")
+    return name if len(parts) == 2 else f"default/{name}"
+
+
+@dataclass(slots=True)
+class Search:
+    """A search for the record that speaks of a pod (`namespace/name`).
+
+    `claims` are NodeClaims as the newest record that has them knows them, `named` all pods that were spoken of.
+    """
+
+    pod: str
+    looked_at: int = 0
+    record: Record | None = None
+    verdict: Told = field(default_factory=dict)
+    claims: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+
+    def look(self, records: Iterable[Record]) -> None:
+        """Look through records, newest first. What was superseded says nothing, for nothing came of it."""
+        for record in records:
+            self.looked_at += 1
+            for claim in record["inputs"]["ledger"].get("claims") or ():
+                self.claims.setdefault(claim["name"], claim)
+            verdicts = {} if record.get("superseded") else dict(_verdicts(record["plan"]))
+            self.named |= verdicts.keys()
+            if self.pod in verdicts:
+                self.record, self.verdict = record, verdicts[self.pod]
+                return
+
+
+def tell(search: Search, snapshot: Snapshot | None, now: datetime) -> Told | None:
+    """Put together what is known of the pod, as JSON data; None where that is nothing.
+
+    `outcome` is bought, fits, waits, unplaced or ignored, as decided; bound, pending or ignored, as seen in `snapshot`,
+    where no decision speaks of the pod. `seen` is what a snapshot taken after the decision shows.
+    """
+    seen = _seen(search.pod, snapshot, now)
+    told: Told = {"pod": search.pod, "outcome": None, "reason": None}
+    told |= dict.fromkeys((*_NODE_FIELDS, *_OFFERED_FIELDS, "decision", "at", "ageSeconds"))
+    told |= {"decisionsLookedAt": search.looked_at, "seen": seen}
+    if search.record is None:
+        if seen is None or seen["outcome"] == "gone":
+            return None
+        return told | {name: seen[name] for name in ("outcome", "reason", "node")}
+    if seen and parse_time(seen["at"]) <= parse_time(search.record["inputs"]["snapshot"]["takenAt"]):
+        told["seen"] = None
+    at = search.record["at"]
+    told |= {"decision": search.record["id"], "at": at, "ageSeconds": _age(at, now)}
+    return told | search.verdict | _node(search)
+
+
+def nobody(search: Search, snapshot: Snapshot | None) -> str:
+    """Say that nobody has heard of the pod, and which others may have been meant."""
+    known = search.named | {pod.key for pod in (snapshot.pods if snapshot else ())}
+    meant = _similar(search.pod, sorted(known))
+    hint = f"; did you mean {', '.join(meant)}?" if meant else ""
+    return f"no kept decision speaks of pod {search.pod} ({search.looked_at} looked at, newest first){hint}"
+
+
+def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Told]]:
+    """Give what a plan says of each pod."""
+    for outcome in ("ignored", "unplaced"):
+        for group in plan[outcome]:
+            yield from ((pod, {"outcome": outcome, "reason": group["reason"]}) for pod in group["pods"])
+    for name, pods in plan["placed"].items():
+        yield from ((pod, {"outcome": "fits", "node": name}) for pod in pods)
+    for pod, claim in plan["waiting"].items():
+        yield pod, {"outcome": "waits", "nodeClaim": claim}
+    for node in plan["nodes"]:
+        told = {"outcome": "bought", **_offered(node)}
+        yield from ((pod, told) for pod in node["claim"].get("nominated") or ())
+
+
+def _offered(node: Mapping[str, Any]) -> Told:
+    """Give what a node to be bought may become, the cheapest first."""
+    overrides: Sequence[Sequence[Any]] = node["launch"]["overrides"]
+    return {
+        "nodeClaim": node["claim"]["name"],
+        "nodePool": node["claim"]["nodepool"],
+        "capacityType": node["launch"]["capacityType"],
+        "priceHourly": node["priceHourlyUsd"],
+        "priceEstimated": node["estimated"],
+        "instanceTypes": list(dict.fromkeys(override[1] for override in overrides)),
+        "zones": sorted({override[2] for override in overrides}),
+    }
+
+
+def _node(search: Search) -> Told:
+    """Give what the newest record knows of the pod's node: more than was known when it was bought."""
+    names = {search.verdict.get("nodeClaim"), search.verdict.get("node")} - {None}
+    found = next((c for c in search.claims.values() if {c["name"], c.get("node_name")} & names), {})
+    return {told: found[name] for told, name in _NODE_FIELDS.items() if found.get(name)}
+
+
+def _seen(key: str, snapshot: Snapshot | None, now: datetime) -> Told | None:
+    """Give what a snapshot shows of a pod: `outcome` is gone, bound, ignored or pending."""
+    if snapshot is None:
+        return None
+    at = snapshot.taken_at.isoformat()
+    pod = next((pod for pod in snapshot.pods if pod.key == key), None)
+    outcome, reason = ("gone", None) if pod is None else _state(pod)
+    node = (pod.node or None) if pod else None
+    return {"outcome": outcome, "reason": reason, "node": node, "at": at, "ageSeconds": _age(at, now)}
+
+
+def _state(pod: Pod) -> tuple[str, str | None]:
+    if pod.node:
+        return "bound", None
+    if pod.deleting:
+        return "ignored", "it is being deleted"
+    if pod.shape.is_daemon:
+        return "ignored", f"it belongs to {pod.shape.owner}: nodes are never bought for pods of DaemonSets"
+    if pod.shape.is_static:
+        return "ignored", "it is a static pod, which belongs to its node"
+    _, refused = provisionable([pod])
+    return ("ignored", refused[0][1]) if refused else ("pending", None)
+
+
+def _age(at: str, now: datetime) -> int:
+    """Give seconds; a clock that was ahead of ours, as a local run's may be, makes nothing younger than now."""
+    return max(0, round((now - parse_time(at)).total_seconds()))
+
+
+def _similar(key: str, known: Sequence[str]) -> list[str]:
+    """Give pods of the same name elsewhere, else those of a workload of that name, else those spelt alike."""
+    name = key.partition("/")[2]
+    same = [other for other in known if other.endswith(f"/{name}")]
+    owned = [other for other in known if other.startswith(f"{key}-")]
+    return (same or owned or get_close_matches(key, known, _SUGGESTED))[:_SUGGESTED]

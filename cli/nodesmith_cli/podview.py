@@ -1,0 +1,86 @@
+"""What `nodesmith explain pod` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nodesmith.model.times import parse_time
+
+_OUTCOMES = {
+    "bought": "a node is bought for it",
+    "fits": "a node that is there, or on its way, has room for it",
+    "waits": "the node that was bought for it is on its way",
+    "unplaced": "not placed",
+    "ignored": "left alone",
+    "bound": "it has a node",
+    "pending": "not decided about yet",
+}
+_SINCE = {
+    "gone": "the pod is not there (any more)",
+    "bound": "it has a node",
+    "pending": "it has no node yet",
+}
+_SHOWN = 4
+
+
+def lines(told: Mapping[str, Any]) -> Iterator[str]:
+    """Tell, line by line, what `nodesmith_cli.explainpod.tell` put together."""
+    yield f"pod {told['pod']}: {_OUTCOMES[told['outcome']]}"
+    for number, reason in enumerate(_reasons(told["reason"] or "")):
+        yield f"  {'' if number else 'reason':<9} {reason}"
+    node = _node(told)
+    if node:
+        yield f"  node      {node}"
+    looked_at = f"{told['decisionsLookedAt']} looked at, newest first"
+    if told["decision"] is None:
+        yield f"  decision  none speaks of it ({looked_at})"
+    else:
+        yield f"  decision  {told['decision']}, {_when(told)} ({looked_at})"
+    if told["seen"]:
+        yield f"  {'since' if told['decision'] else 'seen':<9} {_seen(told['seen'])}"
+
+
+def _reasons(reason: str) -> Iterator[str]:
+    """Part what is said of several NodePools."""
+    mark = "NodePool "
+    first, *others = reason.split(f"; {mark}")
+    yield from [first] * bool(first)
+    yield from (mark + other for other in others)
+
+
+def _node(told: Mapping[str, Any]) -> str:
+    if not told["nodeClaim"]:
+        return told["node"] or ""
+    types, zones = told["instanceTypes"] or (), told["zones"] or ()
+    kind = f"{told['instanceType']} in {told['zone']}" if told["instanceType"] else ""
+    if types and not kind:
+        more = f" and {len(types) - _SHOWN} more" if len(types) > _SHOWN else ""
+        kind = f"any of {', '.join(types[:_SHOWN])}{more} in {', '.join(zones)}"
+    parts = [
+        f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
+        told["capacityType"],
+        f"{'~' * bool(told['priceEstimated'])}${told['priceHourly']:.4f}/hour" if told["priceHourly"] else "",
+        kind,
+        f"Node {told['node']}" if told["node"] and told["node"] != told["nodeClaim"] else "",
+        told["phase"],
+        told["message"],
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _seen(seen: Mapping[str, Any]) -> str:
+    what = _SINCE.get(seen["outcome"]) or f"left alone: {seen['reason']}"
+    node = f", {seen['node']}" if seen["node"] else ""
+    return f"{what}{node} (snapshot of {_when(seen)})"
+
+
+def _when(told: Mapping[str, Any]) -> str:
+    return f"{parse_time(told['at']):%Y-%m-%d %H:%M:%S} UTC, {_span(told['ageSeconds'])} ago"
+
+
+def _span(seconds: int) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,301 @@
+"""What `nodesmith explain pod` says, by records that real decisions leave behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nodesmith.decisions.provisioning import Plan, canonical, decide, record
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.pods import Pod
+from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.wire import Observed, encode
+from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
+from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
+from nodesmith_cli.main import app
+from nodesmith_cli.records import Folder
+from tests.builders import CLUSTER, NOW, inputs, ledger, node, nodepool_manifest, pods, shape, snapshot
+
+SMALL = {"metadata": {"namespace": "default"}, "spec": {"containers": [{"name": "main"}]}}
+
+
+def name_at(at: datetime) -> str:
+    return f"{at:%Y%m%dT%H%M%SZ}-cafecafe"
+
+
+def decided(
+    some: Sequence[Pod], *, at: datetime = NOW, claims: Sequence[NodeClaim] = (), **seen: Any
+) -> tuple[Plan, dict[str, Any]]:
+    """Decide, and give what is written down."""
+    about = snapshot(pods=some, **seen)
+    known = inputs(
+        snapshot=replace(about, taken_at=at),
+        ledger=ledger(claims=tuple(claims)),
+        now=at,
+        decision=name_at(at),
+    )
+    plan = decide(known)
+    written: dict[str, Any] = json.loads(canonical(record(known, plan, "00" * 32, {})))
+    return plan, written
+
+
+def keep(folder: Path, *records: dict[str, Any]) -> None:
+    for written in records:
+        data = gzip.compress(canonical(written))
+        Folder(folder).put(decision_key(CLUSTER, written["id"]), data)
+
+
+def observed(at: datetime, **fields: Any) -> bytes:
+    """Give a snapshot with one pod, default/web-0000."""
+    known: dict[str, Any] = {
+        "name": "web-0000",
+        "namespace": "default",
+        "uid": "uid-0",
+        "shape": canonical(SMALL).decode(),
+        "labels": {},
+        "created": 0,
+    }
+    return encode(CLUSTER, at, Observed(pods=[ReducedPod(**known | fields)]))
+
+
+def explain(folder: Path, pod: str, *options: str) -> Result:
+    return CliRunner().invoke(app, ["explain", "pod", pod, "--keep", str(folder), *options])
+
+
+def as_json(folder: Path, pod: str, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(explain(folder, pod, "-o", "json", *options).stdout)
+    return found
+
+
+def test_a_pod_that_a_node_is_bought_for_is_told_what_the_node_is_and_costs(tmp_path: Path) -> None:
+    plan, written = decided(pods(shape(), 3))
+    keep(tmp_path, written)
+    (bought,) = plan.nodes
+
+    found = as_json(tmp_path, "default/web-0001")
+    told = explain(tmp_path, "web-0001").stdout
+
+    assert found["outcome"] == "bought"
+    assert found["nodeClaim"] == bought.claim.name
+    assert found["nodePool"] == "default"
+    assert found["capacityType"] == "spot"
+    assert found["priceHourly"] == bought.price_hourly_usd
+    assert bought.request.overrides[0].instance_type == found["instanceTypes"][0]
+    assert found["decision"] == written["id"]
+    assert (
+        f"pod default/web-0001: a node is bought for it\n  node      {bought.claim.name} of NodePool" in told
+    )
+    assert f"any of {found['instanceTypes'][0]}, " in told
+
+
+def test_what_became_of_the_node_is_taken_from_later_records(tmp_path: Path) -> None:
+    plan, first = decided(pods(shape()))
+    launched = replace(
+        plan.nodes[0].claim, phase=Phase.LAUNCHED, instance_type="c7a.medium", zone="us-east-1b"
+    )
+    other = pods(shape("10000", app="other"))
+    _, second = decided(other, at=NOW + timedelta(minutes=1), claims=[launched])
+    keep(tmp_path, first, second)
+
+    found = as_json(tmp_path, "web-0000")
+
+    assert found["decision"] == first["id"]
+    assert (found["instanceType"], found["zone"], found["phase"]) == ("c7a.medium", "us-east-1b", "Launched")
+    assert "c7a.medium in us-east-1b, Launched" in explain(tmp_path, "web-0000").stdout
+
+
+def test_a_pod_that_waits_for_its_node_and_one_that_fits_are_told_where(tmp_path: Path) -> None:
+    some = pods(shape())
+    plan, _ = decided(some)
+    claim = replace(plan.nodes[0].claim, phase=Phase.PENDING)
+    guest = pods(shape(app="guest", nodeSelector={"kubernetes.io/hostname": "node-1"}))
+    _, written = decided([*some, *guest], at=NOW + timedelta(seconds=1), claims=[claim], nodes=[node()])
+    keep(tmp_path, written)
+
+    waiting, fitting = as_json(tmp_path, "web-0000"), as_json(tmp_path, "guest-0000")
+
+    assert (waiting["outcome"], waiting["nodeClaim"], waiting["nodePool"]) == ("waits", claim.name, "default")
+    assert (fitting["outcome"], fitting["node"], fitting["nodeClaim"]) == ("fits", "node-1", None)
+
+
+def test_a_pod_that_limits_hold_back_is_told_what_to_raise(tmp_path: Path) -> None:
+    _, written = decided(pods(shape()), nodepools=[nodepool_manifest("small", limits={"cpu": "1"})])
+    keep(tmp_path, written)
+
+    told = explain(tmp_path, "web-0000").stdout
+
+    assert (
+        "pod default/web-0000: not placed\n  reason    NodePool small: its limit of 1 cpu is reached" in told
+    )
+    assert "raise spec.limits.cpu to at least 2\n" in told
+
+
+def test_each_nodepool_has_its_own_line(tmp_path: Path) -> None:
+    pools = [
+        nodepool_manifest("a", weight=2, limits={"cpu": "1"}),
+        nodepool_manifest("b", limits={"cpu": "0"}),
+    ]
+    _, written = decided(pods(shape()), nodepools=pools)
+    keep(tmp_path, written)
+
+    lines = explain(tmp_path, "web-0000").stdout.splitlines()
+
+    assert lines[1].startswith("  reason    NodePool a: ")
+    assert lines[2].startswith("            NodePool b: ")
+
+
+def test_a_pod_that_is_left_alone_is_told_why(tmp_path: Path) -> None:
+    _, written = decided([*pods(shape()), *pods(shape(app="new"), unschedulable=False)])
+    keep(tmp_path, written)
+
+    found = as_json(tmp_path, "new-0000")
+
+    assert found["outcome"] == "ignored"
+    assert "has not called it unschedulable" in found["reason"]
+
+
+def test_the_newest_decision_that_speaks_of_the_pod_counts_however_far_back(tmp_path: Path) -> None:
+    moments = [NOW + timedelta(minutes=n) for n in range(40)]
+    mine = [decided(pods(shape()), at=moment)[1] for moment in moments[:2]]
+    others = [decided(pods(shape(app="other")), at=moment)[1] for moment in moments[2:]]
+    keep(tmp_path, *mine, *others)
+
+    found = as_json(tmp_path, "web-0000")
+
+    assert (found["decision"], found["decisionsLookedAt"]) == (mine[1]["id"], 39)
+    assert "(39 looked at, newest first)" in explain(tmp_path, "web-0000").stdout
+    assert explain(tmp_path, "web-0000", "--last", "38").exit_code == 1
+
+
+def test_a_decision_that_was_superseded_says_nothing(tmp_path: Path) -> None:
+    _, first = decided(pods(shape()))
+    _, lost = decided(pods(shape("10000")), at=NOW + timedelta(minutes=1))
+    keep(tmp_path, first, lost | {"superseded": True})
+
+    assert as_json(tmp_path, "web-0000")["outcome"] == "bought"
+
+
+def test_a_damaged_record_is_named_and_hides_no_other(tmp_path: Path) -> None:
+    _, written = decided(pods(shape()))
+    keep(tmp_path, written)
+    Folder(tmp_path).put(decision_key(CLUSTER, "20261122T000000Z-broken"), b"\x1f\x8bcut")
+
+    result = explain(tmp_path, "web-0000")
+
+    assert result.exit_code == 0
+    assert "20261122T000000Z-broken" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("shop-1/web-0000", "; did you mean default/web-0000?"),
+        ("web", "; did you mean default/web-0000, default/web-0001?"),
+        ("wbe-0000", "; did you mean default/web-0000, default/web-0001?"),
+        ("zzz", ""),
+    ],
+)
+def test_a_pod_that_nobody_has_heard_of_is_answered_with_the_one_meant(
+    tmp_path: Path, asked: str, meant: str
+) -> None:
+    keep(tmp_path, decided(pods(shape(), 2))[1])
+
+    result = explain(tmp_path, asked)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"nodesmith: no kept decision speaks of pod {pod_key(asked)} (1 looked at, newest first){meant}\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["", "/", "a/", "/a", "a/b/c"])
+def test_what_is_no_pods_name_is_refused(tmp_path: Path, name: str) -> None:
+    keep(tmp_path, decided(pods(shape()))[1])
+
+    assert "expected NAMESPACE/NAME" in str(explain(tmp_path, name).exception)
+
+
+class TestWithASnapshot:
+    """What the cluster's newest snapshot adds to what was decided."""
+
+    @pytest.mark.parametrize(
+        ("fields", "outcome", "said"),
+        [
+            ({"node": "n1"}, "bound", "it has a node\n  node      n1"),
+            ({"unschedulable": True}, "pending", "not decided about yet"),
+            ({}, "ignored", "the scheduler has not called it unschedulable"),
+            ({"deleting": True}, "ignored", "it is being deleted"),
+            ({"shape": "Node"}, "ignored", "it is a static pod"),
+            ({"shape": "DaemonSet"}, "ignored", "it belongs to DaemonSet/agent: nodes are never bought for"),
+        ],
+    )
+    def test_a_pod_that_no_decision_speaks_of_is_told_by_what_it_is(
+        self, tmp_path: Path, fields: dict[str, Any], outcome: str, said: str
+    ) -> None:
+        if "shape" in fields:
+            owner = {"kind": fields["shape"], "name": "agent", "controller": True}
+            manifest = SMALL | {"metadata": {"namespace": "default", "ownerReferences": [owner]}}
+            fields = {"shape": canonical(manifest).decode()}
+        keep(tmp_path, decided(pods(shape(app="other")))[1])
+        Folder(tmp_path).put(snapshot_key(CLUSTER), observed(NOW, **fields))
+
+        found, told = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
+
+        assert (found["outcome"], found["decision"]) == (outcome, None)
+        assert said in told
+        assert "decision  none speaks of it (1 looked at" in told
+
+    def test_what_happened_since_the_decision_is_told(self, tmp_path: Path) -> None:
+        keep(tmp_path, decided(pods(shape("10000")))[1])
+        Folder(tmp_path).put(snapshot_key(CLUSTER), observed(NOW + timedelta(minutes=5), node="n1"))
+
+        found, told = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
+
+        assert (found["outcome"], found["seen"]["outcome"], found["seen"]["node"]) == (
+            "unplaced",
+            "bound",
+            "n1",
+        )
+        assert "  since     it has a node, n1 (snapshot of 2026-11-21 12:05:00 UTC, " in told
+
+    def test_the_snapshot_that_was_decided_on_adds_nothing(self, tmp_path: Path) -> None:
+        _, written = decided(pods(shape()))
+        keep(tmp_path, written)
+        Folder(tmp_path).put(decision_snapshot_key(CLUSTER, written["id"]), observed(NOW, unschedulable=True))
+
+        assert as_json(tmp_path, "web-0000")["seen"] is None
+
+    def test_one_that_cannot_be_read_is_told_and_done_without(self, tmp_path: Path) -> None:
+        keep(tmp_path, decided(pods(shape()))[1])
+        Folder(tmp_path).put(snapshot_key(CLUSTER), b"\x1f\x8bcut")
+
+        result = explain(tmp_path, "web-0000")
+
+        assert result.exit_code == 0
+        assert "snapshot: cut short or damaged" in result.stderr
+
+
+def test_ages_are_told_and_a_clock_that_was_ahead_makes_nothing_negative() -> None:
+    _, written = decided(pods(shape()))
+    search = Search("default/web-0000")
+    search.look([written])
+
+    later = tell(search, None, NOW + timedelta(seconds=90))
+    earlier = tell(search, None, NOW - timedelta(seconds=90))
+
+    assert later is not None
+    assert later["ageSeconds"] == 90
+    assert earlier is not None
+    assert earlier["ageSeconds"] == 0
+
+
+def test_the_command_needs_no_snapshot_to_know_nobody() -> None:
+    assert nobody(Search("default/x"), None).endswith("pod default/x (0 looked at, newest first)")
