@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import threading
@@ -113,6 +114,11 @@ class InCluster:
         """The process, None while there is none."""
         ids = (container.process_id for container in list(self._containers.values()))
         return next((id_ for id_ in ids if id_ is not None), None)
+
+    def messages(self) -> list[str]:
+        """Give the messages of its log."""
+        lines = self.log.read_text().splitlines()
+        return [str(json.loads(line)["message"]) for line in lines if line.startswith("{")]
 
     def _apply(self) -> None:
         """Do what docs/operations.md says: fill in the settings, apply the folder."""

@@ -1,0 +1,100 @@
+"""What the forwarder needs round it and no more: a control plane with a node, the bucket and queues it writes to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.wire import decode
+from nodesmith.settings import snapshot_key
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
+from tests.e2e.incluster.forwarder import FORWARDER, InCluster
+
+CLUSTER, REGION, BUCKET = "east", "us-east-1", "snapshots"
+_QUEUES = ("provisioning", "lifecycle", "readiness")
+
+
+class Site:
+    """A cluster with one node, `own`, and what the forwarder's settings name."""
+
+    def __init__(self, plane: ControlPlane, aws: LocalAws, folder: Path, clock: LocalClock) -> None:
+        self.plane, self.folder, self.clock = plane, folder, clock
+        self.server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
+        self._environment = aws.environment
+        self._s3, sqs = aws.client("s3"), aws.client("sqs")
+        self._s3.create_bucket(Bucket=BUCKET)
+        self._values = {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": BUCKET} | {
+            f"{name.upper()}_QUEUE_URL": sqs.create_queue(QueueName=name)["QueueUrl"] for name in _QUEUES
+        }
+        self.server.create("/api/v1/nodes", kwok_node("own"))
+
+    def forwarder(self, manifests: Path = FORWARDER) -> InCluster:
+        """Give the forwarder, not yet started."""
+        return InCluster(
+            self.plane,
+            self.folder / "forwarder",
+            environment=self._environment,
+            values=self._values,
+            clock=self.clock,
+            manifests=manifests,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Give the newest snapshot."""
+        found = self._s3.get_object(Bucket=BUCKET, Key=snapshot_key(CLUSTER))
+        return decode(found["Body"].read())
+
+    def seen(self) -> dict[str, bool]:
+        """Give the pods of the namespace default in the newest snapshot, and whether each is unschedulable."""
+        pods = self.snapshot().pods
+        return {p.key: p.unschedulable for p in pods if p.key.startswith("default/")}
+
+    def create_impossible_pod(self, name: str) -> None:
+        """Make a pod that fits on no node."""
+        container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1k"}}}
+        pod = {"metadata": {"name": name}, "spec": {"containers": [container]}}
+        self.server.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
+
+    def refusals(self) -> int:
+        """Say how many requests, anybody's, the API server has refused for want of a right since it was started."""
+        lines = self.plane.kubectl("get", "--raw", "/metrics").stdout.splitlines()
+        counts = [line.split()[-1] for line in lines if line.startswith('apiserver_request_total{code="403"')]
+        return sum(round(float(count)) for count in counts)
+
+
+def kwok_node(name: str, **size: str) -> dict[str, Any]:
+    """Give a node whose kubelet is kwok's."""
+    offered = {"cpu": "4", "memory": "16Gi", "pods": "110", **size}
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+        "status": {"capacity": offered, "allocatable": offered},
+    }
+
+
+@contextmanager
+def site(folder: Path, speed: float = 1.0) -> Iterator[Site]:
+    """Start all of it in a folder, with the forwarder's clock so many times as fast as life."""
+    with ControlPlane(find_binaries(), folder / "plane") as plane:
+        endpoint = Endpoint(plane.url, plane.ca_bundle)
+        with LocalAws(REGION, cluster=CLUSTER, endpoint=endpoint) as aws:
+            yield Site(plane, aws, folder, LocalClock(speed))
+
+
+def until(what: str, holds: Callable[[], bool], forwarder: InCluster, seconds: float = 40.0) -> None:
+    """Wait for so many seconds of life; fails with what the forwarder and its kubelet had to say."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not in time: {what}; {forwarder.faults}\n{forwarder.log.read_text()}")
+        time.sleep(0.1)
