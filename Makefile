@@ -31,6 +31,7 @@ test: ## unit, property, contract, integration and infra tests
 e2e: ## prove it on a real control plane; builds that first, about 5 minutes once (needs Go, or KUBEBUILDER_ASSETS)
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
+	@$(BIN)/python -m nodesmith_cli.local.controlplane
 	$(BIN)/pytest tests/e2e
 
 check: ## ruff, mypy --strict, the import rules and the house rules

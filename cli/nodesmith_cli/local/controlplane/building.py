@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -49,7 +50,8 @@ class Build:
                 if not self.is_current():
                     self._build(go, tell)
         except OSError as error:
-            raise Rejected(f"{self.folder}: {error.strerror}: {_SPACE}, {_INSTEAD}") from None
+            needed = f": {_SPACE}" if error.errno == errno.ENOSPC else ""
+            raise Rejected(f"{self.folder}: {error.strerror}{needed}, {_INSTEAD}") from None
 
     def is_current(self) -> bool:
         """Tell whether all programs are there, built of the modules as they are now."""

@@ -85,6 +85,7 @@ class ControlPlane:
                 **os.environ,
                 "KUBECONFIG": str(kubeconfig or self.folder / "admin.kubeconfig"),
                 "KUBECACHEDIR": str(self.folder / "kubectl"),
+                "KUBERC": "off",
             },
         )
 
@@ -100,7 +101,6 @@ class ControlPlane:
         with ExitStack() as stack:
             stack.enter_context(claimed(self.folder))
             authenticator = stack.enter_context(Authenticator(self._authenticate))
-            stack.callback(shutil.rmtree, self.folder / "etcd", ignore_errors=True)
             stack.callback(self._stop)
             try:
                 self._start(authenticator)
@@ -175,9 +175,10 @@ class ControlPlane:
         wait_until_ready(probes, self._processes.values(), self.folder / "ca.crt")
 
     def _stop(self) -> None:
-        """End what was started last first."""
+        """End what was started last first; keep its logs, not its data."""
         while self._processes:
             self._processes.popitem()[1].stop()
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
 
 def _write(path: Path, content: str) -> None:

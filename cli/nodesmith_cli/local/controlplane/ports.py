@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from nodesmith.errors import Rejected
+
+# Below those that outgoing connections start from (32768 on Linux): else, while the API server is away, a client that
+# knocks at its port may be given that very port to knock from, find itself there, and keep the server from coming back.
+_RANGE = (20_000, 32_000)
+_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +31,24 @@ def free_ports(apiserver: int = 0) -> Ports:
     """Choose free ports, the API server's own where 0. Raises Rejected where that one cannot be had."""
     with ExitStack() as stack:
         try:
-            first = _bound(stack, apiserver)
+            first = _bound(stack, apiserver) if apiserver else _any(stack)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
             raise Rejected(f"--port {apiserver}: {why}: choose a free one, or 0 for any") from None
-        return Ports(first, *(_bound(stack, 0) for _ in range(5)))
+        return Ports(first, *(_any(stack) for _ in range(5)))
+
+
+def _any(stack: ExitStack) -> int:
+    for _ in range(_TRIES):
+        try:
+            return _bound(stack, random.randrange(*_RANGE))  # noqa: S311 to be free is enough
+        except OSError:
+            continue
+    raise Rejected(f"found no free port from {_RANGE[0]} to {_RANGE[1]} on 127.0.0.1: end what listens there")
 
 
 def _bound(stack: ExitStack, port: int) -> int:
     opened = stack.enter_context(socket.socket())
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the programs do
     opened.bind(("127.0.0.1", port))
-    return int(opened.getsockname()[1])
+    return port

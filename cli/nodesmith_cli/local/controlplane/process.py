@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,10 @@ class Died(Rejected):
 
 
 class Process:
-    """Starts `command` at once, in a session of its own, so that Ctrl-C reaches us first. Its log is appended to."""
+    """Starts `command` at once, in a session of its own, so that Ctrl-C reaches us first. Its log is appended to.
+
+    Of our environment it gets the PATH only: etcd, for one, reads settings from there. Its home is the log's folder.
+    """
 
     def __init__(self, command: Sequence[str | Path], log: Path) -> None:
         self.name = Path(command[0]).name
@@ -39,6 +43,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(log.parent)},
             )
 
     @property
@@ -50,10 +55,6 @@ class Process:
         status = self._popen.poll()
         if status is not None:
             raise Died(self.name, status, self._log)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self._popen.terminate()
 
     def kill(self) -> None:
         """End it at once."""
