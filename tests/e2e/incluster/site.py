@@ -77,7 +77,7 @@ def kwok_node(name: str, **size: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+        "metadata": {"name": name, "labels": {**labels, "kwok.x-k8s.io/node": "fake"}},
         "status": {"capacity": offered, "allocatable": offered},
     }
 

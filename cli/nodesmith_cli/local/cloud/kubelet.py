@@ -34,7 +34,7 @@ HEARTBEAT_SECONDS = 10
 _LOOK_SECONDS = 0.1  # of life: how closely the simulation follows the clock
 _GONE = {"shutting-down", "terminated"}
 _LEASES = "kube-node-lease"
-_KWOK = {"metadata": {"annotations": {"kwok.x-k8s.io/node": "fake"}}}
+_KWOK = {"metadata": {"labels": {"kwok.x-k8s.io/node": "fake"}}}
 _log = logging.getLogger(__name__)
 
 

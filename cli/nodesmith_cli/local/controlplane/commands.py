@@ -80,12 +80,15 @@ def scheduler(folder: Path, ports: Ports) -> list[str]:
 
 
 def kwok(folder: Path, ports: Ports) -> list[str]:
-    """Kubelets of the nodes that are annotated as fake: leases, and pods by the stages of stages.yaml."""
+    """Kubelets of the nodes that are labelled as fake: leases, and pods by the stages of stages.yaml.
+
+    A label, not an annotation: with that, kwok overlooks nodes that get it after they are made.
+    """
     return [
         f"--kubeconfig={folder / 'kwok.kubeconfig'}",
         f"--config={files(__package__) / 'stages.yaml'}",
         "--manage-all-nodes=false",
-        f"--manage-nodes-with-annotation-selector={FAKE_NODES}",
+        f"--manage-nodes-with-label-selector={FAKE_NODES}",
         "--node-lease-duration-seconds=40",
         f"--cidr={_PODS}",
         "--node-ip=127.0.0.1",
