@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.deployment import BATCH_SIZE, CONCERNS, Deployment
@@ -23,44 +25,106 @@ _LONGEST_POLL_OF_LIFE_SECONDS = 0.5  # how late a stop may be noticed
 _log = logging.getLogger(__name__)
 
 
-class EventSource:
-    """Feeds one queue to one function, batch by batch, one at a time."""
+class Invocable(Protocol):
+    """A function: calling it invokes it once, and whatever it raises is its failure."""
 
-    def __init__(self, sqs: Any, queue_url: str, function: Function, arn: str = "") -> None:
+    @property
+    def concern(self) -> str: ...
+
+    def __call__(self, event: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """How a queue is mapped to a function.
+
+    A batch is invoked when it is full or `window_seconds` of the queue's clock have passed since its first message.
+    `partial_answers` says whether the function may give back a part of a batch (ReportBatchItemFailures).
+    """
+
+    batch_size: int = BATCH_SIZE
+    window_seconds: float = 0
+    concurrency: int = 1
+    partial_answers: bool = True
+
+
+class EventSource:
+    """Feeds one queue to one function, batch by batch.
+
+    `poll` may be called by as many threads as the mapping's concurrency allows invocations at once; one of them at a
+    time waits for messages, so that a second invocation begins only while the first is under way.
+    """
+
+    def __init__(
+        self,
+        sqs: Any,
+        queue_url: str,
+        function: Invocable,
+        arn: str = "",
+        mapped: Mapped = Mapped(),
+        clock: LocalClock | None = None,
+    ) -> None:
         self._sqs = sqs
         self._queue_url = queue_url
         self._function = function
-        self._arn = arn
-        self._lambda = ThreadPoolExecutor(1, f"function-{function.concern}")
+        self.arn = arn
+        self.mapped = mapped
+        self._clock = clock or LocalClock()
+        self._lambda = ThreadPoolExecutor(mapped.concurrency, f"function-{function.concern}")
+        self._receiving = threading.Lock()
+        self._counting = threading.Lock()
         self.invocations = 0
         self.failures = 0
         self.last_error = ""
 
     def poll(self, wait_seconds: int = 0) -> int:
         """Receive a batch, invoke the function, delete what it handled; gives how many messages came."""
-        messages = self._sqs.receive_message(
-            QueueUrl=self._queue_url,
-            MaxNumberOfMessages=BATCH_SIZE,
-            WaitTimeSeconds=wait_seconds,
-            AttributeNames=["All"],
-        ).get("Messages", [])
+        with self._receiving:
+            messages = self._receive(wait_seconds)
         if messages:
             self._delete(messages, failed=self._invoke(messages))
         return len(messages)
 
+    def _receive(self, wait_seconds: int) -> list[Mapping[str, Any]]:
+        """Wait for the first message, then for more until the batch is full or its window is over."""
+        messages = self._receive_at_most(self.mapped.batch_size, wait_seconds)
+        if not messages or not self.mapped.window_seconds:
+            return messages
+        end = self._clock.now() + timedelta(seconds=self.mapped.window_seconds)
+        while len(messages) < self.mapped.batch_size and self._clock.now() < end:
+            messages += self._receive_at_most(self.mapped.batch_size - len(messages), 1)
+        return messages
+
+    def _receive_at_most(self, count: int, wait_seconds: int) -> list[Mapping[str, Any]]:
+        answer = self._sqs.receive_message(
+            QueueUrl=self._queue_url,
+            MaxNumberOfMessages=min(count, BATCH_SIZE),  # SQS gives no more at once
+            WaitTimeSeconds=wait_seconds,
+            AttributeNames=["All"],
+        )
+        return list(answer.get("Messages", []))
+
     def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
         """Give the ids of the messages that must come again: none, some, or after an error all."""
-        self.invocations += 1
         event = {"Records": [self._record(message) for message in messages]}
+        everything = {str(message["MessageId"]) for message in messages}
         invocation = self._lambda.submit(self._function, event)
         error = invocation.exception()
+        with self._counting:
+            self.invocations += 1
+            if error is not None:
+                self.failures += 1
+                self.last_error = f"{type(error).__name__}: {error}"
         if error is not None:
-            self.failures += 1
-            self.last_error = f"{type(error).__name__}: {error}"
             _log.error("function %s failed", self._function.concern, exc_info=error)
-            return {message["MessageId"] for message in messages}
-        failed = (invocation.result() or {}).get("batchItemFailures") or ()
-        return {str(failure["itemIdentifier"]) for failure in failed}
+            return everything
+        if not self.mapped.partial_answers:
+            return set()
+        named = (invocation.result() or {}).get("batchItemFailures") or ()
+        failed = {str(failure["itemIdentifier"]) for failure in named}
+        return (
+            failed if failed <= everything else everything
+        )  # Lambda takes a name it does not know for a failure of all
 
     def _record(self, message: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -71,8 +135,8 @@ class EventSource:
             "messageAttributes": {},
             "md5OfBody": message.get("MD5OfBody", ""),
             "eventSource": "aws:sqs",
-            "eventSourceARN": self._arn,
-            "awsRegion": self._arn.split(":")[3] if self._arn else "",
+            "eventSourceARN": self.arn,
+            "awsRegion": self.arn.split(":")[3] if self.arn else "",
         }
 
     def _delete(self, messages: Sequence[Mapping[str, Any]], failed: set[str]) -> None:
@@ -85,26 +149,33 @@ class EventSource:
             self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
 
 
-class Invoker:
-    """All event sources and ticks of a deployment, each in a thread of its own from `start` until `stopping` is set."""
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A message that is sent at once and then again and again, in seconds of the clock."""
+
+    name: str
+    queue_url: str
+    body: str
+    every_seconds: float
+
+
+class EventSources:
+    """Event sources and ticks, each in threads of their own from `start` until `stopping` is set."""
 
     def __init__(
         self,
         sqs: Any,
-        deployment: Deployment,
-        functions: Mapping[str, Function],
+        sources: Mapping[str, EventSource],
+        ticks: Iterable[Tick],
         clock: LocalClock,
         stopping: threading.Event,
     ) -> None:
+        self.sources = sources
         self._sqs = sqs
-        self._deployment = deployment
+        self._ticks = tuple(ticks)
         self._clock = clock
         self._stopping = stopping
         self._threads: list[threading.Thread] = []
-        self.sources = {
-            concern: EventSource(sqs, deployment.queue_urls[concern], function)
-            for concern, function in functions.items()
-        }
 
     def complaints(self) -> list[str]:
         """Say which functions failed, how often, and with what the last time."""
@@ -117,9 +188,10 @@ class Invoker:
     def start(self) -> None:
         """Begin to poll and to tick. The first tick comes at once, as a rate schedule's does."""
         for concern, source in self.sources.items():
-            self._run(f"poll-{concern}", partial(self._poll, source))
-        for each in CONCERNS:
-            self._run(f"tick-{each.name}", partial(self._tick, each.name, each.tick_minutes * 60))
+            for _ in range(source.mapped.concurrency):
+                self._run(f"poll-{concern}", partial(self._poll, source))
+        for tick in self._ticks:
+            self._run(f"tick-{tick.name}", partial(self._tick, tick))
 
     def _run(self, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)
@@ -136,9 +208,26 @@ class Invoker:
         while not self._stopping.is_set():
             source.poll(wait)
 
-    def _tick(self, concern: str, every_seconds: float) -> None:
-        body = json.dumps({"cluster": self._deployment.cluster, "why": "tick"}, separators=(",", ":"))
+    def _tick(self, tick: Tick) -> None:
         while True:
-            self._sqs.send_message(QueueUrl=self._deployment.queue_urls[concern], MessageBody=body)
-            if self._clock.wait(self._stopping, every_seconds):
+            self._sqs.send_message(QueueUrl=tick.queue_url, MessageBody=tick.body)
+            if self._clock.wait(self._stopping, tick.every_seconds):
                 return
+
+
+class Invoker(EventSources):
+    """Those of a local deployment."""
+
+    def __init__(
+        self,
+        sqs: Any,
+        deployment: Deployment,
+        functions: Mapping[str, Function],
+        clock: LocalClock,
+        stopping: threading.Event,
+    ) -> None:
+        urls = deployment.queue_urls
+        body = json.dumps({"cluster": deployment.cluster, "why": "tick"}, separators=(",", ":"))
+        sources = {concern: EventSource(sqs, urls[concern], each) for concern, each in functions.items()}
+        ticks = [Tick(each.name, urls[each.name], body, each.tick_minutes * 60) for each in CONCERNS]
+        super().__init__(sqs, sources, ticks, clock, stopping)

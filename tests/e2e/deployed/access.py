@@ -1,0 +1,137 @@
+"""Who is who: credentials of the template's roles, and the Kubernetes user behind a token that is signed with them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from tests.infra.templates import Template
+
+PREFIX = "k8s-aws-v1."
+TOKEN_LIFE = timedelta(minutes=15)
+_CLUSTER_HEADER = "x-k8s-aws-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What STS gives for a role."""
+
+    role_arn: str
+    session: str
+    access_key: str
+    secret: str
+    token: str
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which an SDK uses them."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_SESSION_TOKEN": self.token,
+        }
+
+
+def assume(sts: Any, role_arn: str, session: str) -> Credentials:
+    """Assume a role, as Lambda does for a function and EKS Pod Identity for a pod."""
+    given = sts.assume_role(RoleArn=role_arn, RoleSessionName=session)["Credentials"]
+    return Credentials(
+        role_arn, session, given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"]
+    )
+
+
+class Authenticator:
+    """EKS's token authenticator, with the access entries of a template. Tokens live in real time, whatever the clock."""
+
+    def __init__(
+        self,
+        template: Template,
+        cluster: str,
+        credentials: Callable[[str], Credentials | None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster, self._credentials, self._now = cluster, credentials, now
+        self._groups = {
+            entry["PrincipalArn"]: tuple(entry["KubernetesGroups"])
+            for entry in template.of_type("EKS::AccessEntry").values()
+            if entry["ClusterName"] == cluster
+        }
+
+    def authenticate(self, token: str) -> tuple[str, tuple[str, ...]] | None:
+        """Give user name and groups, None for a token that is malformed, expired, forged, or nobody's here."""
+        question = _presigned(token)
+        if question is None:
+            return None
+        signer = self._credentials(question.access_key)
+        age = self._now() - question.signed_at
+        if signer is None or not timedelta(minutes=-1) <= age < TOKEN_LIFE:
+            return None
+        if not hmac.compare_digest(question.signature, question.signature_by(signer.secret, self._cluster)):
+            return None
+        if signer.role_arn not in self._groups:
+            return None
+        account, _, role = signer.role_arn.split(":", 4)[4].partition(":role/")
+        user = f"arn:aws:sts::{account}:assumed-role/{role}/{signer.session}"
+        return user, self._groups[signer.role_arn]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A presigned GetCallerIdentity."""
+
+    host: str
+    path: str
+    query: tuple[tuple[str, str], ...]
+    access_key: str
+    scope: tuple[str, ...]
+    signed_at: datetime
+    signature: str
+
+    def signature_by(self, secret: str, cluster: str) -> str:
+        """Sign the same question about a cluster: SigV4, with the cluster's name in a signed header."""
+        query = "&".join(
+            f"{quote(key, safe='-_.~')}={quote(value, safe='-_.~')}" for key, value in sorted(self.query)
+        )
+        headers = f"host:{self.host}\n{_CLUSTER_HEADER}:{cluster}\n"
+        signed = f"host;{_CLUSTER_HEADER}"
+        request = "\n".join(["GET", self.path, query, headers, signed, hashlib.sha256(b"").hexdigest()])
+        stamp = self.signed_at.strftime("%Y%m%dT%H%M%SZ")
+        digest = hashlib.sha256(request.encode()).hexdigest()
+        text = "\n".join(["AWS4-HMAC-SHA256", stamp, "/".join(self.scope), digest])
+        key = f"AWS4{secret}".encode()
+        for part in self.scope:
+            key = hmac.digest(key, part.encode(), "sha256")
+        return hmac.digest(key, text.encode(), "sha256").hex()
+
+
+def _presigned(token: str) -> _Question | None:
+    """Read a token; None unless it is a presigned GetCallerIdentity that covers a cluster's name."""
+    if not token.startswith(PREFIX):
+        return None
+    encoded = token.removeprefix(PREFIX)
+    try:
+        url = urlsplit(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode())
+        query = dict(parse_qsl(url.query, keep_blank_values=True, strict_parsing=True))
+        signature = query.pop("X-Amz-Signature")
+        access_key, *scope = query["X-Amz-Credential"].split("/")
+        signed_at = datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except (ValueError, KeyError, binascii.Error):
+        return None
+    right = (
+        url.scheme == "https"
+        and url.netloc.startswith("sts.")
+        and query.get("Action") == "GetCallerIdentity"
+        and _CLUSTER_HEADER in query.get("X-Amz-SignedHeaders", "").split(";")
+    )
+    if not right:
+        return None
+    return _Question(
+        url.netloc, url.path or "/", tuple(query.items()), access_key, tuple(scope), signed_at, signature
+    )

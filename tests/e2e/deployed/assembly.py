@@ -1,0 +1,107 @@
+"""What `cdk deploy` would upload for one cluster: templates and assets, made once and kept in build/e2e/.
+
+The layers in it are for this machine instead of Lambda's arm64; everything else is what app.py makes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from layers.vendor.build import THIS_MACHINE, build, stamp_of
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILT = ROOT / "build" / "e2e"
+_KEPT = 4  # assemblies of older sources, for who goes back and forth; 90 MB each
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A cloud assembly on disk, of one cluster in one region."""
+
+    folder: Path
+    cluster: str
+    region: str
+
+    def cluster_template(self) -> str:
+        """Give the JSON of the cluster's stack."""
+        return (self.folder / f"nodesmith-{self.region}-{self.cluster}.template.json").read_text()
+
+    def account_template(self) -> str:
+        """Give the JSON of the stack that the region's clusters share."""
+        return (self.folder / f"nodesmith-{self.region}.template.json").read_text()
+
+    def asset(self, key: str) -> Path:
+        """Give the folder that is uploaded as the object `key` of the bootstrap bucket."""
+        files: dict[str, Any] = {}
+        for manifest in self.folder.glob("*.assets.json"):
+            files |= json.loads(manifest.read_text())["files"]
+        (path,) = {
+            each["source"]["path"]
+            for each in files.values()
+            if key in {place["objectKey"] for place in each["destinations"].values()}
+        }
+        return self.folder / path
+
+
+def synthesised(cluster: str, region: str, context: Mapping[str, Any] | None = None) -> Assembly:
+    """Synthesise for one cluster; `context` is what cdk.json says of it beside name and region.
+
+    Takes 5 s (Node has to start), or nothing while sources and context are those of an assembly that is kept.
+    """
+    entry = {**(context or {}), "name": cluster, "region": region}
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with _alone(BUILT / "assemblies.lock"):
+        layers = build(BUILT / "layers", THIS_MACHINE)
+        folder = BUILT / "assemblies" / _digest(entry, layers)
+        if not folder.is_dir():
+            _forget_old(folder.parent)
+            draft = folder.with_suffix(".draft")
+            shutil.rmtree(draft, ignore_errors=True)
+            _synthesise(entry, layers, draft)
+            draft.rename(folder)
+        folder.touch()
+    return Assembly(folder, cluster, region)
+
+
+def _synthesise(entry: Mapping[str, Any], layers: Mapping[str, Path], output: Path) -> None:
+    # Imported here: the CDK starts Node when it is.
+    from infra.functions import Code
+    from tests.infra.deployment import synthesise
+
+    synthesise(Code(ROOT / "functions", layers), [dict(entry)], output)
+
+
+def _digest(entry: Mapping[str, Any], layers: Mapping[str, Path]) -> str:
+    """Name an assembly by all that it is made from."""
+    sources = [*(ROOT / "infra").glob("*.py"), *(ROOT / "functions").glob("*/*.py")]
+    sources += [
+        ROOT / "cdk.json",
+        ROOT / "requirements" / "infra.txt",
+        ROOT / "layers/core/python/nodesmith/settings.py",
+    ]
+    sources += [stamp_of(layer) for layer in layers.values()]
+    digests = {str(path.relative_to(ROOT)): sha256(path.read_bytes()).hexdigest() for path in sources}
+    return sha256(json.dumps([entry, digests], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _forget_old(assemblies: Path) -> None:
+    assemblies.mkdir(exist_ok=True)
+    by_age = sorted(assemblies.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    for old in by_age[_KEPT:]:
+        shutil.rmtree(old)
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Let the tests' other processes wait."""
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,194 @@
+"""One cluster's deployment, running: what its template says, played on the imitated AWS."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import boto3
+
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.invoker import EventSource, EventSources
+from tests.e2e.deployed import resources
+from tests.e2e.deployed.access import Authenticator, Credentials, assume
+from tests.e2e.deployed.assembly import synthesised
+from tests.e2e.deployed.calls import CallRecord
+from tests.e2e.deployed.faults import Faults, faulty_queues, kill_at_random
+from tests.e2e.deployed.functions import DeployedFunction, read_function
+from tests.e2e.deployed.mappings import event_sources, ticks
+from tests.e2e.deployed.stacks import ACCOUNT, CLUSTER, Stacks
+from tests.infra.templates import Template
+
+NOT_RUN = {
+    "catalog": "the account's function: its tick would ask AWS's price list; functions read the embedded one"
+}
+FORWARDER, TICKER = "forwarder", "ticks"
+Edit = Callable[[str], str]
+
+
+class Deployed:
+    """The CDK app for the cluster of `aws`, deployed there, its functions awake. A context manager.
+
+    `folder` takes what the functions print. moto's queues must be on `clock` (`queues_run_on`) by the time messages
+    are sent. `context` is what cdk.json says of the cluster; `edit` may change the text of the cluster's template.
+    Raises ValueError for anything in the templates that would be passed over.
+    """
+
+    def __init__(
+        self,
+        aws: LocalAws,
+        folder: Path,
+        clock: LocalClock,
+        *,
+        faults: Faults = Faults(),
+        context: Mapping[str, Any] | None = None,
+        edit: Edit = lambda text: text,
+    ) -> None:
+        self._aws, self._folder, self._clock, self._faults = aws, folder, clock, faults
+        self._assembly = synthesised(aws.cluster, aws.region, context)
+        stacks = Stacks.read(
+            self._assembly.account_template(), edit(self._assembly.cluster_template()), aws.region, aws.url
+        )
+        self.template, self.account = stacks.cluster, stacks.account
+        self._credentials: dict[str, Credentials] = {}
+        self._stopping = threading.Event()
+        self._stack = ExitStack()
+        self.functions: dict[str, DeployedFunction] = {}
+        self._events: EventSources
+        self._authenticator: Authenticator
+        self._calls: CallRecord
+
+    def __enter__(self) -> Deployed:
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def sources(self) -> Mapping[str, EventSource]:
+        """The event sources by concern, with their counts."""
+        return self._events.sources
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The outputs of the cluster's stack."""
+        return {name: str(each["Value"]) for name, each in self.template.outputs.items()}
+
+    @property
+    def forwarder_environment(self) -> Mapping[str, str]:
+        """What EKS Pod Identity gives the forwarder's pod, and the way to AWS."""
+        return {**self._aws.environment, **self._credentials[FORWARDER].environment}
+
+    def authenticate(self, token: str) -> tuple[str, tuple[str, ...]] | None:
+        """Give user name and groups behind an EKS token, None for one that does not count."""
+        return self._authenticator.authenticate(token)
+
+    def kill(self, concern: str) -> bool:
+        """Kill a function's processes in the middle of whatever they do; False when there is none."""
+        return self.functions[concern].kill()
+
+    def calls(self) -> Mapping[str, frozenset[str]]:
+        """Give the IAM actions that were called: by concern, by the forwarder, by the ticks."""
+        return self._calls.called()
+
+    def ungranted(self) -> list[str]:
+        """Say what was called without a grant."""
+        return self._calls.ungranted()
+
+    def unused(self) -> list[str]:
+        """Say what was granted and never called."""
+        return self._calls.unused()
+
+    def _start(self, stack: ExitStack) -> None:
+        for stack_name, template in ((ACCOUNT, self.account), (CLUSTER, self.template)):
+            resources.make(stack_name, template, self._aws.client, self._aws.region)
+        self._know_each_other(stack)
+        for id_, properties in self.template.of_type("Lambda::Function").items():
+            code = read_function(self.template, id_, self._assembly, self._aws.region)
+            environment = {**self._way(), **self._credentials[code.concern].environment}
+            function = DeployedFunction(code, environment, self._folder / code.concern, self._clock)
+            self.functions[code.concern] = function
+            stack.callback(function.close)
+            del properties
+        self._wake(stack)
+
+    def _know_each_other(self, stack: ExitStack) -> None:
+        """Give every role that acts here its credentials, and record what is done with them."""
+        for concern, (role, session) in self._roles().items():
+            arn = f"arn:aws:iam::123456789012:role/{role}"
+            self._credentials[concern] = assume(self._aws.client("sts"), arn, session)
+        by_key = {each.access_key: (concern, each) for concern, each in self._credentials.items()}
+        self._authenticator = Authenticator(
+            self.template, self._aws.cluster, lambda key: by_key[key][1] if key in by_key else None
+        )
+        statements = {concern: self.template.statements(role) for concern, (role, _) in self._roles().items()}
+        keys = {key: concern for key, (concern, _) in by_key.items()}
+        self._calls = CallRecord(keys, statements)
+        stack.enter_context(self._calls)
+
+    def _roles(self) -> dict[str, tuple[str, str]]:
+        """Give role and session name of all who act by the cluster's template."""
+        functions = {
+            each["FunctionName"].rpartition("-")[2]: (each["Role"].rpartition("/")[2], each["FunctionName"])
+            for each in self.template.of_type("Lambda::Function").values()
+        }
+        forwarder = self.template.only("EKS::PodIdentityAssociation")["RoleArn"].rpartition("/")[2]
+        (ticker,) = {
+            each["Target"]["RoleArn"].rpartition("/")[2]
+            for each in self.template.of_type("Scheduler::Schedule").values()
+        }
+        return {**functions, FORWARDER: (forwarder, "eks-forwarder"), TICKER: (ticker, "scheduler")}
+
+    def _wake(self, stack: ExitStack) -> None:
+        """Let queues and schedules wake the functions, each acting by the role that the template gives it."""
+        urls = {
+            f"arn:aws:sqs:{self._aws.region}:123456789012:{queue['QueueName']}": self._url(queue["QueueName"])
+            for queue in self.template.of_type("SQS::Queue").values()
+        }
+        sources = event_sources(self.template, self.functions, self._sqs, urls.__getitem__, self._clock)
+        all_ticks = ticks(self.template, urls.__getitem__)
+        fed = {source.arn.rpartition(":")[2] for source in sources.values()}
+        stack.enter_context(faulty_queues(self._faults, fed))
+        self._events = EventSources(self._sqs(TICKER), sources, all_ticks, self._clock, self._stopping)
+        stack.callback(self._events.join)
+        self._events.start()
+        if self._faults.kill_every_seconds:
+            self._kill_at_random(stack)
+        stack.callback(self._stopping.set)
+
+    def _kill_at_random(self, stack: ExitStack) -> None:
+        victims = [partial(self.kill, concern) for concern in self.functions]
+        arguments = (self._faults, victims, self._clock, self._stopping)
+        killer = threading.Thread(target=kill_at_random, args=arguments, name="killer", daemon=True)
+        killer.start()
+        stack.callback(killer.join, 10)
+
+    def _sqs(self, concern: str) -> Any:
+        credentials = self._credentials[concern]
+        return boto3.client(
+            "sqs",
+            region_name=self._aws.region,
+            endpoint_url=self._aws.url,
+            aws_access_key_id=credentials.access_key,
+            aws_secret_access_key=credentials.secret,
+            aws_session_token=credentials.token,
+        )
+
+    def _url(self, queue: str) -> str:
+        return f"{self._aws.url}/123456789012/{queue}"
+
+    def _way(self) -> dict[str, str]:
+        """Give what leads a function to this AWS, where Lambda would have nothing to say."""
+        names = ("AWS_ENDPOINT_URL", "AWS_ACCOUNT_ID_ENDPOINT_MODE")
+        return {name: self._aws.environment[name] for name in names}

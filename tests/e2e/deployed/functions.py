@@ -1,0 +1,178 @@
+"""A function as Lambda runs it: its asset as task folder, its layers, its variables, awslambdaric, one process or more."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodesmith_cli.local.clock import LocalClock
+from tests.e2e import hurry
+from tests.e2e.deployed.assembly import Assembly
+from tests.infra.templates import Template
+from tests.runtimeapi import RuntimeProcess
+
+RUNTIME = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
+"""What Lambda's own image has beside Python: the runtime, and what that needs."""
+
+PROPERTIES = frozenset("Code Environment FunctionName Handler Layers MemorySize Role Runtime Timeout".split())
+NOT_IMITATED = {
+    "Architectures": "it runs on this machine",
+    "LoggingConfig": "it writes to a file",
+    "Tags": "nobody looks",
+    "TracingConfig": "nobody looks",
+    "VpcConfig": "everything is on this machine",
+}
+
+
+class InvocationFailed(Exception):
+    """A function raised, ran out of time, or its process ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCode:
+    """Where a function's files lie, and what Lambda is told of it."""
+
+    concern: str
+    arn: str
+    task: Path
+    path: tuple[Path, ...]
+    handler: str
+    timeout_seconds: float
+    variables: Mapping[str, str]
+
+
+def read_function(template: Template, id_: str, assembly: Assembly, region: str) -> FunctionCode:
+    """Read a function off the template. Raises ValueError for a property that would be passed over."""
+    properties = template.resources[id_]["Properties"]
+    unknown = properties.keys() - PROPERTIES - NOT_IMITATED.keys()
+    if unknown:
+        raise ValueError(
+            f"function {properties['FunctionName']}: unknown properties {', '.join(sorted(unknown))}"
+        )
+    layers = [
+        assembly.asset(template.resources[layer]["Properties"]["Content"]["S3Key"]) / "python"
+        for layer in properties["Layers"]
+    ]
+    task = assembly.asset(properties["Code"]["S3Key"])
+    name = properties["FunctionName"]
+    return FunctionCode(
+        concern=name.rpartition("-")[2],
+        arn=f"arn:aws:lambda:{region}:123456789012:function:{name}",
+        task=task,
+        path=tuple(reversed(layers)),  # in /opt the later layer's file covers the earlier one's
+        handler=properties["Handler"],
+        timeout_seconds=properties["Timeout"],
+        variables={**_lambdas_own(properties, task, region), **properties["Environment"]["Variables"]},
+    )
+
+
+def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict[str, str]:
+    """Give the variables that Lambda sets itself, but for credentials and the address of its API."""
+    return {
+        "AWS_DEFAULT_REGION": region,
+        "AWS_EXECUTION_ENV": f"AWS_Lambda_{properties['Runtime']}",
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(properties["MemorySize"]),
+        "AWS_LAMBDA_FUNCTION_NAME": properties["FunctionName"],
+        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+        "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+        "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{properties['FunctionName']}",
+        "AWS_REGION": region,
+        "LAMBDA_TASK_ROOT": str(task),
+        "LANG": "en_US.UTF-8",
+        "PATH": os.environ["PATH"],
+        "TZ": ":UTC",
+        "_HANDLER": properties["Handler"],
+    }
+
+
+class DeployedFunction:
+    """A function's execution environments. Calling it invokes it once, in one that is idle or in a new one.
+
+    `environment` is what leads to AWS; `folder` takes logs and the runtime. Raises InvocationFailed.
+    """
+
+    def __init__(
+        self, code: FunctionCode, environment: Mapping[str, str], folder: Path, clock: LocalClock
+    ) -> None:
+        self._code, self._folder, self._clock = code, folder.resolve(), clock
+        folder.mkdir(parents=True, exist_ok=True)
+        path = os.pathsep.join(map(str, [*code.path, _runtime(self._folder / "runtime")]))
+        self._environment = {
+            **code.variables,
+            **environment,
+            **hurry.environment(clock),
+            "PYTHONPATH": path,
+        }
+        self._idle: list[RuntimeProcess] = []
+        self._all: list[RuntimeProcess] = []
+        self._lock = threading.Lock()
+
+    @property
+    def concern(self) -> str:
+        return self._code.concern
+
+    def __call__(self, event: Mapping[str, Any]) -> Any:
+        process = self._take()
+        answer = process.invoke(event, self._clock.wall_seconds(self._code.timeout_seconds))
+        with self._lock:
+            self._idle.append(process)
+        if answer.error:
+            raise InvocationFailed(answer.error)
+        return answer.payload
+
+    def kill(self) -> bool:
+        """End its processes, in the middle of whatever they do; False when there is none."""
+        with self._lock:
+            alive = [process for process in self._all if process.is_alive]
+        for process in alive:
+            process.kill()
+        return bool(alive)
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._all:
+            process.close()
+
+    def _take(self) -> RuntimeProcess:
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.is_alive:
+                    return process
+                process.close()
+                self._all.remove(process)
+            process = self._start()
+            self._all.append(process)
+        return process
+
+    def _start(self) -> RuntimeProcess:
+        # -S: nothing of this virtual environment is on the path; -B: assets stay as they are.
+        python = [sys.executable, "-S", "-B", *hurry.command(self._clock, "awslambdaric")]
+        number = len(list(self._folder.glob("*.log")))
+        return RuntimeProcess(
+            [*python, self._code.handler],
+            self._code.task,
+            self._environment,
+            self._folder / f"{number:03}.log",
+            self._code.arn,
+        )
+
+
+def _runtime(folder: Path) -> Path:
+    """Give a folder with Lambda's runtime and nothing else of this virtual environment."""
+    folder.mkdir(exist_ok=True)
+    for name in RUNTIME:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None, f"{name} is not installed"
+        assert spec.origin is not None
+        found = Path(spec.origin)
+        found = found.parent if found.name == "__init__.py" else found
+        if not (folder / found.name).exists():
+            (folder / found.name).symlink_to(found)
+    return folder

@@ -1,0 +1,65 @@
+"""Event source mappings and schedules of a template, as the local system's pollers and ticks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.invoker import EventSource, Mapped, Tick
+from tests.e2e.deployed.functions import DeployedFunction
+from tests.infra.templates import Template
+
+_RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
+_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+_MAPPING = frozenset(
+    "BatchSize EventSourceArn FunctionName FunctionResponseTypes MaximumBatchingWindowInSeconds ScalingConfig Tags".split()
+)
+_SCHEDULE = frozenset("FlexibleTimeWindow GroupName ScheduleExpression Target".split())
+UNLIMITED = 10  # invocations at once, where a mapping does not say; no queue here fills more
+
+
+def concurrency(mapping: Mapping[str, Any]) -> int:
+    """Give how many invocations a mapping allows at once."""
+    return int(mapping.get("ScalingConfig", {}).get("MaximumConcurrency", UNLIMITED))
+
+
+def event_sources(
+    template: Template,
+    functions: Mapping[str, DeployedFunction],
+    sqs: Callable[[str], Any],
+    url: Callable[[str], str],
+    clock: LocalClock,
+) -> dict[str, EventSource]:
+    """Give the event sources by concern. `sqs` gives the client that polls for a concern, `url` a queue's by its ARN."""
+    sources = {}
+    for mapping in template.of_type("Lambda::EventSourceMapping").values():
+        _only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")
+        concern = mapping["FunctionName"].rpartition("-")[2]
+        mapped = Mapped(
+            batch_size=mapping.get("BatchSize", 10),
+            window_seconds=mapping.get("MaximumBatchingWindowInSeconds", 0),
+            concurrency=concurrency(mapping),
+            partial_answers="ReportBatchItemFailures" in mapping.get("FunctionResponseTypes", ()),
+        )
+        arn = mapping["EventSourceArn"]
+        sources[concern] = EventSource(sqs(concern), url(arn), functions[concern], arn, mapped, clock)
+    return sources
+
+
+def ticks(template: Template, url: Callable[[str], str]) -> Iterator[Tick]:
+    """Give the schedules that send to a queue."""
+    for id_, schedule in template.of_type("Scheduler::Schedule").items():
+        _only(_SCHEDULE, schedule, f"schedule {id_}")
+        rate = _RATE.fullmatch(schedule["ScheduleExpression"])
+        if rate is None:
+            raise ValueError(f"schedule {id_}: {schedule['ScheduleExpression']} is no rate")
+        target = schedule["Target"]
+        yield Tick(id_, url(target["Arn"]), target["Input"], int(rate[1]) * _SECONDS[rate[2]])
+
+
+def _only(known: frozenset[str], found: Mapping[str, Any], where: str) -> None:
+    unknown = found.keys() - known
+    if unknown:
+        raise ValueError(f"{where}: unknown properties {', '.join(sorted(unknown))}")

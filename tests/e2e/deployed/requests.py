@@ -1,0 +1,213 @@
+"""AWS requests as IAM sees them: the actions, the resources, the condition keys that the request itself tells."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from moto.core import DEFAULT_ACCOUNT_ID
+
+Context = Mapping[str, "str | list[str]"]
+_SCOPE = re.compile(r"Credential=([^/,]+)/\d+/([^/]+)/([^/]+)/aws4_request")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One action on one resource; no resource where only the action can be told."""
+
+    action: str
+    resource: str = ""
+    context: Context = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A signed request and the status that answered it."""
+
+    access_key: str
+    region: str
+    service: str
+    method: str
+    path: str
+    target: str
+    body: bytes
+    status: int
+
+    def calls(self) -> list[Call]:
+        """Give what IAM would be asked; a request that cannot be read is an action that nobody is granted."""
+        read = _READERS.get(self.service, _unknown)
+        return [
+            Call(call.action, call.resource, {"aws:RequestedRegion": self.region, **call.context})
+            for call in read(self)
+        ]
+
+    def arn(self, resource: str, account: str = DEFAULT_ACCOUNT_ID) -> str:
+        """Write the ARN of a resource of this service and region."""
+        return f"arn:aws:{self.service}:{self.region}:{account}:{resource}"
+
+    @property
+    def operation(self) -> str:
+        """The operation of a JSON or query protocol."""
+        return self.target.rpartition(".")[2] or self.parameters.get("Action", "")
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The body of a JSON protocol."""
+        document: Mapping[str, Any] = json.loads(self.body or b"{}")
+        return document
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The body of a query protocol."""
+        return {
+            key: values[0] for key, values in parse_qs(self.body.decode(), keep_blank_values=True).items()
+        }
+
+
+def credential_scope(authorization: str) -> tuple[str, str, str] | None:
+    """Give access key, region and service of a signature, None where there is none."""
+    found = _SCOPE.search(authorization)
+    return (found[1], found[2], found[3]) if found else None
+
+
+def _unknown(request: Request) -> Iterator[Call]:
+    yield Call(f"{request.service}:{request.operation or f'{request.method} {request.path}'}")
+
+
+def _s3(request: Request) -> Iterator[Call]:
+    """An object that is missing is told from one that is forbidden by who may list."""
+    bucket, _, key = unquote(request.path).strip("/").partition("/")
+    verbs = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject"}
+    if not key or request.method not in verbs:
+        yield Call("s3:ListBucket" if request.method in {"GET", "HEAD"} else f"s3:{request.method} {bucket}")
+        return
+    yield Call(f"s3:{verbs[request.method]}", f"arn:aws:s3:::{bucket}/{key}")
+    if request.method in {"GET", "HEAD"} and request.status == 404:
+        yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}")
+
+
+def _sqs(request: Request) -> Iterator[Call]:
+    queue = request.document.get("QueueUrl", "").rpartition("/")[2] or request.document.get("QueueName", "")
+    yield Call(f"sqs:{request.operation.removesuffix('Batch')}", request.arn(queue))
+
+
+def _eks(request: Request) -> Iterator[Call]:
+    found = re.fullmatch(r"/clusters/([^/]+)", request.path)
+    if request.method == "GET" and found:
+        yield Call("eks:DescribeCluster", request.arn(f"cluster/{found[1]}"))
+    else:
+        yield from _unknown(request)
+
+
+def _ssm(request: Request) -> Iterator[Call]:
+    name = request.document.get("Name", "")
+    account = "" if name.startswith("/aws/service/") else DEFAULT_ACCOUNT_ID
+    yield Call(f"ssm:{request.operation}", request.arn(f"parameter/{name.lstrip('/')}", account))
+
+
+def _dynamodb(request: Request) -> Iterator[Call]:
+    asked = request.document
+    match request.operation:
+        case "TransactWriteItems":
+            for item in asked["TransactItems"]:
+                ((kind, part),) = item.items()
+                action = {"ConditionCheck": "ConditionCheckItem"}.get(kind, f"{kind}Item")
+                yield _on_item(request, action, part["TableName"], part.get("Item") or part["Key"])
+        case "BatchWriteItem":
+            for table, writes in asked["RequestItems"].items():
+                for write in writes:
+                    ((_, part),) = write.items()
+                    yield _on_item(request, "BatchWriteItem", table, part.get("Item") or part["Key"])
+        case "Query":
+            found = re.search(r"\bpk\s*=\s*(:\w+)", asked["KeyConditionExpression"])
+            leading = asked["ExpressionAttributeValues"][found[1]] if found else {"S": ""}
+            yield _on_item(request, "Query", asked["TableName"], {"pk": leading})
+        case operation if "Key" in asked or "Item" in asked:
+            yield _on_item(request, operation, asked["TableName"], asked.get("Item") or asked["Key"])
+        case operation:
+            yield Call(f"dynamodb:{operation}", request.arn(f"table/{asked.get('TableName', '')}"))
+
+
+def _on_item(request: Request, action: str, table: str, key: Mapping[str, Any]) -> Call:
+    leading = {"dynamodb:LeadingKeys": [key["pk"]["S"]]}
+    return Call(f"dynamodb:{action}", request.arn(f"table/{table}"), leading)
+
+
+def _iam(request: Request) -> Iterator[Call]:
+    asked, name = request.parameters, request.parameters.get("InstanceProfileName", "")
+    tags = _tags(asked, "Tags.member")
+    match request.operation:
+        case "CreateInstanceProfile":
+            resource = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:instance-profile{asked.get('Path', '/')}{name}"
+            yield Call("iam:CreateInstanceProfile", resource, _request_tags(tags))
+            if tags:
+                yield Call("iam:TagInstanceProfile", resource, _request_tags(tags))
+        case "AddRoleToInstanceProfile":
+            yield Call("iam:AddRoleToInstanceProfile")
+            role = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{asked['RoleName']}"
+            yield Call("iam:PassRole", role, {"iam:PassedToService": "ec2.amazonaws.com"})
+        case "GetInstanceProfile" if request.status == 404:  # IAM knows the path of what exists only
+            missing = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:instance-profile/{name}"
+            yield Call("iam:GetInstanceProfile", missing)
+        case operation:
+            yield Call(f"iam:{operation}")
+
+
+def _ec2(request: Request) -> Iterator[Call]:
+    asked, operation = request.parameters, request.operation
+    match operation:
+        case "CreateFleet" | "CreateLaunchTemplate":
+            yield from _creation(request, operation)
+        case _ if operation.startswith("Describe"):
+            yield Call(f"ec2:{operation}", "*")
+        case _:
+            del asked
+            yield Call(f"ec2:{operation}")
+
+
+def _creation(request: Request, operation: str) -> Iterator[Call]:
+    """What is created carries its tags from the first moment on, and a fleet runs its instances in its caller's name."""
+    for kind, tags in _tag_specifications(request.parameters):
+        resource, context = request.arn(f"{kind}/new"), _request_tags(tags)
+        runs = operation == "CreateFleet" and kind != "fleet"
+        yield Call("ec2:RunInstances" if runs else f"ec2:{operation}", resource, context)
+        creating = "RunInstances" if runs else operation
+        yield Call("ec2:CreateTags", resource, {**context, "ec2:CreateAction": creating})
+    if operation == "CreateFleet":
+        yield Call("ec2:CreateFleet")
+        yield Call("ec2:RunInstances")
+        yield Call("iam:PassRole")
+
+
+def _tag_specifications(asked: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    number = 1
+    while kind := asked.get(f"TagSpecification.{number}.ResourceType"):
+        yield kind, _tags(asked, f"TagSpecification.{number}.Tag")
+        number += 1
+
+
+def _tags(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
+    tags, number = {}, 1
+    while (key := asked.get(f"{prefix}.{number}.Key")) is not None:
+        tags[key] = asked.get(f"{prefix}.{number}.Value", "")
+        number += 1
+    return tags
+
+
+def _request_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {f"aws:RequestTag/{key}": value for key, value in tags.items()}
+
+
+_READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
+    "dynamodb": _dynamodb,
+    "ec2": _ec2,
+    "eks": _eks,
+    "iam": _iam,
+    "s3": _s3,
+    "sqs": _sqs,
+    "ssm": _ssm,
+}

@@ -1,0 +1,114 @@
+"""A stack's resources, made in the imitated AWS with the properties of the template. None is passed over in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.e2e.deployed.stacks import role_name
+from tests.infra.templates import Template
+
+Client = Callable[[str], Any]
+Properties = Mapping[str, Any]
+
+READ_ELSEWHERE = frozenset(
+    {
+        "AWS::EKS::AccessEntry",
+        "AWS::EKS::PodIdentityAssociation",
+        "AWS::Lambda::EventSourceMapping",
+        "AWS::Lambda::Function",
+        "AWS::Lambda::LayerVersion",
+        "AWS::Scheduler::Schedule",
+    }
+)
+"""Played by this package's other modules, which read them from the template."""
+
+NOT_IMITATED = {
+    "AWS::CloudWatch::Alarm": "nobody looks",
+    "AWS::CloudWatch::Dashboard": "nobody looks",
+    "AWS::Logs::LogGroup": "functions write to files, one per process",
+    "AWS::S3::BucketPolicy": "asks for TLS, which moto does not speak",
+    "AWS::SQS::QueuePolicy": "asks for TLS, and lets EventBridge send, which moto does not check",
+    "AWS::Scheduler::ScheduleGroup": "a name",
+}
+"""Types that have no effect here, and why."""
+
+_QUEUE_ATTRIBUTES = (
+    "DelaySeconds",
+    "MessageRetentionPeriod",
+    "ReceiveMessageWaitTimeSeconds",
+    "RedrivePolicy",
+    "SqsManagedSseEnabled",
+    "VisibilityTimeout",
+)
+
+
+def make(stack: str, template: Template, client: Client, region: str) -> None:
+    """Make all resources of a stack. Raises ValueError for a type or a queue's property that is not known here."""
+    makers: dict[str, Callable[[Properties], None]] = {
+        "AWS::IAM::Policy": lambda each: _policy(client("iam"), each),
+        "AWS::DynamoDB::Table": lambda each: _table(client("dynamodb"), each),
+        "AWS::S3::Bucket": lambda each: _bucket(client("s3"), each, region),
+        "AWS::SQS::Queue": lambda each: _queue(client("sqs"), each),
+        "AWS::Events::Rule": lambda each: _rule(client("events"), each),
+    }
+    known = makers.keys() | READ_ELSEWHERE | NOT_IMITATED.keys() | {"AWS::IAM::Role"}
+    unknown = {each["Type"] for each in template.resources.values()} - known
+    if unknown:
+        raise ValueError(
+            f"resources of unknown types: {', '.join(sorted(unknown))}: imitate them, or say why not"
+        )
+    for id_, each in template.resources.items():
+        if each["Type"] == "AWS::IAM::Role":
+            _role(client("iam"), role_name(stack, id_), each["Properties"])
+    # Dead letter queues stand before their queues in the template, and queues before the rule that feeds them.
+    for each in template.resources.values():
+        if each["Type"] in makers:
+            makers[each["Type"]](each["Properties"])
+
+
+def _role(iam: Any, name: str, properties: Properties) -> None:
+    trust = json.dumps(properties["AssumeRolePolicyDocument"])
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)
+
+
+def _policy(iam: Any, properties: Properties) -> None:
+    document = json.dumps(properties["PolicyDocument"])
+    for role in properties["Roles"]:
+        iam.put_role_policy(RoleName=role, PolicyName=properties["PolicyName"], PolicyDocument=document)
+
+
+def _table(dynamodb: Any, properties: Properties) -> None:
+    name = properties["TableName"]
+    asked = {key: properties[key] for key in ("AttributeDefinitions", "BillingMode", "KeySchema")}
+    dynamodb.create_table(TableName=name, **asked)
+    dynamodb.update_time_to_live(
+        TableName=name, TimeToLiveSpecification=properties["TimeToLiveSpecification"]
+    )
+
+
+def _bucket(s3: Any, properties: Properties, region: str) -> None:
+    name = properties["BucketName"]
+    where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    s3.create_bucket(Bucket=name, **where)
+    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=properties["VersioningConfiguration"])
+
+
+def _queue(sqs: Any, properties: Properties) -> None:
+    unknown = properties.keys() - {"QueueName", "Tags", *_QUEUE_ATTRIBUTES}
+    if unknown:
+        raise ValueError(f"queue {properties['QueueName']}: unknown properties {', '.join(sorted(unknown))}")
+    attributes = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in properties.items()
+        if name in _QUEUE_ATTRIBUTES
+    }
+    sqs.create_queue(QueueName=properties["QueueName"], Attributes=attributes)
+
+
+def _rule(events: Any, properties: Properties) -> None:
+    name = properties["Targets"][0]["Arn"].rpartition(":")[2] + "-rule"
+    pattern = json.dumps(properties["EventPattern"])
+    events.put_rule(Name=name, EventPattern=pattern, State=properties["State"])
+    events.put_targets(Rule=name, Targets=list(properties["Targets"]))
