@@ -6,15 +6,19 @@ import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.system import System
+
 BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 CONTRACT = "tests/contract/"
 Figures = Callable[[str, float], None]
+Start = Callable[..., System]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,29 +52,38 @@ def folder(request: pytest.FixtureRequest) -> Path:
     return own
 
 
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Start a system of the scenario's own: `system = start(delays=…)`. It is stopped when the test ends."""
+    with ExitStack() as stack:
+        yield lambda **how: stack.enter_context(System(folder, **how))
+
+
 @dataclass(slots=True)
 class Scenario:
-    """A line of the report: setup, call and teardown of a test together, or all contract tests of one server."""
+    """A line of the report: one test, or all of a kind (the seeds of a test, a server's contract tests)."""
 
     name: str
-    passed: bool = True
     seconds: float = 0.0
-    tests: set[str] = field(default_factory=set)
-    figures: dict[str, object] = field(default_factory=dict)
+    failed: dict[str, bool] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
 
     def add(self, test: str, report: pytest.TestReport) -> None:
-        self.passed &= report.passed
+        """Count setup, call or teardown of a test."""
+        self.failed[test] = self.failed.get(test, False) or not report.passed
         self.seconds += report.duration
-        self.tests.add(test)
         self.figures |= dict(report.user_properties)
 
     def line(self) -> dict[str, Any]:
-        figures = {"tests": len(self.tests)} if len(self.tests) > 1 else self.figures
+        """Write the line."""
+        ran, failed = len(self.failed), sum(self.failed.values())
+        kind = "seeds" if "[" in next(iter(self.failed)) and not self.name.startswith("contract") else "tests"
+        counts = {f"{kind}-run": ran, f"{kind}-failed": failed} if ran > 1 else {}
         return {
             "scenario": self.name,
-            "passed": self.passed,
+            "passed": not failed,
             "seconds": round(self.seconds, 1),
-            "figures": figures,
+            "figures": {**self.figures, **counts},
         }
 
 
@@ -81,13 +94,15 @@ class Report:
         self._scenarios: dict[str, Scenario] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a report under its scenario."""
         test = report.nodeid.split("@")[0]
-        name = test.partition("::")[2].removeprefix("test_").replace("_", " ")
+        name = test.partition("::")[2].partition("[")[0].removeprefix("test_").replace("_", " ")
         if test.startswith(CONTRACT):
             name = f"contract tests, {'real' if '[real' in test else 'in-memory'} API server"
         self._scenarios.setdefault(name, Scenario(name)).add(test, report)
 
     def pytest_sessionfinish(self) -> None:
+        """Write them all."""
         lines = [scenario.line() for scenario in self._scenarios.values()]
         if lines:
             (BUILD / "report.json").write_text(json.dumps(lines, indent=2) + "\n")

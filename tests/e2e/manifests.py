@@ -1,0 +1,120 @@
+"""Manifests as users write them, each a valid one with the few things that matter to the scenario named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.labels import ZONE
+from tests import builders
+
+Manifest = dict[str, Any]
+
+
+def nodeclass(cluster: str, name: str = "default", **spec: Any) -> Manifest:
+    """Give an EC2NodeClass that finds the network of the cluster."""
+    selector = [{"tags": {"karpenter.sh/discovery": cluster}}]
+    fields = {
+        "role": f"KarpenterNodeRole-{cluster}",
+        "subnetSelectorTerms": selector,
+        "securityGroupSelectorTerms": selector,
+        **spec,
+    }
+    return _named(builders.nodeclass_manifest(name, **fields))
+
+
+def nodepool(name: str = "default", **fields: Any) -> Manifest:
+    """Give a NodePool; keywords are those of the unit tests' builder."""
+    return _named(builders.nodepool_manifest(name, **fields))
+
+
+def pod(
+    name: str, cpu: str = "1", memory: str = "64Mi", *, labels: Mapping[str, str] | None = None, **spec: Any
+) -> Manifest:
+    """Give a pod that nobody would make again."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": dict(labels or {"app": name})},
+        "spec": _pod_spec(cpu, memory, spec),
+    }
+
+
+def deployment(name: str, replicas: int, cpu: str = "1", memory: str = "64Mi", **spec: Any) -> Manifest:
+    """Give a Deployment whose pods carry the label app=NAME."""
+    return _workload("apps/v1", "Deployment", name, cpu, memory, spec, {"replicas": replicas})
+
+
+def daemonset(name: str, cpu: str = "100m", memory: str = "32Mi", **spec: Any) -> Manifest:
+    """Give a DaemonSet that runs on every node, whatever its taints."""
+    everywhere = {"tolerations": [{"operator": "Exists"}], **spec}
+    return _workload("apps/v1", "DaemonSet", name, cpu, memory, everywhere, {})
+
+
+def zone_spread(app: str, when: str = "DoNotSchedule") -> list[Manifest]:
+    """Give the constraint that spreads pods of a Deployment over zones."""
+    selector = {"matchLabels": {"app": app}}
+    return [{"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": when, "labelSelector": selector}]
+
+
+def taint(key: str, value: str, effect: str = "NoSchedule") -> Mapping[str, str]:
+    """Give a taint as manifests write it."""
+    return {"key": key, "value": value, "effect": effect}
+
+
+def requirement(key: str, *values: str) -> Mapping[str, Any]:
+    """Give a requirement that a key's value is among these."""
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def _workload(
+    api_version: str,
+    kind: str,
+    name: str,
+    cpu: str,
+    memory: str,
+    pod_spec: Mapping[str, Any],
+    spec: Mapping[str, Any],
+) -> Manifest:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": _pod_spec(cpu, memory, pod_spec)}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {**spec, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def _pod_spec(cpu: str, memory: str, fields: Mapping[str, Any]) -> Manifest:
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sleep", "infinity"],
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+    }
+    return {"terminationGracePeriodSeconds": 0, "containers": [container], **fields}
+
+
+def _named(manifest: Mapping[str, Any]) -> Manifest:
+    """Leave only the name: the rest is the API server's to say."""
+    return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
+
+
+def many_kinds(pods: int, kinds: int) -> Sequence[Manifest]:
+    """Give Deployments of `kinds` sizes and habits, `pods` pods together: spread, selecting, tolerating, plain."""
+    each, rest = divmod(pods, kinds)
+    found = []
+    for number in range(kinds):
+        name = f"kind-{number:02}"
+        habits: list[Mapping[str, Any]] = [
+            {},
+            {"topologySpreadConstraints": zone_spread(name)},
+            {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
+            {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}},
+            {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+        ]
+        cpu, memory = f"{100 * (1 + number % 9)}m", f"{128 * (1 + number % 7)}Mi"
+        count = each + (number < rest)
+        found.append(deployment(name, count, cpu, memory, **habits[number % len(habits)]))
+    return found

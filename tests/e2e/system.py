@@ -1,0 +1,382 @@
+"""A cluster of its own with everything round it, as a user has it: the parts are real, only their outside is played."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.messages import SqsHints
+from nodesmith.adapters.store import DynamoStore
+from nodesmith.model.events import Concern
+from nodesmith.model.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.ledger import Ledger
+from nodesmith_cli.local.apiserver.store import Write
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.cloud.nodes import conditions
+from nodesmith_cli.local.cloud.stages import Delays
+from nodesmith_cli.local.controlplane import ControlPlane, User
+from nodesmith_cli.local.decisions import reasons_of
+from nodesmith_cli.local.embedded import EmbeddedCluster
+from nodesmith_cli.local.queuetime import queues_run_on
+from nodesmith_cli.local.quiet import undecided_nodepools
+from nodesmith_cli.local.real import RealCluster
+from nodesmith_cli.local.timeline import condition, pod_key
+from nodesmith_cli.records import Bucket, Records
+from nodesmith_forwarder.forwarder import Forwarder
+from tests.e2e.deployed import Deployed, Faults
+from tests.e2e.incluster import InCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = "nodesmith-local"  # as examples/ call it
+REGION = "us-east-1"
+QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
+"""Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
+FORWARDER_WAKES = ("provisioning", "lifecycle", "readiness")
+_GLANCE_SECONDS = 0.1
+_ENDED = {"shutting-down", "terminated"}
+Manifest = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Waited:
+    """How long a pod waited, by the clock."""
+
+    pending_at: datetime
+    running_at: datetime | None = None
+    node: str = ""
+
+
+class System:
+    """One cluster on the real control plane (or the embedded one), its AWS account, the functions, the forwarder.
+
+    A context manager. `own_node` is a node of a managed node group for the forwarder to run on; without it the cluster
+    has no node at all. `speed` hurries everything but the control plane.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        real: bool = True,
+        speed: float = 1.0,
+        faults: Faults = Faults(),  # noqa: B008 frozen
+        delays: Delays = QUICK,
+        no_capacity: Sequence[str] = (),
+        own_node: bool = True,
+    ) -> None:
+        self.folder, self.real, self.clock = folder, real, LocalClock(speed)
+        self._faults, self._delays, self._no_capacity, self._own_node = faults, delays, no_capacity, own_node
+        self.cluster: RealCluster | EmbeddedCluster
+        self.aws: LocalAws
+        self.deployed: Deployed
+        self.forwarder: InCluster
+        self._stopping = threading.Event()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> System:
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            (self.folder / "state.txt").write_text(self.state())
+        self._stack.close()
+
+    def _start(self, stack: ExitStack) -> None:
+        self.cluster = self._side()
+        stack.enter_context(self.cluster)
+        stack.enter_context(queues_run_on(self.clock))
+        self.aws = stack.enter_context(
+            LocalAws(
+                REGION,
+                cluster=CLUSTER,
+                endpoint=Endpoint(self.cluster.url, self.cluster.ca_bundle),
+                clock=self.clock,
+                zones=[f"{REGION}{letter}" for letter in "abc"],
+                no_capacity=self._no_capacity,
+            )
+        )
+        self.deployed = stack.enter_context(
+            Deployed(self.aws, self.folder / "functions", self.clock, faults=self._faults)
+        )
+        stack.callback(self._stopping.set)
+        kubelets = self.aws.kubelets(self.cluster.objects, self._delays, kwok=self.cluster.kwok)
+        self._thread(stack, "kubelets", lambda: kubelets.run(self.clock, self._stopping))
+        if self._own_node:
+            self.cluster.objects.create("nodes", managed_node())
+        self._start_forwarder(stack)
+
+    def _side(self) -> RealCluster | EmbeddedCluster:
+        """The functions are let in by the access entries of the template, everybody else by Kubernetes' own means."""
+        if self.real:
+            return RealCluster(self.folder / "controlplane", authenticate=self._who)
+        return EmbeddedCluster(self.clock)
+
+    def _who(self, token: str) -> User | None:
+        found = self.deployed.authenticate(token) if hasattr(self, "deployed") else None
+        return User(*found) if found else None
+
+    def _start_forwarder(self, stack: ExitStack) -> None:
+        """On the real control plane its Deployment is applied and followed; else it is a thread of this process."""
+        if isinstance(self.cluster, RealCluster):
+            self.forwarder = InCluster(
+                self.cluster.plane,
+                self.folder / "forwarder",
+                environment=self.deployed.forwarder_environment,
+                values=self._forwarder_values(),
+                clock=self.clock,
+            )
+            stack.enter_context(self.forwarder)
+            self.forwarder.start()
+            return
+        server = ApiServer(connect(self.cluster.url, self.cluster.ca_bundle, lambda: self.cluster.token))
+        urls = {Concern(c): self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in FORWARDER_WAKES}
+        blobs = S3Blobs(self.aws.client("s3"), self.deployed.outputs["BucketName"])
+        hints = SqsHints(self.aws.client("sqs"), urls)
+        thread = Forwarder(CLUSTER, server, blobs, hints, self.clock)
+        self._thread(stack, "forwarder", lambda: thread.run(self._stopping))
+
+    def _forwarder_values(self) -> Mapping[str, str]:
+        """What operations.md tells users to put into forwarder.env: the stack's outputs under these names."""
+        urls = {
+            f"{c.upper()}_QUEUE_URL": self.deployed.outputs[f"{c.capitalize()}QueueUrl"]
+            for c in FORWARDER_WAKES
+        }
+        bucket = self.deployed.outputs["BucketName"]
+        return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, **urls}
+
+    def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
+        thread = threading.Thread(target=job, name=name, daemon=True)
+        thread.start()
+        stack.callback(thread.join, 10)
+
+    @property
+    def plane(self) -> ControlPlane:
+        """The real control plane."""
+        assert isinstance(self.cluster, RealCluster)
+        return self.cluster.plane
+
+    # What a user does
+
+    def apply(self, *manifests: Manifest) -> None:
+        """Apply manifests: by kubectl on the real control plane, one by one on the embedded one."""
+        if isinstance(self.cluster, RealCluster):
+            everything = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+            self.kubectl("apply", "-f", "-", stdin=json.dumps(everything))
+            return
+        for manifest in manifests:
+            objects = self.cluster.objects
+            objects.apply(objects.registry.of(manifest).name, manifest, write=Write("user", force=True))
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """Run the real kubectl and give what it prints; it must succeed."""
+        done = self.plane.kubectl(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def nodesmith(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the nodesmith command against the deployment's bucket."""
+        where = ("--cluster", CLUSTER, "--bucket", self.deployed.outputs["BucketName"], "--region", REGION)
+        command = [sys.executable, "-m", "nodesmith_cli.main", *arguments, *where]
+        paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
+        environment = {**os.environ, **self.aws.environment, "PYTHONPATH": paths}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    # What there is
+
+    def pods(self, app: str = "") -> list[Manifest]:
+        """Give the pods of an app, or all in the namespace default."""
+        pods = (p for p in self.cluster.objects.list("pods") if p["metadata"]["namespace"] == "default")
+        return [p for p in pods if not app or p["metadata"].get("labels", {}).get("app") == app]
+
+    def nodes(self) -> list[Manifest]:
+        """Give the nodes that nodesmith made."""
+        return [n for n in self.cluster.objects.list("nodes") if NODEPOOL in n["metadata"].get("labels", {})]
+
+    def claims(self) -> list[Manifest]:
+        """Give the NodeClaims."""
+        return list(self.cluster.objects.list("nodeclaims"))
+
+    def instances(self) -> list[Mapping[str, Any]]:
+        """Give the instances that EC2 runs, of whatever state but ended."""
+        pages = self.aws.client("ec2").get_paginator("describe_instances").paginate()
+        found = (i for page in pages for r in page["Reservations"] for i in r["Instances"])
+        return [i for i in found if i["State"]["Name"] not in _ENDED]
+
+    def node_of(self, pod: Manifest) -> Manifest:
+        """Give the node that a pod is bound to."""
+        name = pod["spec"]["nodeName"]
+        return next(n for n in self.cluster.objects.list("nodes") if n["metadata"]["name"] == name)
+
+    def events(self, reason: str) -> list[Manifest]:
+        """Give the events of a reason."""
+        return [e for e in self.cluster.objects.list("events") if e.get("reason") == reason]
+
+    def ledger(self) -> Ledger:
+        """Give what nodesmith knows and the cluster does not."""
+        return DynamoStore(self.aws.client("dynamodb"), "nodesmith", CLUSTER).load()
+
+    def decided(self, app: str) -> bool:
+        """Tell whether the newest decision speaks of a pod of an app."""
+        records = Records(Bucket(self.aws.client("s3"), self.deployed.outputs["BucketName"]), CLUSTER)
+        decisions = records.ids()
+        names = {pod_key(pod) for pod in self.pods(app)}
+        return bool(decisions) and bool(names & reasons_of(records.read(decisions[-1])).keys())
+
+    # Waiting
+
+    @contextmanager
+    def watched_pods(self) -> Iterator[dict[str, Waited]]:
+        """Follow pods through the block: when each came, when it ran, and on which node, by its key."""
+        waited: dict[str, Waited] = {}
+        watcher = self.cluster.objects.watch("pods")
+
+        def follow() -> None:
+            while (change := watcher.queue.get()) is not None:
+                if change.verb == "DELETED":
+                    continue
+                pod, now = change.after.object, self.clock.now()
+                one = waited.setdefault(pod_key(pod), Waited(now))
+                if one.running_at is None and pod["status"].get("phase") == "Running":
+                    one.running_at, one.node = now, pod["spec"]["nodeName"]
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield waited
+        finally:
+            watcher.close()
+            thread.join(5)
+
+    def until(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:
+        """Wait until something holds, for so many seconds of life; fails with all that may explain it."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {seconds:g} s: {what}\n{self.state()}")
+            time.sleep(_GLANCE_SECONDS)
+
+    def until_running(self, pods: int, app: str = "", seconds: float = 60) -> None:
+        """Wait until so many pods run, and no other is there."""
+        self.until(
+            f"{pods} pods of {app or 'all apps'} run and no other is there",
+            lambda: [p["status"].get("phase") for p in self.pods(app)] == ["Running"] * pods,
+            seconds,
+        )
+
+    def until_nodepools_ready(self, seconds: float = 30) -> None:
+        """Wait until readiness has said of every NodePool whether it is ready."""
+        self.until(
+            "NodePools are decided about",
+            lambda: not undecided_nodepools(self.cluster.objects.list("nodepools")),
+            seconds,
+        )
+
+    def until_settled(self, seconds: float = 60) -> None:
+        """Wait until every NodeClaim is a node of its own that is initialized."""
+        self.until("every NodeClaim is initialized", lambda: not self.violations(), seconds)
+
+    def stays(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
+        """Watch that something holds all the time, for so many seconds of life."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert holds(), f"no longer so: {what}\n{self.state()}"
+            time.sleep(_GLANCE_SECONDS)
+
+    # What must always hold once things have calmed down
+
+    def violations(self) -> list[str]:
+        """Say what is leaked, doubled or half done: each claim is one instance and one initialized node."""
+        claims = {c["metadata"]["name"]: c.get("status", {}).get("providerID", "") for c in self.claims()}
+        nodes = {n["metadata"]["name"]: n["spec"].get("providerID", "") for n in self.nodes()}
+        machines = [
+            f"aws:///{i['Placement']['AvailabilityZone']}/{i['InstanceId']}" for i in self.instances()
+        ]
+        found = [f"{name} is not initialized" for name in self._uninitialized()]
+        for what, ids in (("claims", list(claims.values())), ("nodes", list(nodes.values()))):
+            found += [f"{what} share {id_!r}" for id_, count in Counter(ids).items() if count > 1]
+            found += [f"instance {id_} has none of the {what}" for id_ in set(machines) - set(ids)]
+            found += [f"one of the {what} has no instance: {id_!r}" for id_ in set(ids) - set(machines)]
+        return found
+
+    def _uninitialized(self) -> Iterator[str]:
+        for claim in self.claims():
+            if condition(claim, "Initialized").get("status") != "True":
+                yield claim["metadata"]["name"]
+        for node in self.nodes():
+            if node["metadata"]["labels"].get(INITIALIZED) != "true":
+                yield node["metadata"]["name"]
+
+    def state(self) -> str:
+        """Tell what a person would look at first."""
+        waiting = [pod_key(p) for p in self.pods() if p["status"].get("phase") != "Running"]
+        failures = [
+            f"{c}: {s.failures} of {s.invocations} failed, {s.last_error}"
+            for c, s in self.deployed.sources.items()
+        ]
+        pools = [
+            f"{p['metadata']['name']}: {condition(p, 'Ready')}"
+            for p in self.cluster.objects.list("nodepools")
+        ]
+        return "\n".join(
+            [
+                f"{len(waiting)} pods not running: {waiting[:5]}",
+                f"{len(self.claims())} claims, {len(self.nodes())} nodes, {len(self.instances())} instances",
+                *self.violations()[:10],
+                *pools,
+                *failures,
+                f"logs in {self.folder}",
+            ]
+        )
+
+
+def managed_node() -> Manifest:
+    """Give a node of a managed node group: nodesmith did not make it, so it must never touch it."""
+    offered = {"cpu": "2", "memory": "4Gi", "pods": "29", "ephemeral-storage": "20Gi"}
+    labels = {
+        "eks.amazonaws.com/nodegroup": "system",
+        "kwok.x-k8s.io/node": "fake",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": "managed-1",
+        "kubernetes.io/os": "linux",
+        "kwok.x-k8s.io/node": "fake",
+        "node.kubernetes.io/instance-type": "t3.medium",
+        "topology.kubernetes.io/region": REGION,
+        "topology.kubernetes.io/zone": f"{REGION}a",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "managed-1", "labels": labels},
+        "spec": {
+            "providerID": f"aws:///{REGION}a/i-0123456789abcdef0",
+            "taints": [{"key": "CriticalAddonsOnly", "value": "true", "effect": "NoSchedule"}],
+        },
+        "status": {
+            "capacity": offered,
+            "allocatable": offered,
+            "conditions": conditions(True, datetime.now(UTC)),
+        },
+    }

@@ -1,0 +1,98 @@
+"""Whatever is lost, doubled, reordered or killed, the cluster ends up the same: nothing leaked, nothing doubled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from nodesmith_cli.local.cloud.stages import USUAL
+from tests.e2e.conftest import Start
+from tests.e2e.deployed import Faults
+from tests.e2e.manifests import deployment, nodeclass, nodepool
+from tests.e2e.system import CLUSTER, System
+
+HURRIED = 10.0
+"""Everything but the control plane runs so many times faster: leases, back-offs and ticks pass in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What a run comes to: nodes by type and the way they are sold, and the pods that run."""
+
+    nodes: tuple[tuple[str, str], ...]
+    pods: int
+
+
+def test_pods_that_come_while_the_forwarder_is_away_are_served(start: Start) -> None:
+    system = start()
+    system.apply(nodeclass(CLUSTER), nodepool(), deployment("before", 3))
+    system.until_running(3)
+
+    system.forwarder.kill(for_seconds=60)
+    system.apply(deployment("meanwhile", 3, cpu="3"))
+
+    system.until_running(6, seconds=150)
+    system.until_settled()
+    assert system.forwarder.running
+    assert system.forwarder.restarts == 1
+
+
+def test_the_api_server_may_restart_while_pods_wait(start: Start) -> None:
+    system = start()
+    system.apply(nodeclass(CLUSTER), nodepool())
+    system.until_nodepools_ready()
+    system.apply(deployment("web", 5))
+    system.plane.restart_api_server(away_seconds=5)
+    system.apply(deployment("after", 3))
+
+    system.until_running(8, seconds=120)
+    system.until_settled()
+
+
+def test_messages_may_come_twice_and_in_any_order(start: Start, undisturbed: End) -> None:
+    system = start(speed=HURRIED, delays=USUAL, faults=Faults(seed=1, duplicate=True, shuffle=True))
+    assert three_waves(system) == undisturbed
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
+    start: Start, seed: int, undisturbed: End
+) -> None:
+    system = start(speed=HURRIED, delays=USUAL, faults=killing(seed))
+    assert three_waves(system) == undisturbed
+
+
+@pytest.mark.parametrize("seed", range(10, 60))
+def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
+    start: Start, seed: int, undisturbed: End
+) -> None:
+    system = start(real=False, speed=HURRIED, delays=USUAL, faults=killing(seed))
+    assert three_waves(system) == undisturbed
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> End:
+    """How it ends without any fault, on the embedded system."""
+    with System(tmp_path_factory.mktemp("undisturbed"), real=False, speed=HURRIED, delays=USUAL) as system:
+        return three_waves(system)
+
+
+def killing(seed: int) -> Faults:
+    return Faults(seed=seed, duplicate=True, shuffle=True, kill_every_seconds=10.0)
+
+
+def three_waves(system: System) -> End:
+    """Let pods come three times; give how many nodes of which type, sold how, run what in the end."""
+    system.apply(nodeclass(CLUSTER), nodepool())
+    system.until_nodepools_ready()
+    for wave, (replicas, cpu) in enumerate([(4, "1"), (6, "500m"), (2, "3")], start=1):
+        system.apply(deployment(f"wave-{wave}", replicas, cpu))
+        system.until_running(replicas, f"wave-{wave}", seconds=120)
+    system.until_settled(seconds=120)
+    kinds = (
+        (labels[INSTANCE_TYPE], labels[CAPACITY_TYPE])
+        for labels in (node["metadata"]["labels"] for node in system.nodes())
+    )
+    return End(tuple(sorted(kinds)), len(system.pods()))
