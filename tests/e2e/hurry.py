@@ -34,13 +34,15 @@ def environment(clock: LocalClock) -> Mapping[str, str]:
 
 def main() -> None:
     """Put the module on the clock and become it."""
-    sys.path[0] = str(Path.cwd())  # as `python -m` has it; this file's folder is none of the program's business
+    sys.path[0] = str(
+        Path.cwd()
+    )  # as `python -m` has it; this file's folder is none of the program's business
     del sys.argv[0]
     module, clock = sys.argv[0], _read_clock()
     if module == "nodesmith_forwarder":
         from nodesmith_forwarder import clock as forwarder_clock
 
-        forwarder_clock.SystemClock = lambda: clock  # type: ignore[assignment, misc]
+        setattr(forwarder_clock, "SystemClock", lambda: clock)  # noqa: B010 another class in its place
     else:
         from nodesmith import parts
 

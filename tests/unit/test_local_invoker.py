@@ -11,8 +11,9 @@ from moto import mock_aws
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.deployment import Deployment, deploy
+from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.functions import Function, shipped
-from nodesmith_cli.local.invoker import EventSource, Invoker
+from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.queuetime import queues_run_on
 
 CLUSTER = "shop"

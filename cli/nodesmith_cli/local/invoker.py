@@ -1,152 +1,21 @@
-"""Lambda's event source mappings and EventBridge Scheduler, for a local system: they poll, invoke, delete, and tick.
-
-What a function reports as failed, and the whole batch where it raises, stays in the queue, is hidden until its
-visibility timeout, and moves to the dead letters after five receives, as in AWS.
-"""
+"""All that wakes the functions of a local system: Lambda's event source mappings, EventBridge Scheduler's ticks."""
 
 from __future__ import annotations
 
 import json
-import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.deployment import BATCH_SIZE, CONCERNS, Deployment
+from nodesmith_cli.local.deployment import CONCERNS, Deployment
+from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.functions import Function
 
 LONGEST_POLL_SECONDS = 20
 _LONGEST_POLL_OF_LIFE_SECONDS = 0.5  # how late a stop may be noticed
-_log = logging.getLogger(__name__)
-
-
-class Invocable(Protocol):
-    """A function: calling it invokes it once, and whatever it raises is its failure."""
-
-    @property
-    def concern(self) -> str: ...
-
-    def __call__(self, event: Mapping[str, Any]) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """How a queue is mapped to a function.
-
-    A batch is invoked when it is full or `window_seconds` of the queue's clock have passed since its first message.
-    `partial_answers` says whether the function may give back a part of a batch (ReportBatchItemFailures).
-    """
-
-    batch_size: int = BATCH_SIZE
-    window_seconds: float = 0
-    concurrency: int = 1
-    partial_answers: bool = True
-
-
-class EventSource:
-    """Feeds one queue to one function, batch by batch.
-
-    `poll` may be called by as many threads as the mapping's concurrency allows invocations at once; one of them at a
-    time waits for messages, so that a second invocation begins only while the first is under way.
-    """
-
-    def __init__(
-        self,
-        sqs: Any,
-        queue_url: str,
-        function: Invocable,
-        arn: str = "",
-        mapped: Mapped = Mapped(),
-        clock: LocalClock | None = None,
-    ) -> None:
-        self._sqs = sqs
-        self._queue_url = queue_url
-        self._function = function
-        self.arn = arn
-        self.mapped = mapped
-        self._clock = clock or LocalClock()
-        self._lambda = ThreadPoolExecutor(mapped.concurrency, f"function-{function.concern}")
-        self._receiving = threading.Lock()
-        self._counting = threading.Lock()
-        self.invocations = 0
-        self.failures = 0
-        self.last_error = ""
-
-    def poll(self, wait_seconds: int = 0) -> int:
-        """Receive a batch, invoke the function, delete what it handled; gives how many messages came."""
-        with self._receiving:
-            messages = self._receive(wait_seconds)
-        if messages:
-            self._delete(messages, failed=self._invoke(messages))
-        return len(messages)
-
-    def _receive(self, wait_seconds: int) -> list[Mapping[str, Any]]:
-        """Wait for the first message, then for more until the batch is full or its window is over."""
-        messages = self._receive_at_most(self.mapped.batch_size, wait_seconds)
-        if not messages or not self.mapped.window_seconds:
-            return messages
-        end = self._clock.now() + timedelta(seconds=self.mapped.window_seconds)
-        while len(messages) < self.mapped.batch_size and self._clock.now() < end:
-            messages += self._receive_at_most(self.mapped.batch_size - len(messages), 1)
-        return messages
-
-    def _receive_at_most(self, count: int, wait_seconds: int) -> list[Mapping[str, Any]]:
-        answer = self._sqs.receive_message(
-            QueueUrl=self._queue_url,
-            MaxNumberOfMessages=min(count, BATCH_SIZE),  # SQS gives no more at once
-            WaitTimeSeconds=wait_seconds,
-            AttributeNames=["All"],
-        )
-        return list(answer.get("Messages", []))
-
-    def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
-        """Give the ids of the messages that must come again: none, some, or after an error all."""
-        event = {"Records": [self._record(message) for message in messages]}
-        everything = {str(message["MessageId"]) for message in messages}
-        invocation = self._lambda.submit(self._function, event)
-        error = invocation.exception()
-        with self._counting:
-            self.invocations += 1
-            if error is not None:
-                self.failures += 1
-                self.last_error = f"{type(error).__name__}: {error}"
-        if error is not None:
-            _log.error("function %s failed", self._function.concern, exc_info=error)
-            return everything
-        if not self.mapped.partial_answers:
-            return set()
-        named = (invocation.result() or {}).get("batchItemFailures") or ()
-        failed = {str(failure["itemIdentifier"]) for failure in named}
-        return (
-            failed if failed <= everything else everything
-        )  # Lambda takes a name it does not know for a failure of all
-
-    def _record(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "messageId": message["MessageId"],
-            "receiptHandle": message["ReceiptHandle"],
-            "body": message["Body"],
-            "attributes": message.get("Attributes", {}),
-            "messageAttributes": {},
-            "md5OfBody": message.get("MD5OfBody", ""),
-            "eventSource": "aws:sqs",
-            "eventSourceARN": self.arn,
-            "awsRegion": self.arn.split(":")[3] if self.arn else "",
-        }
-
-    def _delete(self, messages: Sequence[Mapping[str, Any]], failed: set[str]) -> None:
-        entries = [
-            {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
-            for number, message in enumerate(messages)
-            if message["MessageId"] not in failed
-        ]
-        if entries:
-            self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,12 @@ def queues_run_on(clock: LocalClock) -> Iterator[None]:
         with queue._messages_lock:  # noqa: SLF001 - moto's own; its method with a shorter wait
             queue._messages_lock.wait_for(lambda: queue.messages, timeout=min(timeout, _GLANCE_SECONDS))  # noqa: SLF001
 
+    delete = models.Queue.delete_message
+
+    def delete_message(queue: Any, receipt_handle: str) -> None:
+        with queue._messages_lock:  # noqa: SLF001 - without it a message that is sent meanwhile is lost
+            delete(queue, receipt_handle)
+
     def seconds(_: Any = None) -> float:
         return clock.now().timestamp()
 
@@ -30,5 +36,6 @@ def queues_run_on(clock: LocalClock) -> Iterator[None]:
         patch.object(models, "unix_time", seconds),
         patch.object(models, "unix_time_millis", lambda _=None: seconds() * 1000),
         patch.object(models.Queue, "wait_for_messages", wait_for_messages),
+        patch.object(models.Queue, "delete_message", delete_message),
     ):
         yield

@@ -5,7 +5,7 @@ Everything is read off the synthesised template: queues, mappings, schedules, va
 who is who, `calls` records what is done by which role, `faults` does harm.
 """
 
-from nodesmith_cli.local.invoker import EventSource
+from nodesmith_cli.local.eventsource import EventSource
 from tests.e2e.deployed.deployment import NOT_RUN, Deployed
 from tests.e2e.deployed.faults import Faults
 from tests.e2e.deployed.functions import NOT_IMITATED as FUNCTION_PROPERTIES_NOT_IMITATED

@@ -48,7 +48,7 @@ def assume(sts: Any, role_arn: str, session: str) -> Credentials:
 
 
 class Authenticator:
-    """EKS's token authenticator, with the access entries of a template. Tokens live in real time, whatever the clock."""
+    """EKS's token authenticator with the access entries of a template. Tokens live in real time, whatever the clock."""
 
     def __init__(
         self,

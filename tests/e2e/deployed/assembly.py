@@ -44,7 +44,7 @@ class Assembly:
         for manifest in self.folder.glob("*.assets.json"):
             files |= json.loads(manifest.read_text())["files"]
         (path,) = {
-            each["source"]["path"]
+            str(each["source"]["path"])
             for each in files.values()
             if key in {place["objectKey"] for place in each["destinations"].values()}
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,10 +12,12 @@ from types import TracebackType
 from typing import Any
 
 import boto3
+from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.invoker import EventSource, EventSources
+from nodesmith_cli.local.eventsource import EventSource
+from nodesmith_cli.local.invoker import EventSources
 from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume
 from tests.e2e.deployed.assembly import synthesised
@@ -23,7 +26,6 @@ from tests.e2e.deployed.faults import Faults, faulty_queues, kill_at_random
 from tests.e2e.deployed.functions import DeployedFunction, read_function
 from tests.e2e.deployed.mappings import event_sources, ticks
 from tests.e2e.deployed.stacks import ACCOUNT, CLUSTER, Stacks
-from tests.infra.templates import Template
 
 NOT_RUN = {
     "catalog": "the account's function: its tick would ask AWS's price list; functions read the embedded one"
@@ -46,7 +48,7 @@ class Deployed:
         folder: Path,
         clock: LocalClock,
         *,
-        faults: Faults = Faults(),
+        faults: Faults = Faults(),  # noqa: B008 frozen
         context: Mapping[str, Any] | None = None,
         edit: Edit = lambda text: text,
     ) -> None:
@@ -114,19 +116,22 @@ class Deployed:
         for stack_name, template in ((ACCOUNT, self.account), (CLUSTER, self.template)):
             resources.make(stack_name, template, self._aws.client, self._aws.region)
         self._know_each_other(stack)
-        for id_, properties in self.template.of_type("Lambda::Function").items():
+        for id_ in self.template.of_type("Lambda::Function"):
             code = read_function(self.template, id_, self._assembly, self._aws.region)
             environment = {**self._way(), **self._credentials[code.concern].environment}
             function = DeployedFunction(code, environment, self._folder / code.concern, self._clock)
             self.functions[code.concern] = function
-            stack.callback(function.close)
-            del properties
+        stack.callback(self._close_functions)
         self._wake(stack)
+
+    def _close_functions(self) -> None:
+        with ThreadPoolExecutor(len(self.functions)) as pool:
+            list(pool.map(DeployedFunction.close, self.functions.values()))
 
     def _know_each_other(self, stack: ExitStack) -> None:
         """Give every role that acts here its credentials, and record what is done with them."""
         for concern, (role, session) in self._roles().items():
-            arn = f"arn:aws:iam::123456789012:role/{role}"
+            arn = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{role}"
             self._credentials[concern] = assume(self._aws.client("sts"), arn, session)
         by_key = {each.access_key: (concern, each) for concern, each in self._credentials.items()}
         self._authenticator = Authenticator(
@@ -153,7 +158,9 @@ class Deployed:
     def _wake(self, stack: ExitStack) -> None:
         """Let queues and schedules wake the functions, each acting by the role that the template gives it."""
         urls = {
-            f"arn:aws:sqs:{self._aws.region}:123456789012:{queue['QueueName']}": self._url(queue["QueueName"])
+            f"arn:aws:sqs:{self._aws.region}:{DEFAULT_ACCOUNT_ID}:{queue['QueueName']}": self._url(
+                queue["QueueName"]
+            )
             for queue in self.template.of_type("SQS::Queue").values()
         }
         sources = event_sources(self.template, self.functions, self._sqs, urls.__getitem__, self._clock)
@@ -186,7 +193,7 @@ class Deployed:
         )
 
     def _url(self, queue: str) -> str:
-        return f"{self._aws.url}/123456789012/{queue}"
+        return f"{self._aws.url}/{DEFAULT_ACCOUNT_ID}/{queue}"
 
     def _way(self) -> dict[str, str]:
         """Give what leads a function to this AWS, where Lambda would have nothing to say."""

@@ -1,4 +1,4 @@
-"""A function as Lambda runs it: its asset as task folder, its layers, its variables, awslambdaric, one process or more."""
+"""A function as Lambda runs it: its asset as task folder, layers, variables, awslambdaric, one process or more."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e import hurry
@@ -63,7 +66,7 @@ def read_function(template: Template, id_: str, assembly: Assembly, region: str)
     name = properties["FunctionName"]
     return FunctionCode(
         concern=name.rpartition("-")[2],
-        arn=f"arn:aws:lambda:{region}:123456789012:function:{name}",
+        arn=f"arn:aws:lambda:{region}:{DEFAULT_ACCOUNT_ID}:function:{name}",
         task=task,
         path=tuple(reversed(layers)),  # in /opt the later layer's file covers the earlier one's
         handler=properties["Handler"],
@@ -136,8 +139,9 @@ class DeployedFunction:
 
     def close(self) -> None:
         """End all processes."""
-        for process in self._all:
-            process.close()
+        if self._all:
+            with ThreadPoolExecutor(len(self._all)) as pool:
+                list(pool.map(RuntimeProcess.close, self._all))
 
     def _take(self) -> RuntimeProcess:
         with self._lock:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.invoker import EventSource, Mapped, Tick
+from nodesmith_cli.local.eventsource import EventSource, Mapped
+from nodesmith_cli.local.invoker import Tick
 from tests.e2e.deployed.functions import DeployedFunction
 from tests.infra.templates import Template
 
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
 _MAPPING = frozenset(
-    "BatchSize EventSourceArn FunctionName FunctionResponseTypes MaximumBatchingWindowInSeconds ScalingConfig Tags".split()
+    "BatchSize EventSourceArn FunctionName FunctionResponseTypes MaximumBatchingWindowInSeconds ScalingConfig "
+    "Tags".split()
 )
 _SCHEDULE = frozenset("FlexibleTimeWindow GroupName ScheduleExpression Target".split())
 UNLIMITED = 10  # invocations at once, where a mapping does not say; no queue here fills more
@@ -32,7 +34,7 @@ def event_sources(
     url: Callable[[str], str],
     clock: LocalClock,
 ) -> dict[str, EventSource]:
-    """Give the event sources by concern. `sqs` gives the client that polls for a concern, `url` a queue's by its ARN."""
+    """Give the event sources by concern. `sqs` gives the client that polls for one, `url` a queue's URL by ARN."""
     sources = {}
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
         _only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")

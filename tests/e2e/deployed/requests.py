@@ -170,7 +170,7 @@ def _ec2(request: Request) -> Iterator[Call]:
 
 
 def _creation(request: Request, operation: str) -> Iterator[Call]:
-    """What is created carries its tags from the first moment on, and a fleet runs its instances in its caller's name."""
+    """What is created carries its tags from the first moment on; a fleet runs instances in its caller's name."""
     for kind, tags in _tag_specifications(request.parameters):
         resource, context = request.arn(f"{kind}/new"), _request_tags(tags)
         runs = operation == "CreateFleet" and kind != "fleet"
