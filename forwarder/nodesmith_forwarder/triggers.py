@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nodesmith.model.events import Concern
-from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES, PODS, Change
+from nodesmith.observation.mirror import (
+    NODECLAIMS,
+    NODECLASSES,
+    NODEPOOLS,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    Change,
+)
 from nodesmith_forwarder.windows import Topic
 
 
-def triggered(change: Change) -> Iterator[tuple[Topic, str]]:
+def triggered(change: Change, is_awaited: Callable[[str], bool]) -> Iterator[tuple[Topic, str]]:
     """Give the topics of a change, each with the key that counts once in its window.
 
-    What a NodePool or EC2NodeClass has become may be what a pending pod was waiting for, so provisioning looks too.
+    What a NodePool, an EC2NodeClass or a volume has become may be what a pending pod was waiting for, so provisioning
+    looks too. `is_awaited` tells whether a pod waits for a claim (namespace/name).
     """
     key = f"{change.kind.kind}/{change.key}"
     yield None, key
@@ -26,6 +37,16 @@ def triggered(change: Change) -> Iterator[tuple[Topic, str]]:
             yield Concern.READINESS, key
         if _is_wanted_otherwise(change) or _conditions(change.before) != _conditions(change.after):
             yield Concern.PROVISIONING, key
+    elif change.after is not None and _is_awaited_volume(change, is_awaited):
+        yield Concern.PROVISIONING, key
+
+
+def _is_awaited_volume(change: Change, is_awaited: Callable[[str], bool]) -> bool:
+    if change.kind == VOLUME_CLAIMS:
+        return is_awaited(change.key)
+    if change.kind == VOLUMES:
+        return is_awaited(change.after.claim) if change.after.claim else change.after.offers is not None
+    return change.kind == STORAGE_CLASSES
 
 
 def _is_wanted_otherwise(change: Change) -> bool:

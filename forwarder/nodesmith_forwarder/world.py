@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from threading import Condition
 
 from nodesmith.model.pods import Manifest
-from nodesmith.observation.mirror import WATCHED, Change, Mirror, WatchedKind, observed
+from nodesmith.observation.mirror import PODS, VOLUME_CLAIMS, WATCHED, Change, Mirror, WatchedKind, observed
 from nodesmith.observation.wire import Observed
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.triggers import triggered
@@ -26,6 +27,8 @@ class World:
         self._clock = clock
         self._mirrors = {kind.name: Mirror(kind) for kind in WATCHED}
         self._current: set[str] = set()
+        self._mounting: Counter[str] = Counter()
+        """Pending pods by each claim that they mount."""
 
     def put(self, kind: WatchedKind, manifests: Iterable[Manifest]) -> None:
         """Take in the newest states of objects."""
@@ -66,7 +69,21 @@ class World:
     def _note(self, changes: Iterable[Change | None]) -> None:
         now, opened = self._clock.now(), False
         for change in changes:
-            for topic, key in triggered(change) if change else ():
+            if change and change.kind == PODS:
+                self._count(change)
+            for topic, key in triggered(change, self._is_awaited) if change else ():
                 opened = self.windows.note(topic, key, now) or opened
         if opened:
             self.changed.notify_all()
+
+    def _count(self, change: Change) -> None:
+        for pod, step in ((change.before, -1), (change.after, 1)):
+            for mount in pod.claims if pod and pod.is_provisionable else ():
+                self._mounting[mount.key] += step
+                if not self._mounting[mount.key]:
+                    del self._mounting[mount.key]
+
+    def _is_awaited(self, claim: str) -> bool:
+        """Tell whether a pod waits for a claim. Where the scheduler had one made for a node it waits for no other."""
+        known = self._mirrors[VOLUME_CLAIMS.name].objects.get(claim)
+        return claim in self._mounting and not (known and known.selected_node)

@@ -69,12 +69,12 @@ def test_every_node_holds_its_pods_whatever_it_becomes(seen: Snapshot) -> None:
                 d.requests
                 for d in seen.daemonsets
                 if first_untolerated(planned.claim.taints, d.tolerations) is None
-                and not label_refusal(labels, d)
+                and not label_refusal(labels, d.terms)
             ]
             kind: InstanceType = TYPES[override.instance_type]
             assert (asked + total(daemons)).fits_in(kind.allocatable)
             for pod in mine:
-                assert not label_refusal(labels, pod.shape)
+                assert not label_refusal(labels, pod.shape.terms)
                 assert first_untolerated(planned.claim.taints, pod.shape.tolerations) is None
             assert pools(seen)[planned.claim.nodepool].requirements.allow_labels(labels)
             offered = [(o.zone, o.capacity_type, o.price_hourly_usd) for o in kind.offerings]
@@ -169,7 +169,7 @@ def test_a_hard_spread_over_zones_can_be_kept(seen: Snapshot) -> None:
         ):
             continue
         counts = Counter(
-            {node.labels[ZONE]: 0 for node in seen.nodes if not label_refusal(dict(node.labels), shape_)}
+            {node.labels[ZONE]: 0 for node in seen.nodes if not label_refusal(node.labels, shape_.own_terms)}
         )
         for _, zone, mine in there:
             here = sum(pod.shape is shape_ for pod in mine)

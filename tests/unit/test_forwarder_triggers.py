@@ -15,19 +15,23 @@ from nodesmith.observation.mirror import (
     NODEPOOLS,
     NODES,
     PODS,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
     Mirror,
     WatchedKind,
 )
 from nodesmith_forwarder.triggers import triggered
 from tests.clusters import Manifest, deployment_pod, node, rolled
+from tests.storage import claim, storage_class, volume
 
 
-def woken(kind: WatchedKind, *states: Manifest | None) -> set[Concern]:
-    """Say who is woken by the last of the states; None is the object's removal."""
+def woken(kind: WatchedKind, *states: Manifest | None, awaited: str = "") -> set[Concern]:
+    """Say who is woken by the last of the states; None is the object's removal. A pod waits for the claim `awaited`."""
     mirror, change = Mirror(kind), None
     for before, state in zip((None, *states), states, strict=False):
         change = mirror.put(state) if state is not None else mirror.drop(before or {})
-    topics = [topic for topic, _ in triggered(change)] if change else []
+    topics = [topic for topic, _ in triggered(change, awaited.__eq__)] if change else []
     assert (None in topics) == (change is not None), "whatever changed must reach the snapshot"
     return {topic for topic in topics if topic is not None}
 
@@ -106,3 +110,24 @@ def test_a_daemonset_is_only_for_the_snapshot() -> None:
     template = {"spec": {"containers": [{"name": "a"}]}}
     manifest = {"metadata": {"name": "logs", "namespace": "kube-system"}, "spec": {"template": template}}
     assert woken(DAEMONSETS, manifest) == set()
+
+
+def test_a_claim_that_a_pod_waits_for_wakes_provisioning_and_any_other_nobody() -> None:
+    unbound, bound = claim("data"), claim("data", bound_to="pv-1")
+    assert woken(VOLUME_CLAIMS, unbound, awaited="default/data") == {Concern.PROVISIONING}
+    assert woken(VOLUME_CLAIMS, unbound, bound, awaited="default/data") == {Concern.PROVISIONING}
+    assert woken(VOLUME_CLAIMS, unbound, bound, awaited="default/other") == set()
+    assert woken(VOLUME_CLAIMS, unbound, None, awaited="default/data") == set()
+
+
+def test_a_volume_wakes_provisioning_if_it_is_for_an_awaited_claim_or_for_any() -> None:
+    free, kept = volume("pv-1", phase="Available"), volume("pv-1", claim="default/data")
+    assert woken(VOLUMES, free) == {Concern.PROVISIONING}
+    assert woken(VOLUMES, kept, awaited="default/data") == {Concern.PROVISIONING}
+    assert woken(VOLUMES, kept, awaited="default/other") == set()
+    assert woken(VOLUMES, free, None) == set()
+
+
+def test_a_storage_class_that_comes_or_changes_wakes_provisioning() -> None:
+    assert woken(STORAGE_CLASSES, storage_class("gp3")) == {Concern.PROVISIONING}
+    assert woken(STORAGE_CLASSES, storage_class("gp3"), None) == set()

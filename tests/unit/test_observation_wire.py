@@ -146,8 +146,19 @@ def test_something_that_is_no_snapshot_is_rejected_with_what_was_found(data: byt
 
 
 def test_a_snapshot_of_a_newer_format_is_rejected_with_the_remedy() -> None:
-    with pytest.raises(Rejected, match=r"'version' is 2, this release reads 1: deploy .* same release"):
-        decode(rewritten(version=2))
+    with pytest.raises(Rejected, match=r"'version' is 3, this release reads 1 to 2: deploy .* same release"):
+        decode(rewritten(version=3))
+
+
+def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> None:
+    document = json.loads(gzip.decompress(encode("c", NOW, observed(pods=2))))
+    mounting, plain = document["pods"]
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}
+    mounting["shape"]["spec"]["volumes"] = [claim]
+    snapshot = decode(gzip.compress(json.dumps({**document, "version": 1}).encode()))
+    refusals = {pod.key.partition("/")[2]: pod.shape.refusal for pod in snapshot.pods}
+    assert refusals[plain["names"][0]] == ""
+    assert "did not look at its volumes: update the forwarder" in refusals[mounting["names"][0]]
 
 
 @pytest.mark.parametrize(

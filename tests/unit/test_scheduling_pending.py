@@ -63,9 +63,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"nodeSelector": {"karpenter.sh/registered": "true"}},
         "the domain karpenter.sh is reserved",
     ),
-    "volume": (
+    "volume that an older writer did not look at": (
         {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data-0"}}]},
-        "its volumes (data-0) may tie it to a zone, which is not looked at yet",
+        "the snapshot's writer did not look at its volumes: update the forwarder",
+    ),
+    "volume out of reach": (
+        {
+            "nodeSelector": {"topology.kubernetes.io/zone": "us-east-1a"},
+            "volumeNodeAffinity": [[expression("topology.kubernetes.io/zone", "In", "us-east-1b")]],
+        },
+        "its volumes are out of reach of its node selector or affinity",
     ),
     "pod affinity": (
         {

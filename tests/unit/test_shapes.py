@@ -133,16 +133,19 @@ def test_mismatch_label_keys_leave_pods_with_the_same_value_alone() -> None:
     assert term.selector.matches({"app": "db"})
 
 
-def test_volumes_that_may_tie_a_pod_to_a_zone_are_named() -> None:
+def test_what_volumes_allow_narrows_every_alternative_of_the_affinity_and_drops_those_out_of_reach() -> None:
     read = shape(
-        volumes=[
-            {"name": "c", "configMap": {"name": "x"}},
-            {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}},
-            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
-        ]
+        affinity=node_affinity([expression(ZONE, "In", "a", "b")], [expression(ZONE, "In", "c")]),
+        volumeNodeAffinity=[[expression(ZONE, "In", "b")], [expression("example.com/rack", "Exists")]],
     )
 
-    assert read.claims == ("data-0", "(ephemeral) scratch")
+    assert [{key: str(term[key]) for key in sorted(term)} for term in read.terms] == [
+        {ZONE: f"{ZONE} In [b]"},
+        {"example.com/rack": "example.com/rack Exists", ZONE: f"{ZONE} In [a, b]"},
+        {"example.com/rack": "example.com/rack Exists", ZONE: f"{ZONE} In [c]"},
+    ]
+    assert [term[ZONE].values for term in read.own_terms] == [{"a", "b"}, {"c"}]
+    assert read.refusal == ""
 
 
 @pytest.mark.parametrize(

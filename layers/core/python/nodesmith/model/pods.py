@@ -27,7 +27,8 @@ class Pod:
     """One pod: `key` is `namespace/name`, `node` the name of the node it is bound to or empty.
 
     `unschedulable` is the scheduler's own verdict (PodScheduled has the reason Unschedulable); `preempting` that it has
-    been promised a node by preemption; `deleting` that it has a deletionTimestamp.
+    been promised a node by preemption; `deleting` that it has a deletionTimestamp. `refusal` is why no node will do for
+    this very pod, see `Shape.refusal` for those of its kind.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Pod:
     unschedulable: bool = False
     preempting: bool = False
     deleting: bool = False
+    refusal: str = ""
 
 
 def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) -> Resources:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from nodesmith.model.labels import WELL_KNOWN, did_you_mean, normalised
+from nodesmith.model.labels import HOSTNAME, WELL_KNOWN, did_you_mean, normalised
 
 _INT64_MAX = 2**63 - 1
 
@@ -266,6 +266,8 @@ class Conflict:
     hint: str
 
     def __str__(self) -> str:
+        if self.offered is None and self.wanted.key == HOSTNAME:
+            return f"needs {self.wanted}, and no new node has that name"
         if self.offered is None:
             return f"label {self.wanted.key!r} does not have known values{self.hint}"
         return f"needs {self.wanted}, offered is {self.offered}"

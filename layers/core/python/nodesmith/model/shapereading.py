@@ -48,13 +48,15 @@ def _parse(
     status: Manifest,
 ) -> Shape:
     affinity = spec.get("affinity") or {}
-    terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
+    own_terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
+    terms, unreachable = _reaching(own_terms, spec)
     return Shape(
         namespace=namespace,
         labels=labels,
         owner=owner,
         requests=pod_requests(spec, status.get("containerStatuses") or ()),
         terms=terms,
+        own_terms=own_terms,
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
         spreads=tuple(_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
         affinities=(
@@ -62,10 +64,9 @@ def _parse(
             *_pod_terms(affinity.get("podAntiAffinity") or {}, labels, anti=True),
         ),
         host_ports=_host_ports(spec.get("containers") or ()),
-        claims=tuple(_claims(spec.get("volumes") or ())),
         priority=int(spec.get("priority") or 0),
         annotations=dict(metadata.get("annotations") or {}),
-        refusal=refusal,
+        refusal=refusal or unreachable,
     )
 
 
@@ -82,10 +83,30 @@ def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requi
     if any(term.get("matchFields") for term in raw_terms):
         return (base,), "required node affinity by matchFields names a node, and no new node has that name"
     terms = tuple(base.union(_expressions(term)) for term in raw_terms)
-    return terms, _restricted(terms)
+    return terms, _restricted(terms, "node selector or affinity")
 
 
-def _restricted(terms: tuple[Requirements, ...]) -> str:
+def _reaching(own: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requirements, ...], str]:
+    """Narrow terms to where the volumes can be reached from; say why they are refused (empty when not)."""
+    if spec.get("volumes"):
+        return (
+            own,
+            "the snapshot's writer did not look at its volumes: update the forwarder to the functions' release",
+        )
+    if "volumeNodeAffinity" not in spec:
+        return own, ""
+    volumes = tuple(_expressions({"matchExpressions": term}) for term in spec["volumeNodeAffinity"])
+    tried = [
+        (term, there, term.conflict(there, undefined=frozenset(there))) for term in own for there in volumes
+    ]
+    found = tuple(term.union(there) for term, there, conflict in tried if conflict is None)
+    if tried and not found:
+        _, _, conflict = tried[0]
+        return own, f"its volumes are out of reach of its node selector or affinity: {conflict}"
+    return found, _restricted(found, "node affinity of its volumes")
+
+
+def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
     for term in terms:
         pool = term.get(NODEPOOL)
         if pool is not None and pool.is_empty:
@@ -93,12 +114,12 @@ def _restricted(terms: tuple[Requirements, ...]) -> str:
         for key in sorted(term):
             reason = restriction(key) if key != HOSTNAME else None
             if reason:
-                return f"node selector or affinity on {key!r}: {reason}"
+                return f"{what} on {key!r}: {reason}"
             # What a pod asks for becomes a label of its node, and those are written into the node's user data.
             odd = [] if term[key].complement else [v for v in term[key].values if not is_label_value(v)]
             if odd:
                 found = min(odd)[:LONGEST_LABEL_VALUE]
-                return f"node selector or affinity on {key!r}: no label can have the value {found!r}"
+                return f"{what} on {key!r}: no label can have the value {found!r}"
     return ""
 
 
@@ -160,9 +181,3 @@ def _host_ports(containers: Sequence[Manifest]) -> tuple[tuple[str, int, str], .
             if p.get("hostPort")
         )
     )
-
-
-def _claims(volumes: Sequence[Manifest]) -> list[str]:
-    named = [str((v.get("persistentVolumeClaim") or {}).get("claimName") or "") for v in volumes]
-    ephemeral = [f"(ephemeral) {v.get('name')}" for v in volumes if v.get("ephemeral")]
-    return sorted(filter(None, named)) + sorted(ephemeral)

@@ -42,8 +42,9 @@ class PodAffinityTerm:
 class Shape:
     """Everything about a pod that a decision reads, but for its name, age and node.
 
-    `terms` are the alternatives of the required node affinity, each already intersected with the node selector; one of
-    them must hold. `owner` reads `Kind/name`.
+    `own_terms` are the alternatives of the required node affinity, each already intersected with the node selector;
+    `terms` are the same, narrowed to where the volumes can be reached from; one of them must hold. (A spread counts on
+    all nodes that the own ones allow.) `owner` reads `Kind/name`.
     `refusal` is why nothing can be provisioned for such a pod whatever the NodePools offer, empty when there is none.
     """
 
@@ -52,11 +53,11 @@ class Shape:
     owner: str = ""
     requests: Resources = NOTHING
     terms: tuple[Requirements, ...] = (NO_REQUIREMENTS,)
+    own_terms: tuple[Requirements, ...] = (NO_REQUIREMENTS,)
     tolerations: tuple[Toleration, ...] = ()
     spreads: tuple[Spread, ...] = ()
     affinities: tuple[PodAffinityTerm, ...] = ()
     host_ports: tuple[tuple[str, int, str], ...] = ()
-    claims: tuple[str, ...] = ()
     priority: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""

@@ -9,6 +9,7 @@ from typing import Any
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
+from nodesmith.observation.volumereduction import reduce_claim, reduce_class, reduce_volume
 from nodesmith.observation.wire import UNREADABLE, Observed
 
 
@@ -38,7 +39,24 @@ NODECLASSES = WatchedKind(
 NODECLAIMS = WatchedKind(
     "nodeclaims", "NodeClaim", "/apis/karpenter.sh/v1/nodeclaims", reduce_custom, custom=True
 )
-WATCHED = (PODS, NODES, DAEMONSETS, NODEPOOLS, NODECLASSES, NODECLAIMS)
+VOLUME_CLAIMS = WatchedKind(
+    "persistentvolumeclaims", "PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", reduce_claim
+)
+VOLUMES = WatchedKind("persistentvolumes", "PersistentVolume", "/api/v1/persistentvolumes", reduce_volume)
+STORAGE_CLASSES = WatchedKind(
+    "storageclasses", "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", reduce_class
+)
+WATCHED = (
+    PODS,
+    NODES,
+    DAEMONSETS,
+    NODEPOOLS,
+    NODECLASSES,
+    NODECLAIMS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+)
 
 
 @dataclass(frozen=True, slots=True)

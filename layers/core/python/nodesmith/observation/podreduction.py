@@ -15,6 +15,7 @@ from typing import Any
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.pods import Manifest
 from nodesmith.model.times import parse_time
+from nodesmith.observation.volumereduction import Mount, mounts
 
 ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost")
 _NAMED_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
@@ -23,7 +24,10 @@ _TERMINAL = frozenset({"Failed", "Succeeded"})
 
 @dataclass(frozen=True, slots=True)
 class ReducedPod:
-    """One pod. `shape` is the canonical JSON of its manifest without labels, `created` in seconds since 1970."""
+    """One pod. `shape` is the canonical JSON of its manifest without labels, `created` in seconds since 1970.
+
+    `claims` are those of its volumes, no longer of interest once it has a node.
+    """
 
     name: str
     namespace: str
@@ -36,6 +40,7 @@ class ReducedPod:
     unschedulable: bool = False
     preempting: bool = False
     deleting: bool = False
+    claims: tuple[Mount, ...] = ()
 
     @property
     def is_provisionable(self) -> bool:
@@ -69,6 +74,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         unschedulable=any(c.get("reason") == "Unschedulable" for c in scheduled),
         preempting=bool(status.get("nominatedNodeName")),
         deleting=bool(metadata.get("deletionTimestamp")),
+        claims=() if spec.get("nodeName") else mounts(metadata, spec.get("volumes") or ()),
     )
 
 
@@ -138,7 +144,6 @@ def _spec(spec: Manifest) -> dict[str, Any]:
         "resources": _requests(spec),
         "overhead": spec.get("overhead"),
         "priority": spec.get("priority"),
-        "volumes": [v for v in map(_volume, spec.get("volumes") or ()) if v],
     }
     return without_empty(kept)
 
@@ -181,12 +186,3 @@ def _resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any
 
 def _containers(spec: Manifest) -> list[Manifest]:
     return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-
-
-def _volume(volume: Manifest) -> dict[str, Any]:
-    claim = volume.get("persistentVolumeClaim")
-    if claim:
-        return {"name": volume["name"], "persistentVolumeClaim": {"claimName": claim["claimName"]}}
-    return (
-        {"name": volume["name"], "ephemeral": {"volumeClaimTemplate": {}}} if volume.get("ephemeral") else {}
-    )

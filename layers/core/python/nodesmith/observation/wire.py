@@ -1,7 +1,9 @@
 """The snapshot as bytes: gzip of one JSON object, equal bytes for an equal cluster.
 
 Shapes are written once, each with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
-`nodeNames`, -1 for none) and `flags`. Nodes and Karpenter's objects are reduced manifests, sorted by name.
+`nodeNames`, -1 for none) and `flags`. Nodes and Karpenter's objects are reduced manifests, sorted by name. Volumes are
+not in it: from where a pending pod's can be reached is in its shape (`spec.volumeNodeAffinity`); why they keep a pod
+from every node is in `refusals`, by its name.
 """
 
 from __future__ import annotations
@@ -22,9 +24,13 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import parse_time
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith.observation.selection import selected_keys
+from nodesmith.observation.volumereduction import ReducedClaim, ReducedClass, ReducedVolume
+from nodesmith.observation.volumes import Reach, Volumes
 
 FORMAT = "nodesmith-snapshot"
-VERSION = 1
+VERSION = 2
+_READABLE = {1, VERSION}
+"""The first knew no volumes: its pods that have any are refused (see `parse_shape`)."""
 _UNSCHEDULABLE, _PREEMPTING, _DELETING = 1, 2, 4
 _COMPRESSION = 6
 _GZIP = b"\x1f\x8b"
@@ -43,6 +49,9 @@ class Observed:
     nodepools: Sequence[Manifest] = ()
     nodeclasses: Sequence[Manifest] = ()
     nodeclaims: Sequence[Manifest] = ()
+    persistentvolumeclaims: Sequence[ReducedClaim] = ()
+    persistentvolumes: Sequence[ReducedVolume] = ()
+    storageclasses: Sequence[ReducedClass] = ()
     problems: Sequence[str] = ()
 
 
@@ -69,14 +78,21 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
 def _groups(observed: Observed, index_of: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
     shapes = {pod.shape for pod in observed.pods}
     keys = sorted(selected_keys({*shapes, *map(_text, observed.daemonsets)}))
-    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[ReducedPod]] = {}
+    volumes = Volumes(observed.persistentvolumeclaims, observed.persistentvolumes, observed.storageclasses)
+    refusals: dict[tuple[str, str], str] = {}
+    groups: dict[tuple[str, tuple[tuple[str, str], ...], str], list[ReducedPod]] = {}
     for pod in observed.pods:
         labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
-        groups.setdefault((pod.shape, labels), []).append(pod)
-    for (shape, labels), pods in sorted(groups.items(), key=lambda item: item[0]):
+        reach = volumes.reach(pod) if pod.claims and pod.is_provisionable else Reach()
+        if reach.refusal:
+            refusals[pod.namespace, pod.name] = reach.refusal
+        groups.setdefault((pod.shape, labels, reach.terms), []).append(pod)
+    for (shape, labels, terms), pods in sorted(groups.items(), key=lambda item: item[0]):
         manifest = json.loads(shape)
         if labels:
             manifest["metadata"]["labels"] = dict(labels)
+        if terms:
+            manifest["spec"]["volumeNodeAffinity"] = json.loads(terms)
         pods.sort(key=lambda pod: pod.name)
         yield {
             "shape": manifest,
@@ -84,7 +100,13 @@ def _groups(observed: Observed, index_of: Mapping[str, int]) -> Iterator[Mapping
             "created": [pod.created for pod in pods],
             "nodes": [index_of.get(pod.node, -1) for pod in pods],
             "flags": [_flags(pod) for pod in pods],
+            **_refused(pods, refusals),
         }
+
+
+def _refused(pods: Iterable[ReducedPod], refusals: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    found = {pod.name: why for pod in pods if (why := refusals.get((pod.namespace, pod.name)))}
+    return {"refusals": found} if found else {}
 
 
 def _flags(pod: ReducedPod) -> int:
@@ -132,9 +154,9 @@ def _document(data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
-    if document.get("version") != VERSION:
+    if document.get("version") not in _READABLE:
         raise Rejected(
-            f"snapshot: field 'version' is {document.get('version')!r}, this release reads {VERSION}: "
+            f"snapshot: field 'version' is {document.get('version')!r}, this release reads 1 to {VERSION}: "
             "deploy the forwarder and the functions from the same release"
         )
     return document
@@ -177,6 +199,7 @@ def _pods(groups: Iterable[Manifest], node_names: Sequence[str], problems: list[
 
 def _group(group: Manifest, node_names: Sequence[str], moments: dict[int, datetime]) -> list[Pod]:
     shape, pods = parse_shape(group["shape"]), []
+    refusals = group.get("refusals") or {}
     columns = zip(group["names"], group["created"], group["nodes"], group["flags"], strict=True)
     for name, created, node, flags in columns:
         moment = moments.get(created)
@@ -191,6 +214,7 @@ def _group(group: Manifest, node_names: Sequence[str], moments: dict[int, dateti
                 bool(flags & _UNSCHEDULABLE),
                 bool(flags & _PREEMPTING),
                 bool(flags & _DELETING),
+                str(refusals.get(name, "")),
             )
         )
     return pods

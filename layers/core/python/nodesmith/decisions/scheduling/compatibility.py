@@ -93,7 +93,7 @@ def own_wishes(offered: Requirements, term: Requirements) -> dict[str, Requireme
     return {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
 
 
-def label_refusal(labels: dict[str, str], shape: Shape) -> str | None:
+def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> str | None:
     """Say which requirement a node with these labels does not meet, None when one alternative is met."""
-    refusals = [term.first_refusal(labels) for term in shape.terms]
+    refusals = [term.first_refusal(labels) for term in terms]
     return None if any(r is None for r in refusals) else f"pods need {refusals[0]}"

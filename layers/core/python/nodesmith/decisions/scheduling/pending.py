@@ -21,7 +21,7 @@ def provisionable(pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, str]]
     for pod in pods:
         if pod.node or pod.deleting or pod.shape.is_daemon or pod.shape.is_static:
             continue
-        reason = _state_refusal(pod)
+        reason = _state_refusal(pod) or pod.refusal
         if not reason:
             if pod.shape not in refusals:
                 refusals[pod.shape] = shape_refusal(pod.shape)
@@ -48,8 +48,6 @@ def shape_refusal(shape: Shape) -> str:
     negative = next((name for name, amount in sorted(shape.requests.items()) if amount < 0), None)
     if negative:
         return f"its request of {format_amount(negative, shape.requests[negative])} {negative} is negative"
-    if shape.claims:
-        return f"its volumes ({', '.join(shape.claims)}) may tie it to a zone, which is not looked at yet"
     for term in shape.affinities:
         if not term.anti or term.topology_key != HOSTNAME:
             kind = "anti-affinity" if term.anti else "affinity"

@@ -55,12 +55,12 @@ class Room:
     def admits(self, shape: Shape) -> bool:
         """Tell whether taints and labels let pods of this shape in."""
         return first_untolerated(self.taints, shape.tolerations) is None and not label_refusal(
-            self.labels, shape
+            self.labels, shape.terms
         )
 
     def counts_for(self, spread: Spread, shape: Shape) -> bool:
         """Tell whether the node is one of those a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
-        if spread.honor_affinity and label_refusal(self.labels, shape):
+        if spread.honor_affinity and label_refusal(self.labels, shape.own_terms):
             return False
         return not spread.honor_taints or first_untolerated(self.taints, shape.tolerations) is None
 
@@ -100,7 +100,7 @@ def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemons
     expected = tuple(
         daemon
         for daemon in _tolerant(daemonsets, taints)
-        if (daemon.namespace, daemon.owner) not in present and not label_refusal(labels, daemon)
+        if (daemon.namespace, daemon.owner) not in present and not label_refusal(labels, daemon.terms)
     )
     used = total([shape.requests.times(count) for shape, count in hosted.items()])
     free = offered - used - total([daemon.requests for daemon in expected])

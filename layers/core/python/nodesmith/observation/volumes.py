@@ -1,0 +1,162 @@
+"""Where the volumes of a pod let it run, as kube-scheduler's VolumeBinding and VolumeZone see it.
+
+A bound claim ties a pod to where its volume can be reached. One that waits for its first consumer may become any free
+volume that fits, or a new one where its class makes them. Any other must be bound before anybody knows.
+Not looked at: attach limits, CSI storage capacity, ReadWriteOncePod, and how many free volumes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nodesmith.model.labels import did_you_mean
+from nodesmith.model.quantities import format_bytes
+from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.volumereduction import Mount, ReducedClaim, ReducedClass, ReducedVolume, Storage
+from nodesmith.observation.volumeterms import ANYWHERE, NOWHERE, both, either, node_terms, read_terms
+
+
+class Reach(NamedTuple):
+    """Where volumes can be reached from (see `volumeterms`); or why no node will do, empty when some may."""
+
+    terms: str = ANYWHERE
+    refusal: str = ""
+
+
+class Volumes:
+    """Claims, volumes and classes of one moment."""
+
+    def __init__(
+        self,
+        claims: Iterable[ReducedClaim],
+        volumes: Iterable[ReducedVolume],
+        classes: Iterable[ReducedClass],
+    ) -> None:
+        self._claims = {claim.key: claim for claim in claims}
+        self._volumes = {volume.name: volume for volume in volumes}
+        self._classes = {each.name: each for each in classes}
+        free = [v for _, v in sorted(self._volumes.items()) if v.offers]
+        self._kept = {volume.claim: volume for volume in free if volume.claim}
+        self._free = [volume for volume in free if not volume.claim]
+        defaults = sorted((c for c in classes if c.is_default), key=lambda c: c.name)
+        self._default = max(defaults, key=lambda c: c.created, default=None)
+        self._matches: dict[Storage, tuple[str, ...]] = {}
+
+    def reach(self, pod: ReducedPod) -> Reach:
+        """Say where a pod's volumes can all be reached from, or the first thing in the way."""
+        found: list[tuple[str, str]] = []
+        for mount in pod.claims:
+            reach = self._of_mount(mount, pod.uid)
+            if reach.refusal:
+                return reach
+            found.append((_shown(mount.key), reach.terms))
+        return _together(found)
+
+    def _of_mount(self, mount: Mount, pod_uid: str) -> Reach:
+        claim, name = self._claims.get(mount.key), _shown(mount.key)
+        if claim is None:
+            missing = (
+                f"{name} not found: create it in the pod's namespace, or mend the name in the pod's volumes"
+            )
+            return self._of(mount.template) if mount.template else Reach(refusal=missing)
+        if mount.template and claim.controller != pod_uid:
+            return Reach(
+                refusal=f"{name} is in the place of the pod's ephemeral volume, but not made for it: remove it"
+            )
+        return self._of(claim)
+
+    def _of(self, claim: ReducedClaim) -> Reach:
+        name = _shown(claim.key)
+        if claim.deleting:
+            return Reach(refusal=f"{name} is being deleted: it must be made again")
+        if claim.lost:
+            return Reach(refusal=f"{name} has lost its persistentvolume {claim.volume!r}: make both again")
+        if claim.asks:
+            return self._unbound(claim, claim.asks, name)
+        volume = self._volumes.get(claim.volume)
+        missing = f"persistentvolume {claim.volume!r} not found, to which {name} is bound: make both again"
+        return Reach(volume.terms) if volume else Reach(refusal=missing)
+
+    def _unbound(self, claim: ReducedClaim, asks: Storage, name: str) -> Reach:
+        """Judge a claim without a volume: only a class that waits for the pod says where its volume may come to be."""
+        named = asks.storage_class
+        if named is None and self._default:
+            named = self._default.name
+        known = self._classes.get(named or "")
+        if claim.volume:
+            return Reach(
+                refusal=f"{name} is not bound yet to the persistentvolume {claim.volume!r} that it names"
+            )
+        if not named:
+            return Reach(
+                refusal=f"{name} is not bound, and without a StorageClass only a volume made for it can be"
+            )
+        if known is None:
+            hint = did_you_mean(named, set(self._classes))
+            return Reach(refusal=f"storageclass.storage.k8s.io {named!r} of {name} not found{hint}")
+        if not known.waits:
+            return Reach(
+                refusal=f"{name} is not bound yet: its StorageClass {named!r} binds at once (Immediate), so its volume"
+                " comes first; WaitForFirstConsumer makes it where the pod goes"
+            )
+        if claim.selected_node:
+            return Reach(node_terms(claim.selected_node))
+        return self._possible(claim.key, asks, known)
+
+    def _possible(self, key: str, asks: Storage, known: ReducedClass) -> Reach:
+        kept = self._kept.get(key)
+        if kept:
+            return Reach(kept.terms)
+        if known.provisions and known.terms == ANYWHERE:
+            return Reach()
+        places = (*self._matching(asks, known.name), *([known.terms] if known.provisions else []))
+        if places:
+            return Reach(either(places))
+        wanted = ", ".join([format_bytes(asks.storage_bytes), *asks.access_modes])
+        return Reach(
+            refusal=f"{_shown(key)} finds no free persistentvolume of StorageClass {known.name!r} ({wanted}),"
+            " and that class makes none"
+        )
+
+    def _matching(self, asks: Storage, storage_class: str) -> tuple[str, ...]:
+        """Give where the free volumes are that a claim could be bound to."""
+        if asks not in self._matches:
+            self._matches[asks] = tuple(
+                volume.terms
+                for volume in self._free
+                if volume.offers
+                and volume.offers.storage_class == storage_class
+                and volume.offers.storage_bytes >= asks.storage_bytes
+                and volume.offers.volume_mode == asks.volume_mode
+                and set(asks.access_modes) <= set(volume.offers.access_modes)
+                and (asks.selector is None or asks.selector.matches(volume.labels))
+            )
+        return self._matches[asks]
+
+
+def _together(found: list[tuple[str, str]]) -> Reach:
+    """Intersect; where two claims have no place in common, name both."""
+    terms = ANYWHERE
+    for index, (name, own) in enumerate(found):
+        if own == NOWHERE:
+            return Reach(
+                refusal=f"the node affinity of the volume of {name} allows no node: mend or replace the volume"
+            )
+        narrowed = both(terms, own)
+        if narrowed == NOWHERE:
+            clash = (pair for pair in found[:index] if both(pair[1], own) == NOWHERE)
+            other, others = next(clash, ("the others", terms))
+            return Reach(
+                refusal=f"no node reaches all its volumes: {name} needs {_places(own)}, {other} {_places(others)}"
+            )
+        terms = narrowed
+    return Reach(terms)
+
+
+def _places(terms: str) -> str:
+    return " or ".join("; ".join(str(term[key]) for key in sorted(term)) for term in read_terms(terms))
+
+
+def _shown(key: str) -> str:
+    return f"persistentvolumeclaim {key.partition('/')[2]!r}"

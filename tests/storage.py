@@ -1,0 +1,106 @@
+"""PersistentVolumes, claims on them, their classes, and pods that mount them, as the API server shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.world import pod_manifest
+
+Manifest = dict[str, Any]
+CREATED = "2026-11-20T09:00:00Z"
+EBS_ZONE = "topology.ebs.csi.aws.com/zone"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def claim(
+    name: str,
+    *,
+    bound_to: str = "",
+    annotations: Mapping[str, str] | None = None,
+    owner_uid: str = "",
+    phase: str = "",
+    storage: str = "10Gi",
+    **spec: Any,
+) -> Manifest:
+    """Give a PersistentVolumeClaim of the namespace default, of StorageClass gp3 unless `spec` names another."""
+    bound = {"pv.kubernetes.io/bind-completed": "yes"} if bound_to else {}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner_uid, "controller": True}
+    asked = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage}},
+        "storageClassName": "gp3",
+        **({"volumeName": bound_to} if bound_to else {}),
+        **spec,
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "annotations": {**bound, **(annotations or {})},
+            "ownerReferences": [owner] if owner_uid else [],
+        },
+        "spec": {field: value for field, value in asked.items() if value is not None},
+        "status": {"phase": phase or ("Bound" if bound_to else "Pending")},
+    }
+
+
+def volume(
+    name: str,
+    *zones: str,
+    key: str = EBS_ZONE,
+    claim: str = "",
+    phase: str = "Bound",
+    labels: Mapping[str, str] | None = None,
+    storage: str = "10Gi",
+    **spec: Any,
+) -> Manifest:
+    """Give a PersistentVolume, reachable from the given zones only; `claim` (namespace/name) is whose it is."""
+    namespace, _, owner = claim.partition("/")
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(zones)}]}
+    return {
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "spec": {
+            "capacity": {"storage": storage},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "gp3",
+            "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": f"vol-{name}"},
+            **({"claimRef": {"namespace": namespace, "name": owner}} if claim else {}),
+            **({"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}} if zones else {}),
+            **spec,
+        },
+        "status": {"phase": phase},
+    }
+
+
+def storage_class(
+    name: str = "gp3",
+    *,
+    mode: str = "WaitForFirstConsumer",
+    provisioner: str = "ebs.csi.aws.com",
+    allowed: Sequence[Mapping[str, Sequence[str]]] = (),
+    is_default: bool = False,
+    created: str = CREATED,
+) -> Manifest:
+    """Give a StorageClass; `allowed` are its allowedTopologies as values by key."""
+    topologies = [
+        {"matchLabelExpressions": [{"key": key, "values": list(values)} for key, values in term.items()]}
+        for term in allowed
+    ]
+    default = {"storageclass.kubernetes.io/is-default-class": "true"} if is_default else {}
+    return {
+        "metadata": {"name": name, "annotations": default, "creationTimestamp": created},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+        **({"allowedTopologies": topologies} if topologies else {}),
+    }
+
+
+def mounting(*claims: str) -> list[Manifest]:
+    """Give the volumes of a pod that mounts these claims."""
+    return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
+
+
+def pod_with(*claims: str, name: str = "web-0", **spec: Any) -> Manifest:
+    """Give a pending pod that mounts these claims."""
+    return pod_manifest(name, volumes=mounting(*claims), **spec)
