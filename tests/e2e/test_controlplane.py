@@ -1,0 +1,340 @@
+"""The control plane itself: started, used, broken, and gone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
+from nodesmith_cli.local.controlplane.process import Died
+from tests.e2e.conftest import BUILD, Figures
+
+Json = dict[str, Any]
+SHORTLY = 20.0
+KNOWN = {"k8s-aws-v1.known": User("nodesmith", ("nodesmith:observers",))}
+
+
+@pytest.fixture(scope="module")
+def binaries() -> Path:
+    return find_binaries()
+
+
+@pytest.fixture(scope="module")
+def plane(binaries: Path) -> Iterator[ControlPlane]:
+    with ControlPlane(binaries, BUILD / "test_controlplane" / "plane", authenticate=KNOWN.get) as plane:
+        applied(plane, [node(f"node-{number}") for number in range(3)])
+        yield plane
+
+
+def applied(plane: ControlPlane, objects: Sequence[Json]) -> None:
+    done = plane.kubectl(
+        "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def got(plane: ControlPlane, *arguments: str) -> Json:
+    done = plane.kubectl("get", *arguments, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found: Json = json.loads(done.stdout)
+    return found
+
+
+def phases(plane: ControlPlane, app: str) -> list[str]:
+    return [pod["status"]["phase"] for pod in got(plane, "pods", "-l", f"app={app}")["items"]]
+
+
+def until(what: str, holds: Callable[[], bool], seconds: float = SHORTLY) -> float:
+    """Wait, and give the seconds that it took."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began + seconds, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def node(name: str) -> Json:
+    """A Node with a status of its maker's, and kwok as kubelet."""
+    offered = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "told by the test"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kwok.x-k8s.io/node": "fake", "kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": offered,
+            "allocatable": offered,
+            "conditions": [ready],
+            "addresses": [{"type": "InternalIP", "address": "10.1.2.3"}],
+        },
+    }
+
+
+def deployment(app: str, replicas: int) -> Json:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": app},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": app}},
+            "template": {
+                "metadata": {"labels": {"app": app}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    }
+
+
+def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}, "annotations": annotations or {}},
+        "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
+    }
+
+
+def processes(folder: Path) -> list[int]:
+    """Give the processes whose command lines name a folder."""
+    found = []
+    for each in Path("/proc").iterdir():
+        try:
+            if each.name.isdigit() and str(folder).encode() in (each / "cmdline").read_bytes():
+                found.append(int(each.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+    return [number for number in found if number != os.getpid()]
+
+
+def test_it_is_ready_within_six_seconds(binaries: Path, folder: Path, figures: Figures) -> None:
+    with ControlPlane(binaries, folder / "plane") as plane:
+        assert got(plane, "serviceaccount", "default")["metadata"]["name"] == "default"
+        assert len(processes(plane.folder)) >= 5
+    figures("control-plane-start-s", round(plane.started_in_seconds, 2))
+    assert plane.started_in_seconds <= 6
+    until("nothing is left", lambda: not processes(plane.folder))
+
+
+def test_it_says_which_kubernetes_it_is(plane: ControlPlane) -> None:
+    version = json.loads(plane.kubectl("version", "-o", "json").stdout)
+    assert version["serverVersion"]["gitVersion"].startswith("v1.")
+    assert version["serverVersion"]["gitVersion"] == version["clientVersion"]["gitVersion"]
+    assert (version["serverVersion"]["major"], version["serverVersion"]["gitTreeState"]) == ("1", "clean")
+
+
+def test_twenty_pods_run_on_three_nodes(plane: ControlPlane) -> None:
+    applied(plane, [deployment("twenty", 20)])
+    until("20 pods run", lambda: phases(plane, "twenty") == ["Running"] * 20)
+    pods = got(plane, "pods", "-l", "app=twenty")["items"]
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node-0", "node-1", "node-2"}
+    assert len({pod["status"]["podIP"] for pod in pods}) == 20
+
+    def available() -> int:
+        return int(got(plane, "deployment", "twenty")["status"].get("availableReplicas", 0))
+
+    until("its controller has seen it", lambda: available() == 20)
+
+
+def test_a_nodes_status_stays_its_makers_and_its_lease_is_renewed(plane: ControlPlane) -> None:
+    found = got(plane, "node", "node-0")
+    ready = next(each for each in found["status"]["conditions"] if each["type"] == "Ready")
+    assert (ready["status"], ready["message"]) == ("True", "told by the test")
+    assert found["status"]["allocatable"]["cpu"] == "16"
+
+    def renewed() -> str:
+        return str(got(plane, "lease", "node-0", "-n", "kube-node-lease")["spec"]["renewTime"])
+
+    before = renewed()
+    until("the lease is renewed", lambda: renewed() > before)
+
+
+def test_the_lease_of_a_node_that_is_deleted_goes_too(plane: ControlPlane) -> None:
+    applied(plane, [node("leaving")])
+    lease = ("lease", "leaving", "-n", "kube-node-lease")
+    until("it has a lease", lambda: plane.kubectl("get", *lease).returncode == 0)
+    plane.kubectl("delete", "node", "leaving")
+    until("its lease is gone", lambda: plane.kubectl("get", *lease).returncode != 0)
+
+
+def test_a_node_without_a_kubelet_runs_no_pod(plane: ControlPlane) -> None:
+    applied(plane, [node("silent")])
+    until(
+        "kwok has it",
+        lambda: plane.kubectl("get", "lease", "silent", "-n", "kube-node-lease").returncode == 0,
+    )
+    plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node-")
+    applied(plane, [pod("unheard", nodeName="silent"), pod("heard", nodeName="node-0")])
+    until("the other one runs", lambda: phases(plane, "heard") == ["Running"])
+    assert phases(plane, "unheard") == ["Pending"]
+    plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node=fake")
+    until("it runs with its kubelet back", lambda: phases(plane, "unheard") == ["Running"])
+
+
+@pytest.mark.parametrize(
+    ("stop_seconds", "grace_seconds", "takes"),
+    [("", 30, (0.9, 2.5)), ("30", 3, (2.9, 4.5)), ("2", 30, (1.9, 3.5)), ("30", 1, (0.9, 2.5))],
+    ids=["usual", "by its grace", "by its annotation", "by a short grace"],
+)
+def test_a_pod_takes_its_time_to_stop_but_no_more_than_its_grace(
+    plane: ControlPlane, stop_seconds: str, grace_seconds: int, takes: tuple[float, float]
+) -> None:
+    name = f"stopping-{stop_seconds or 'plain'}-{grace_seconds}"
+    annotations = {"local.nodesmith/stop-seconds": stop_seconds} if stop_seconds else {}
+    applied(plane, [pod(name, annotations, terminationGracePeriodSeconds=grace_seconds)])
+    until("it runs", lambda: phases(plane, name) == ["Running"])
+    plane.kubectl("delete", "pod", name, "--wait=false")
+    # Whoever touches it meanwhile does not prolong its life beyond its grace.
+    plane.kubectl("label", "pod", name, "touched=yes")
+    took = until("it is gone", lambda: phases(plane, name) == [])
+    shortest, longest = takes
+    assert shortest - 0.6 <= took <= longest  # two kubectls have run before the clock
+
+
+def test_a_job_completes(plane: ControlPlane) -> None:
+    template = {
+        "metadata": {"labels": {"app": "job"}, "annotations": {"local.nodesmith/run-seconds": "0.5"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    }
+    applied(
+        plane,
+        [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": "job"},
+                "spec": {"template": template},
+            }
+        ],
+    )
+    until("it succeeds", lambda: got(plane, "job", "job")["status"].get("succeeded") == 1)
+    assert phases(plane, "job") == ["Succeeded"]
+
+
+def test_tokens_that_kubernetes_does_not_know_are_asked_about(plane: ControlPlane, folder: Path) -> None:
+    def who(token: str) -> subprocess.CompletedProcess[str]:
+        kubeconfig = plane.kubeconfig()
+        kubeconfig["users"][0]["user"] = {"token": token}
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(kubeconfig))
+        return plane.kubectl("auth", "whoami", "-o", "json", kubeconfig=path)
+
+    seen = json.loads(who("k8s-aws-v1.known").stdout)["status"]["userInfo"]
+    assert seen["username"] == "nodesmith"
+    assert set(seen["groups"]) == {"nodesmith:observers", "system:authenticated"}
+    assert "Unauthorized" in who("k8s-aws-v1.stranger").stderr
+    KNOWN["k8s-aws-v1.stranger"] = User("late")
+    until("it is known now", lambda: "late" in who("k8s-aws-v1.stranger").stdout)
+
+
+def test_a_certificate_is_signed(plane: ControlPlane) -> None:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "me")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    spec = {
+        "request": base64.b64encode(request.public_bytes(Encoding.PEM)).decode(),
+        "signerName": "kubernetes.io/kube-apiserver-client",
+        "usages": ["client auth"],
+    }
+    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    applied(plane, [{**kind, "metadata": {"name": "me"}, "spec": spec}])
+    plane.kubectl("certificate", "approve", "me")
+    until("it is signed", lambda: "certificate" in got(plane, "csr", "me")["status"])
+
+
+def test_what_it_holds_outlives_its_api_server(binaries: Path, folder: Path) -> None:
+    with ControlPlane(binaries, folder / "plane") as plane:
+        applied(plane, [node("node-0"), deployment("before", 2)])
+        until("they run", lambda: phases(plane, "before") == ["Running"] * 2)
+        url, uid = plane.url, got(plane, "deployment", "before")["metadata"]["uid"]
+        plane.restart_api_server(away_seconds=1)
+        assert (plane.url, got(plane, "deployment", "before")["metadata"]["uid"]) == (url, uid)
+        applied(plane, [deployment("after", 2)])
+        until("controllers, scheduler and kwok are back", lambda: phases(plane, "after") == ["Running"] * 2)
+
+
+def test_a_second_one_is_refused_its_folder_and_its_port(
+    plane: ControlPlane, binaries: Path, folder: Path
+) -> None:
+    with (
+        pytest.raises(Rejected, match="another control plane runs in it"),
+        ControlPlane(binaries, plane.folder),
+    ):
+        pass
+    port = int(plane.url.rpartition(":")[2])
+    with (
+        pytest.raises(Rejected, match=rf"--port {port}: Address already in use: choose a free one"),
+        ControlPlane(binaries, folder / "plane", port=port),
+    ):
+        pass
+    assert processes(folder) == []
+
+
+def test_nothing_is_left_after_an_error(binaries: Path, folder: Path) -> None:
+    plane = ControlPlane(binaries, folder / "plane")
+    with pytest.raises(ZeroDivisionError), plane:
+        len(processes(plane.folder)) / 0
+    until("nothing is left", lambda: not processes(folder))
+    assert not (plane.folder / "etcd").exists()
+    assert (plane.folder / "kube-apiserver.log").stat().st_size > 0
+    with ControlPlane(binaries, plane.folder) as again:
+        assert got(again, "pods")["items"] == []
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from nodesmith_cli.local.controlplane import ControlPlane
+with ControlPlane(Path(sys.argv[1]), Path(sys.argv[2])):
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize("when", ["while starting", "while running"])
+def test_nothing_is_left_when_its_owner_is(binaries: Path, folder: Path, ending: int, when: str) -> None:
+    python = [sys.executable, "-c", OWNER, str(binaries), str(folder / "plane")]
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(python, stdout=subprocess.PIPE, env={**os.environ, **paths}) as owner:
+        if when == "while running":
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == b"ready\n"
+            assert len(processes(folder)) > 5
+        else:
+            until("the API server has begun", lambda: (folder / "plane" / "kube-apiserver.log").exists())
+        owner.send_signal(ending)
+        owner.wait(SHORTLY)
+    until("nothing is left", lambda: not processes(folder), 5)
+
+
+def test_a_program_that_does_not_start_is_named_with_the_end_of_its_log(binaries: Path, folder: Path) -> None:
+    broken = folder / "binaries"
+    broken.mkdir()
+    for each in binaries.iterdir():
+        (broken / each.name).symlink_to(each)
+    (broken / "kube-scheduler").unlink()
+    (broken / "kube-scheduler").write_text("#!/bin/sh\necho no such luck\nexit 3\n")
+    (broken / "kube-scheduler").chmod(0o755)
+    with (
+        pytest.raises(Died, match=r"(?s)kube-scheduler ended with status 3; .*no such luck"),
+        ControlPlane(broken, folder / "plane"),
+    ):
+        pass
+    until("nothing is left", lambda: not processes(folder))
