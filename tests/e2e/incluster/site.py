@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
 from tests.e2e.incluster.forwarder import FORWARDER, InCluster
 
@@ -78,7 +80,11 @@ def kwok_node(name: str, **size: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {**labels, "kwok.x-k8s.io/node": "fake"}},
-        "status": {"capacity": offered, "allocatable": offered},
+        "status": {
+            "capacity": offered,
+            "allocatable": offered,
+            "conditions": conditions(True, datetime.now(UTC)),
+        },
     }
 
 
