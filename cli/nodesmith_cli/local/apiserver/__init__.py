@@ -2,7 +2,7 @@
 
 `ApiServer` serves HTTP; `Store` is the same cluster in process. It keeps the API's promises: resource versions,
 watches, selectors, patches and server-side apply, status, finalizers, owners, eviction, CRDs with defaults and
-validation. It does not run CEL rules, webhooks, authorisation or containers.
+validation, CEL rules included. It does not run webhooks, authorisation or containers.
 """
 
 from nodesmith_cli.local.apiserver.deletion import DeleteOptions

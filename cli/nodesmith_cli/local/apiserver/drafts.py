@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from nodesmith_cli.local.apiserver import crds, defaults, schemas, validation
 from nodesmith_cli.local.apiserver.apply import noted
 from nodesmith_cli.local.apiserver.builtin import Schema, object_schema
+from nodesmith_cli.local.apiserver.celrules import rule_problems
 from nodesmith_cli.local.apiserver.errors import bad_request, conflict, invalid, modified
 from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import Clock, Object, View, name_of
@@ -83,7 +84,9 @@ def check(served: Resource, old: View | None, new: View) -> None:
     if served.name == crds.PLURAL:
         problems += crds.problems_of(new)
     if served.custom:
-        problems += schemas.problems_of(crds.schema_of(served), new)
+        schema = crds.schema_of(served)
+        problems += schemas.problems_of(schema, new)
+        problems += rule_problems(schema, new, old, problems)
     if old is not None:
         problems += validation.change_problems(served, old, new)
     if problems:

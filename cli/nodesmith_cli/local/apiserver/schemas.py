@@ -1,7 +1,6 @@
 """Structural schemas of CRDs: prune what they do not know, fill in defaults, check the rest.
 
-Everything of apiextensions/v1 is done except CEL: `x-kubernetes-validations` need a CEL engine, which the standard
-library has not, so those rules are kept and served but not run here.
+Everything of apiextensions/v1 is done; what `x-kubernetes-validations` says, in CEL, is checked by `celrules`.
 """
 
 from __future__ import annotations
