@@ -17,6 +17,14 @@ settings.register_profile("nodesmith", deadline=None, derandomize=True)
 settings.load_profile("nodesmith")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let contract tests be held against the real API server too. It stands here to be known wherever pytest starts."""
+    choices = ("in-memory", "real", "both")
+    parser.addoption(
+        "--api-server", default="in-memory", choices=choices, help="what tests/contract talks to"
+    )
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name a parameter of bytes by its length: compressed bytes carry the time, and workers must agree on names."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None

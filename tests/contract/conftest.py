@@ -1,83 +1,112 @@
-"""What the contract tests talk to. The API server's tests know nothing but a base URL and the official client."""
+"""What the contract tests talk to: the API server in memory, the real one, or both (`--api-server`).
+
+The API server's tests know nothing but a base URL and the official client. The real server is one for all of them: a
+test keeps to a namespace, and to names, of its own.
+"""
 
 from __future__ import annotations
 
-import json
+import os
+import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
-from urllib.error import HTTPError
-from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+from typing import Any
 
 import pytest
 from kubernetes import client
 
+from nodesmith.adapters.apiserver import connect
 from nodesmith_cli.local.apiserver import ApiServer
+from nodesmith_cli.local.controlplane import ControlPlane
+from tests.contract.servers import IN_MEMORY, REAL, Call, Server, control_plane, in_memory, real
+
+_ONLY = {IN_MEMORY: (IN_MEMORY,), REAL: (REAL,), "both": (IN_MEMORY, REAL)}
+# All tests on the real server run in one worker: it takes seconds and half a gigabyte to have one.
+_TOGETHER = pytest.mark.xdist_group("real-api-server")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "in_memory_only(why): a contract test that the real API server cannot take"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run whatever uses a server once for each of those asked for."""
+    if "server" not in metafunc.fixturenames:
+        return
+    kinds = _ONLY[metafunc.config.getoption("--api-server")]
+    if metafunc.definition.get_closest_marker("in_memory_only"):
+        kinds = tuple(kind for kind in kinds if kind == IN_MEMORY)
+    marked = [pytest.param(kind, id=kind, marks=[_TOGETHER] if kind == REAL else []) for kind in kinds]
+    metafunc.parametrize("server", marked, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """Give the real control plane."""
+    with control_plane(os.environ.get("PYTEST_XDIST_WORKER", "main")) as running:
+        yield running
 
 
 @pytest.fixture
 def api_server() -> Iterator[ApiServer]:
-    """An empty API server of its own for one test."""
-    with ApiServer(now=lambda: datetime.now(UTC)) as server:
-        yield server
+    """Give an API server in memory, of its own for one test."""
+    with ApiServer(now=lambda: datetime.now(UTC)) as running:
+        yield running
 
 
 @pytest.fixture
-def api_url(api_server: ApiServer) -> str:
-    """The base URL of an empty Kubernetes API."""
-    return api_server.url
-
-
-Call: TypeAlias = Callable[..., tuple[int, Any]]
+def server(request: pytest.FixtureRequest) -> Server:
+    """Give the API server that the test is about."""
+    if request.param == REAL:
+        return real(request.getfixturevalue("plane"))
+    return in_memory(request.getfixturevalue("api_server"))
 
 
 @pytest.fixture
-def call(api_url: str) -> Call:
+def call(server: Server) -> Call:
     """Send requests as they stand: `call(method, path, body, content_type, accept, **query)` → status, decoded JSON."""
-
-    def send(
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        **query: str,
-    ) -> tuple[int, Any]:
-        url = f"{api_url}{path}?{urlencode(query)}" if query else f"{api_url}{path}"
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Content-Type": content_type, "Accept": accept}
-        try:
-            with urlopen(Request(url, data, headers, method=method), timeout=20) as answer:  # noqa: S310 our own server
-                return answer.status, json.load(answer)
-        except HTTPError as error:
-            return error.code, json.load(error)
-
-    return send
+    return server.call
 
 
 @pytest.fixture
-def api_client(api_url: str) -> Iterator[Any]:
-    """The official client, pointed at the API."""
-    configuration = client.Configuration()
-    configuration.host = api_url
-    with client.ApiClient(configuration) as connected:
+def own() -> Callable[[str], str]:
+    """Give a cluster-scoped name of the test's own: `own("n1")` is the same each time, and nobody else's."""
+    suffix = secrets.token_hex(4)
+    return lambda name: f"{name}-{suffix}"
+
+
+@pytest.fixture
+def node_name(own: Callable[[str], str]) -> str:
+    """Give a name that no other test has for a node."""
+    return own("n1")
+
+
+@pytest.fixture
+def ns(call: Call, own: Callable[[str], str]) -> str:
+    """Give a namespace of the test's own, in which pods may be made."""
+    name = own("contract")
+    assert call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    account = {"metadata": {"name": "default"}}
+    assert call("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account)[0] == 201
+    return name
+
+
+@pytest.fixture
+def api_client(server: Server) -> Iterator[Any]:
+    """Give the official client, pointed at the API."""
+    with connect(server.url, server.ca_bundle, lambda: server.token) as connected:
         yield connected
 
 
 @pytest.fixture
 def core(api_client: Any) -> Any:
-    """The core API of the official client."""
+    """Give the core API of the official client."""
     return client.CoreV1Api(api_client)
 
 
 @pytest.fixture
 def apps(api_client: Any) -> Any:
-    """The apps API of the official client."""
+    """Give the apps API of the official client."""
     return client.AppsV1Api(api_client)
-
-
-@pytest.fixture
-def custom(api_client: Any) -> Any:
-    """The custom objects API of the official client."""
-    return client.CustomObjectsApi(api_client)

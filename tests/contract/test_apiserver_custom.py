@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.contract.conftest import Call
+from tests.contract.servers import Call, eventually
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-WIDGETS = "/apis/example.com/v1/widgets"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-def widget_definition() -> dict[str, Any]:
+def widget_definition(group: str) -> dict[str, Any]:
     parts = {
         "type": "array",
         "maxItems": 2,
@@ -65,54 +67,81 @@ def widget_definition() -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {"group": "example.com", "scope": "Cluster", "names": names, "versions": [version]},
+        "metadata": {"name": f"widgets.{group}"},
+        "spec": {"group": group, "scope": "Cluster", "names": names, "versions": [version]},
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Widgets:
+    """A kind of the test's own, served."""
+
+    call: Call
+    group: str
+
+    @property
+    def definition(self) -> str:
+        return f"{CRDS}/widgets.{self.group}"
+
+    @property
+    def all(self) -> str:
+        return f"/apis/{self.group}/v1/widgets"
+
+    @property
+    def one(self) -> str:
+        return f"{self.all}/w"
+
+    def install(self) -> None:
+        """Install the definition and wait until it is served, as everybody must."""
+        assert self.call("POST", CRDS, widget_definition(self.group))[0] == 201
+        eventually(lambda: self.call("GET", self.all)[0] == 200)
+
+    def widget(self, **spec: Any) -> dict[str, Any]:
+        api_version = f"{self.group}/v1"
+        return {
+            "apiVersion": api_version,
+            "kind": "Widget",
+            "metadata": {"name": "w"},
+            "spec": {"size": 3, **spec},
+        }
 
 
 @pytest.fixture
-def widgets(call: Call) -> Call:
+def widgets(call: Call, own: Callable[[str], str]) -> Iterator[Widgets]:
     """A server that knows widgets."""
-    assert call("POST", CRDS, widget_definition())[0] == 201
-    return call
+    known = Widgets(call, f"{own('widgets')}.example.com")
+    known.install()
+    yield known
+    call("DELETE", known.definition)
 
 
-def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "example.com/v1",
-        "kind": "Widget",
-        "metadata": {"name": name},
-        "spec": {"size": 3, **spec},
-    }
-
-
-def test_a_definition_is_established_and_served_at_once(widgets: Call) -> None:
-    _, definition = widgets("GET", f"{CRDS}/widgets.example.com")
+def test_a_definition_is_established_and_served_at_once(widgets: Widgets) -> None:
+    _, definition = widgets.call("GET", widgets.definition)
     conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
 
-    _, found = widgets("GET", "/apis/example.com/v1")
+    _, found = widgets.call("GET", f"/apis/{widgets.group}/v1")
     assert [each["name"] for each in found["resources"]] == ["widgets", "widgets/status", "widgets/scale"]
     assert found["resources"][0]["shortNames"] == ["wd"]
-    assert widgets("GET", WIDGETS)[1]["kind"] == "WidgetList"
+    assert widgets.call("GET", widgets.all)[1]["kind"] == "WidgetList"
 
 
-def test_defaults_are_filled_in_also_inside_lists(widgets: Call) -> None:
-    _, created = widgets("POST", WIDGETS, widget(parts=[{"name": "a"}]))
+def test_defaults_are_filled_in_also_inside_lists(widgets: Widgets) -> None:
+    _, created = widgets.call("POST", widgets.all, widgets.widget(parts=[{"name": "a"}]))
 
     assert created["spec"] == {"size": 3, "colour": "red", "parts": [{"name": "a", "kind": "plain"}]}
     assert created["metadata"]["generation"] == 1
 
 
-def test_unknown_fields_are_pruned_except_where_the_schema_keeps_them(widgets: Call) -> None:
-    _, created = widgets("POST", WIDGETS, widget(weight=7, free={"any": {"thing": 1}}))
+def test_unknown_fields_are_pruned_except_where_the_schema_keeps_them(widgets: Widgets) -> None:
+    _, created = widgets.call("POST", widgets.all, widgets.widget(weight=7, free={"any": {"thing": 1}}))
 
     assert "weight" not in created["spec"]
     assert created["spec"]["free"] == {"any": {"thing": 1}}
 
 
-def test_strict_requests_are_told_of_unknown_fields(widgets: Call) -> None:
-    code, status = widgets("POST", WIDGETS, widget(weight=7), fieldValidation="Strict")
+def test_strict_requests_are_told_of_unknown_fields(widgets: Widgets) -> None:
+    code, status = widgets.call("POST", widgets.all, widgets.widget(weight=7), fieldValidation="Strict")
 
     assert code == 400
     assert 'unknown field "spec.weight"' in status["message"]
@@ -133,21 +162,21 @@ def test_strict_requests_are_told_of_unknown_fields(widgets: Call) -> None:
     ],
 )
 def test_what_breaks_the_schema_is_refused_by_field(
-    widgets: Call, spec: dict[str, Any], field: str, words: str
+    widgets: Widgets, spec: dict[str, Any], field: str, words: str
 ) -> None:
-    code, status = widgets("POST", WIDGETS, widget(**spec))
+    code, status = widgets.call("POST", widgets.all, widgets.widget(**spec))
 
     assert (code, status["reason"]) == (422, "Invalid")
-    assert status["message"].startswith('Widget.example.com "w" is invalid: ')
+    assert status["message"].startswith(f'Widget.{widgets.group} "w" is invalid: ')
     causes = {each["field"]: each["message"] for each in status["details"]["causes"]}
     assert words in causes[field]
 
 
-def test_a_required_field_that_is_missing_is_named(widgets: Call) -> None:
-    given = widget()
+def test_a_required_field_that_is_missing_is_named(widgets: Widgets) -> None:
+    given = widgets.widget()
     del given["spec"]["size"]
 
-    _, status = widgets("POST", WIDGETS, given)
+    _, status = widgets.call("POST", widgets.all, given)
 
     assert status["details"]["causes"][0] == {
         "reason": "FieldValueRequired",
@@ -156,12 +185,12 @@ def test_a_required_field_that_is_missing_is_named(widgets: Call) -> None:
     }
 
 
-def test_status_has_its_own_door_and_no_say_in_the_generation(widgets: Call) -> None:
-    _, created = widgets("POST", WIDGETS, {**widget(), "status": {"phase": "Forged"}})
+def test_status_has_its_own_door_and_no_say_in_the_generation(widgets: Widgets) -> None:
+    _, created = widgets.call("POST", widgets.all, {**widgets.widget(), "status": {"phase": "Forged"}})
     assert "status" not in created
 
     patch = {"status": {"phase": "Good"}, "spec": {"size": 9}}
-    _, after = widgets("PATCH", f"{WIDGETS}/w/status", patch, "application/merge-patch+json")
+    _, after = widgets.call("PATCH", f"{widgets.one}/status", patch, "application/merge-patch+json")
 
     assert (after["status"], after["spec"]["size"], after["metadata"]["generation"]) == (
         {"phase": "Good"},
@@ -170,36 +199,36 @@ def test_status_has_its_own_door_and_no_say_in_the_generation(widgets: Call) -> 
     )
 
 
-def test_a_strategic_merge_is_not_for_custom_resources(widgets: Call) -> None:
-    widgets("POST", WIDGETS, widget())
+def test_a_strategic_merge_is_not_for_custom_resources(widgets: Widgets) -> None:
+    widgets.call("POST", widgets.all, widgets.widget())
 
-    code, status = widgets("PATCH", f"{WIDGETS}/w", {}, "application/strategic-merge-patch+json")
+    code, status = widgets.call("PATCH", widgets.one, {}, "application/strategic-merge-patch+json")
 
     assert (code, status["reason"]) == (415, "UnsupportedMediaType")
 
 
-def test_an_update_must_say_which_version_it_is_of(widgets: Call) -> None:
-    assert widgets("PUT", f"{WIDGETS}/w", widget(size=4))[0] == 404
-    widgets("POST", WIDGETS, widget())
+def test_an_update_must_say_which_version_it_is_of(widgets: Widgets) -> None:
+    assert widgets.call("PUT", widgets.one, widgets.widget(size=4))[0] == 404
+    widgets.call("POST", widgets.all, widgets.widget())
 
-    code, status = widgets("PUT", f"{WIDGETS}/w", widget(size=4))
+    code, status = widgets.call("PUT", widgets.one, widgets.widget(size=4))
 
     assert code == 422
     assert "metadata.resourceVersion" in status["message"]
 
 
-def test_printer_columns_are_the_definitions_own(widgets: Call) -> None:
-    given = widget()
+def test_printer_columns_are_the_definitions_own(widgets: Widgets) -> None:
+    given = widgets.widget()
     given["metadata"]["labels"] = {"topology.kubernetes.io/zone": "us-east-1a"}
-    widgets("POST", WIDGETS, given)
+    widgets.call("POST", widgets.all, given)
     ready = {
         "status": {
             "conditions": [{"type": "Drifted", "status": "False"}, {"type": "Ready", "status": "True"}]
         }
     }
-    widgets("PATCH", f"{WIDGETS}/w/status", ready, "application/merge-patch+json")
+    widgets.call("PATCH", f"{widgets.one}/status", ready, "application/merge-patch+json")
 
-    _, table = widgets("GET", WIDGETS, accept="application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+    _, table = widgets.call("GET", widgets.all, accept=TABLE)
 
     assert [each["name"] for each in table["columnDefinitions"]] == [
         "Name",
@@ -214,52 +243,55 @@ def test_printer_columns_are_the_definitions_own(widgets: Call) -> None:
     assert cells[4].endswith("s")
 
 
-def test_the_scale_door_uses_the_definitions_paths(widgets: Call) -> None:
-    widgets("POST", WIDGETS, widget(replicas=2))
+def test_the_scale_door_uses_the_definitions_paths(widgets: Widgets) -> None:
+    widgets.call("POST", widgets.all, widgets.widget(replicas=2))
 
-    _, scale = widgets(
-        "PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": 5}}, "application/merge-patch+json"
+    _, scale = widgets.call(
+        "PATCH", f"{widgets.one}/scale", {"spec": {"replicas": 5}}, "application/merge-patch+json"
     )
 
     assert scale["spec"]["replicas"] == 5
-    assert widgets("GET", f"{WIDGETS}/w")[1]["spec"]["replicas"] == 5
+    assert widgets.call("GET", widgets.one)[1]["spec"]["replicas"] == 5
 
 
-def test_apply_merges_lists_by_the_definitions_keys(widgets: Call) -> None:
-    apply, path = "application/apply-patch+yaml", f"{WIDGETS}/w"
-    widgets("PATCH", path, widget(parts=[{"name": "a"}]), apply, fieldManager="alice")
+def test_apply_merges_lists_by_the_definitions_keys(widgets: Widgets) -> None:
+    apply, path = "application/apply-patch+yaml", widgets.one
+    widgets.call("PATCH", path, widgets.widget(parts=[{"name": "a"}]), apply, fieldManager="alice")
 
-    code, after = widgets("PATCH", path, widget(parts=[{"name": "b"}]), apply, fieldManager="bob")
+    code, after = widgets.call(
+        "PATCH", path, widgets.widget(parts=[{"name": "b"}]), apply, fieldManager="bob"
+    )
 
     assert code == 200
     assert [each["name"] for each in after["spec"]["parts"]] == ["a", "b"]
 
 
-def test_deleting_the_definition_deletes_its_objects_and_the_path(widgets: Call) -> None:
-    widgets("POST", WIDGETS, widget())
+def test_deleting_the_definition_deletes_its_objects_and_the_path(widgets: Widgets) -> None:
+    widgets.call("POST", widgets.all, widgets.widget())
 
-    widgets("DELETE", f"{CRDS}/widgets.example.com")
+    widgets.call("DELETE", widgets.definition)
 
-    assert widgets("GET", WIDGETS)[0] == 404
-    assert widgets("POST", CRDS, widget_definition())[0] == 201
-    assert widgets("GET", WIDGETS)[1]["items"] == []
+    assert widgets.call("GET", widgets.all)[0] == 404
+    assert widgets.call("POST", CRDS, widget_definition(widgets.group))[0] == 201
+    assert widgets.call("GET", widgets.all)[1]["items"] == []
 
 
-def test_a_changed_definition_changes_what_is_served(widgets: Call) -> None:
-    _, definition = widgets("GET", f"{CRDS}/widgets.example.com")
+def test_a_changed_definition_changes_what_is_served(widgets: Widgets) -> None:
+    _, definition = widgets.call("GET", widgets.definition)
     definition["spec"]["versions"].append(
         {**definition["spec"]["versions"][0], "name": "v2", "storage": False}
     )
-    assert widgets("PUT", f"{CRDS}/widgets.example.com", definition)[0] == 200
-    widgets("POST", WIDGETS, widget())
+    assert widgets.call("PUT", widgets.definition, definition)[0] == 200
+    widgets.call("POST", widgets.all, widgets.widget())
 
-    code, found = widgets("GET", "/apis/example.com/v2/widgets/w")
+    code, found = widgets.call("GET", f"/apis/{widgets.group}/v2/widgets/w")
 
-    assert (code, found["apiVersion"]) == (200, "example.com/v2")
+    assert (code, found["apiVersion"]) == (200, f"{widgets.group}/v2")
 
 
-def test_a_definition_that_is_wrong_is_refused_and_not_served(call: Call) -> None:
-    wrong = widget_definition()
+def test_a_definition_that_is_wrong_is_refused_and_not_served(call: Call, own: Callable[[str], str]) -> None:
+    group = f"{own('wrong')}.example.com"
+    wrong = widget_definition(group)
     wrong["metadata"]["name"] = "gadgets.example.com"
     wrong["spec"]["versions"][0]["schema"] = {}
 
@@ -270,4 +302,4 @@ def test_a_definition_that_is_wrong_is_refused_and_not_served(call: Call) -> Non
         "metadata.name",
         "spec.versions[0].schema.openAPIV3Schema",
     }
-    assert call("GET", WIDGETS)[0] == 404
+    assert call("GET", f"/apis/{group}/v1/widgets")[0] == 404

@@ -4,107 +4,115 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.conftest import Call
+from tests.contract.servers import Call
 
-PODS = "/api/v1/namespaces/default/pods"
-BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web"}}
 MERGE = "application/merge-patch+json"
 
 
-def running_pod(call: Call, name: str = "web", *, ready: bool = True) -> None:
+def pods(ns: str, name: str = "") -> str:
+    return f"/api/v1/namespaces/{ns}/pods{name and '/'}{name}"
+
+
+def budgets(ns: str, name: str = "") -> str:
+    return f"/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets{name and '/'}{name}"
+
+
+def running_pod(call: Call, ns: str, name: str = "web", *, ready: bool = True) -> None:
     spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i:1"}]}
-    call("POST", PODS, {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec})
+    call("POST", pods(ns), {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec})
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    call("PATCH", f"{PODS}/{name}/status", {"status": {"phase": "Running", "conditions": conditions}}, MERGE)
+    call(
+        "PATCH", f"{pods(ns, name)}/status", {"status": {"phase": "Running", "conditions": conditions}}, MERGE
+    )
 
 
-def budget(call: Call, *, allowed: int, name: str = "web", seen: int = 1, **spec: Any) -> None:
+def budget(call: Call, ns: str, *, allowed: int, name: str = "web", seen: int = 1, **spec: Any) -> None:
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}, **spec}
-    call("POST", BUDGETS, {"metadata": {"name": name}, "spec": spec})
+    call("POST", budgets(ns), {"metadata": {"name": name}, "spec": spec})
     status = {
         "disruptionsAllowed": allowed,
         "desiredHealthy": 1,
         "currentHealthy": 1 + allowed,
         "expectedPods": 2,
     }
-    call("PATCH", f"{BUDGETS}/{name}/status", {"status": {**status, "observedGeneration": seen}}, MERGE)
+    call("PATCH", f"{budgets(ns, name)}/status", {"status": {**status, "observedGeneration": seen}}, MERGE)
 
 
-def test_an_allowed_eviction_deletes_the_pod_gracefully_and_is_counted(call: Call) -> None:
-    running_pod(call)
-    budget(call, allowed=1)
+def test_an_allowed_eviction_deletes_the_pod_gracefully_and_is_counted(call: Call, ns: str) -> None:
+    running_pod(call, ns)
+    budget(call, ns, allowed=1)
 
-    assert call("POST", f"{PODS}/web/eviction", EVICTION)[0] == 201
+    assert call("POST", f"{pods(ns)}/web/eviction", EVICTION)[0] == 201
 
-    pod = call("GET", f"{PODS}/web")[1]
+    pod = call("GET", pods(ns, "web"))[1]
     assert pod["metadata"]["deletionGracePeriodSeconds"] == 30
     reasons = {each["type"]: each.get("reason") for each in pod["status"]["conditions"]}
     assert reasons["DisruptionTarget"] == "EvictionByEvictionAPI"
-    status = call("GET", f"{BUDGETS}/web")[1]["status"]
+    status = call("GET", budgets(ns, "web"))[1]["status"]
     assert status["disruptionsAllowed"] == 0
     assert list(status["disruptedPods"]) == ["web"]
 
 
-def test_an_eviction_that_breaks_the_budget_is_429_and_says_which(call: Call) -> None:
-    running_pod(call)
-    budget(call, allowed=0)
+def test_an_eviction_that_breaks_the_budget_is_429_and_says_which(call: Call, ns: str) -> None:
+    running_pod(call, ns)
+    budget(call, ns, allowed=0)
 
-    code, status = call("POST", f"{PODS}/web/eviction", EVICTION)
+    code, status = call("POST", f"{pods(ns)}/web/eviction", EVICTION)
 
     assert (code, status["reason"]) == (429, "TooManyRequests")
     assert status["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
     cause = status["details"]["causes"][0]
     assert cause["reason"] == "DisruptionBudget"
     assert cause["message"] == "The disruption budget web needs 1 healthy pods and has 1 currently"
-    assert "deletionTimestamp" not in call("GET", f"{PODS}/web")[1]["metadata"]
+    assert "deletionTimestamp" not in call("GET", pods(ns, "web"))[1]["metadata"]
 
 
-def test_a_budget_that_has_not_been_counted_yet_allows_nothing(call: Call) -> None:
-    running_pod(call)
-    budget(call, allowed=1, seen=0)
+def test_a_budget_that_has_not_been_counted_yet_allows_nothing(call: Call, ns: str) -> None:
+    running_pod(call, ns)
+    budget(call, ns, allowed=1, seen=0)
 
-    code, status = call("POST", f"{PODS}/web/eviction", EVICTION)
+    code, status = call("POST", f"{pods(ns)}/web/eviction", EVICTION)
 
     assert code == 429
     assert "still being processed" in status["details"]["causes"][0]["message"]
 
 
-def test_two_budgets_for_one_pod_are_an_error(call: Call) -> None:
-    running_pod(call)
-    budget(call, allowed=1)
-    budget(call, allowed=1, name="other")
+def test_two_budgets_for_one_pod_are_an_error(call: Call, ns: str) -> None:
+    running_pod(call, ns)
+    budget(call, ns, allowed=1)
+    budget(call, ns, allowed=1, name="other")
 
-    code, status = call("POST", f"{PODS}/web/eviction", EVICTION)
+    code, status = call("POST", f"{pods(ns)}/web/eviction", EVICTION)
 
     assert code == 500
     assert "more than one PodDisruptionBudget" in status["message"]
 
 
-def test_a_dry_run_of_an_eviction_changes_nothing(call: Call) -> None:
-    running_pod(call)
-    budget(call, allowed=1)
+def test_a_dry_run_of_an_eviction_changes_nothing(call: Call, ns: str) -> None:
+    running_pod(call, ns)
+    budget(call, ns, allowed=1)
 
-    assert call("POST", f"{PODS}/web/eviction", EVICTION, dryRun="All")[0] == 201
+    assert call("POST", f"{pods(ns)}/web/eviction", EVICTION, dryRun="All")[0] == 201
 
-    assert "deletionTimestamp" not in call("GET", f"{PODS}/web")[1]["metadata"]
-    assert call("GET", f"{BUDGETS}/web")[1]["status"]["disruptionsAllowed"] == 1
-
-
-def test_unhealthy_pods_may_go_when_the_policy_says_so(call: Call) -> None:
-    running_pod(call, ready=False)
-    budget(call, allowed=0, unhealthyPodEvictionPolicy="AlwaysAllow")
-
-    assert call("POST", f"{PODS}/web/eviction", EVICTION)[0] == 201
+    assert "deletionTimestamp" not in call("GET", pods(ns, "web"))[1]["metadata"]
+    assert call("GET", budgets(ns, "web"))[1]["status"]["disruptionsAllowed"] == 1
 
 
-def test_a_pod_without_a_budget_goes_at_its_own_grace_or_the_one_asked_for(call: Call) -> None:
-    running_pod(call)
+def test_unhealthy_pods_may_go_when_the_policy_says_so(call: Call, ns: str) -> None:
+    running_pod(call, ns, ready=False)
+    budget(call, ns, allowed=0, unhealthyPodEvictionPolicy="AlwaysAllow")
 
-    call("POST", f"{PODS}/web/eviction", {**EVICTION, "deleteOptions": {"gracePeriodSeconds": 5}})
-
-    assert call("GET", f"{PODS}/web")[1]["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert call("POST", f"{pods(ns)}/web/eviction", EVICTION)[0] == 201
 
 
-def test_a_pod_that_is_not_there_cannot_be_evicted(call: Call) -> None:
-    assert call("POST", f"{PODS}/web/eviction", EVICTION)[0] == 404
+def test_a_pod_without_a_budget_goes_at_its_own_grace_or_the_one_asked_for(call: Call, ns: str) -> None:
+    running_pod(call, ns)
+
+    call("POST", f"{pods(ns)}/web/eviction", {**EVICTION, "deleteOptions": {"gracePeriodSeconds": 5}})
+
+    assert call("GET", pods(ns, "web"))[1]["metadata"]["deletionGracePeriodSeconds"] == 5
+
+
+def test_a_pod_that_is_not_there_cannot_be_evicted(call: Call, ns: str) -> None:
+    assert call("POST", f"{pods(ns)}/web/eviction", EVICTION)[0] == 404

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-from urllib.request import Request, urlopen
 
-from tests.contract.conftest import Call
+from tests.contract.servers import Call, Server
 
 TABLE = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,"
@@ -92,9 +90,9 @@ def test_plain_discovery_says_the_same_to_older_clients(call: Call) -> None:
     assert (eviction["group"], eviction["version"]) == ("policy", "v1")
 
 
-def test_nodes_come_as_the_table_that_get_prints(call: Call) -> None:
+def test_nodes_come_as_the_table_that_get_prints(call: Call, node_name: str) -> None:
     node = {
-        "metadata": {"name": "n1", "labels": {"node-role.kubernetes.io/worker": ""}},
+        "metadata": {"name": node_name, "labels": {"node-role.kubernetes.io/worker": ""}},
         "spec": {"unschedulable": True},
         "status": {
             "conditions": [{"type": "Ready", "status": "True"}],
@@ -104,63 +102,59 @@ def test_nodes_come_as_the_table_that_get_prints(call: Call) -> None:
     }
     call("POST", "/api/v1/nodes", node)
 
-    _, table = call("GET", "/api/v1/nodes", accept=TABLE, limit="500")
+    mine = f"metadata.name={node_name}"
+    _, table = call("GET", "/api/v1/nodes", accept=TABLE, limit="500", fieldSelector=mine)
 
     assert columns(table) == ["Name", "Status", "Roles", "Age", "Version"]
     wide = ["Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"]
     assert columns(table, wide=True)[5:] == wide
     row = table["rows"][0]
-    assert row["cells"][:3] == ["n1", "Ready,SchedulingDisabled", "worker"]
+    assert row["cells"][:3] == [node_name, "Ready,SchedulingDisabled", "worker"]
     assert row["cells"][4:6] == ["v1.36.1", "10.0.0.9"]
     assert row["object"]["kind"] == "PartialObjectMetadata"
 
 
-def test_pods_show_how_many_containers_are_ready_and_where(call: Call) -> None:
-    pod = {"metadata": {"name": "web"}, "spec": {**template()["spec"], "nodeName": "n1"}}
-    call("POST", "/api/v1/namespaces/default/pods", pod)
+def test_pods_show_how_many_containers_are_ready_and_where(call: Call, ns: str, node_name: str) -> None:
+    pod = {"metadata": {"name": "web"}, "spec": {**template()["spec"], "nodeName": node_name}}
+    call("POST", f"/api/v1/namespaces/{ns}/pods", pod)
     containers = [{"name": "web", "ready": True, "restartCount": 2}]
     status = {"phase": "Running", "podIP": "10.0.0.7", "containerStatuses": containers}
-    call("PATCH", "/api/v1/namespaces/default/pods/web/status", {"status": status}, STRATEGIC)
+    call("PATCH", f"/api/v1/namespaces/{ns}/pods/web/status", {"status": status}, STRATEGIC)
 
-    _, table = call("GET", "/api/v1/namespaces/default/pods", accept=TABLE)
+    _, table = call("GET", f"/api/v1/namespaces/{ns}/pods", accept=TABLE)
 
     assert columns(table) == ["Name", "Ready", "Status", "Restarts", "Age"]
     cells = table["rows"][0]["cells"]
     assert cells[:4] == ["web", "1/1", "Running", "2"]
-    assert cells[5:] == ["10.0.0.7", "n1", "<none>", "<none>"]
+    assert cells[5:] == ["10.0.0.7", node_name, "<none>", "<none>"]
 
 
-def test_deployments_and_their_ready_count(call: Call) -> None:
-    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
+def test_deployments_and_their_ready_count(call: Call, ns: str) -> None:
+    call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", deployment())
 
-    _, table = call("GET", "/apis/apps/v1/namespaces/default/deployments", accept=TABLE)
+    _, table = call("GET", f"/apis/apps/v1/namespaces/{ns}/deployments", accept=TABLE)
 
     assert columns(table) == ["Name", "Ready", "Up-to-date", "Available", "Age"]
     assert table["rows"][0]["cells"][:4] == ["web", "0/2", 0, 0]
     assert table["rows"][0]["cells"][5:] == ["web", "app:1", "app=web"]
 
 
-def test_get_watch_sends_a_table_for_each_change_and_the_heads_once(call: Call, api_url: str) -> None:
-    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
-    call("PATCH", "/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 5}}, STRATEGIC)
-    _, listed = call("GET", "/apis/apps/v1/namespaces/default/deployments", accept=TABLE)
+def test_get_watch_sends_a_table_for_each_change_and_the_heads_once(server: Server, ns: str) -> None:
+    deployments = f"/apis/apps/v1/namespaces/{ns}/deployments"
+    _, before = server.call("GET", deployments)
+    server.call("POST", deployments, deployment())
+    server.call("PATCH", f"{deployments}/web", {"spec": {"replicas": 5}}, STRATEGIC)
+    _, listed = server.call("GET", deployments, accept=TABLE)
 
     # What `get -w` does after its list, but from the beginning, so that two changes come.
-    events = read_events(
-        api_url, "/apis/apps/v1/namespaces/default/deployments?watch=true&timeoutSeconds=1&resourceVersion=2"
-    )
+    since = before["metadata"]["resourceVersion"]
+    path = f"{deployments}?watch=true&timeoutSeconds=1&resourceVersion={since}"
+    events = list(server.events(path, Accept=TABLE))
 
     assert [each["type"] for each in events] == ["ADDED", "MODIFIED"]
-    assert [len(each["object"]["columnDefinitions"]) for each in events] == [
-        len(listed["columnDefinitions"]),
-        0,
-    ]
+    heads = len(listed["columnDefinitions"])
+    assert [len(each["object"]["columnDefinitions"] or ()) for each in events] == [heads, 0]
     assert [each["object"]["rows"][0]["cells"][1] for each in events] == ["0/2", "0/5"]
-
-
-def read_events(url: str, path: str) -> list[Any]:
-    with urlopen(Request(f"{url}{path}", headers={"Accept": TABLE}), timeout=10) as answer:  # noqa: S310 our own server
-        return [json.loads(line) for line in answer]
 
 
 def test_openapi_tells_kubectl_that_the_server_checks_fields(call: Call) -> None:
@@ -183,13 +177,13 @@ def test_openapi_tells_kubectl_that_the_server_checks_fields(call: Call) -> None
     assert call("GET", "/openapi/v2", timeout="32s")[0] == 404
 
 
-def test_a_misspelt_field_is_refused_when_kubectl_asks_for_strictness(call: Call) -> None:
+def test_a_misspelt_field_is_refused_when_kubectl_asks_for_strictness(call: Call, ns: str) -> None:
     given = deployment()
     given["spec"]["replica"] = 3
 
     code, status = call(
         "POST",
-        "/apis/apps/v1/namespaces/default/deployments",
+        f"/apis/apps/v1/namespaces/{ns}/deployments",
         given,
         fieldManager="kubectl-client-side-apply",
         fieldValidation="Strict",
@@ -199,34 +193,34 @@ def test_a_misspelt_field_is_refused_when_kubectl_asks_for_strictness(call: Call
     assert status["message"].endswith('strict decoding error: unknown field "spec.replica"')
 
 
-def test_a_quantity_that_is_none_is_refused_by_name_with_a_suggestion(call: Call) -> None:
+def test_a_quantity_that_is_none_is_refused_by_name_with_a_suggestion(call: Call, ns: str) -> None:
     given = deployment()
     given["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1gb"}}
 
-    code, status = call("POST", "/apis/apps/v1/namespaces/default/deployments", given)
+    code, status = call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", given)
 
     assert (code, status["reason"]) == (400, "BadRequest")
     assert "spec.template.spec.containers[0].resources.requests.memory" in status["message"]
     assert "did you mean '1G'?" in status["message"]
 
 
-def test_a_value_of_the_wrong_type_is_refused_by_name(call: Call) -> None:
+def test_a_value_of_the_wrong_type_is_refused_by_name(call: Call, ns: str) -> None:
     given = deployment()
     given["spec"]["replicas"] = "three"
 
-    code, status = call("POST", "/apis/apps/v1/namespaces/default/deployments", given)
+    code, status = call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", given)
 
     assert code == 400
     assert "cannot unmarshal string into field spec.replicas of type integer" in status["message"]
 
 
-def test_every_problem_of_an_object_is_told_at_once(call: Call) -> None:
+def test_every_problem_of_an_object_is_told_at_once(call: Call, ns: str) -> None:
     pod = {
         "metadata": {"name": "Bad_Name", "labels": {"a b": "c"}},
         "spec": {"containers": [{"name": "c"}], "restartPolicy": "Sometimes"},
     }
 
-    code, status = call("POST", "/api/v1/namespaces/default/pods", pod)
+    code, status = call("POST", f"/api/v1/namespaces/{ns}/pods", pod)
 
     assert (code, status["reason"]) == (422, "Invalid")
     fields = {each["field"]: each["reason"] for each in status["details"]["causes"]}
@@ -238,23 +232,23 @@ def test_every_problem_of_an_object_is_told_at_once(call: Call) -> None:
     }
 
 
-def test_scale_goes_through_the_scale_door(call: Call) -> None:
-    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
-    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+def test_scale_goes_through_the_scale_door(call: Call, ns: str) -> None:
+    call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", deployment())
+    path = f"/apis/apps/v1/namespaces/{ns}/deployments/web/scale"
 
     _, scale = call("PATCH", path, {"spec": {"replicas": 6}}, "application/merge-patch+json")
 
     assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", 6)
-    assert call("GET", "/apis/apps/v1/namespaces/default/deployments/web")[1]["spec"]["replicas"] == 6
+    assert call("GET", f"/apis/apps/v1/namespaces/{ns}/deployments/web")[1]["spec"]["replicas"] == 6
     assert call("PATCH", path, {"spec": {"replicas": -1}}, "application/merge-patch+json")[0] == 422
 
 
-def test_cordon_is_a_strategic_patch_of_the_node(call: Call) -> None:
-    call("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
+def test_cordon_is_a_strategic_patch_of_the_node(call: Call, node_name: str) -> None:
+    call("POST", "/api/v1/nodes", {"metadata": {"name": node_name}})
 
     _, node = call(
         "PATCH",
-        "/api/v1/nodes/n1",
+        f"/api/v1/nodes/{node_name}",
         {"spec": {"unschedulable": True}},
         STRATEGIC,
         f"{PROTOBUF},application/json",
@@ -263,9 +257,9 @@ def test_cordon_is_a_strategic_patch_of_the_node(call: Call) -> None:
     assert node["spec"]["unschedulable"] is True
 
 
-def test_delete_waits_for_a_404(call: Call) -> None:
-    call("POST", "/apis/apps/v1/namespaces/default/deployments", deployment())
-    path = "/apis/apps/v1/namespaces/default/deployments/web"
+def test_delete_waits_for_a_404(call: Call, ns: str) -> None:
+    call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", deployment())
+    path = f"/apis/apps/v1/namespaces/{ns}/deployments/web"
 
     code, status = call("DELETE", path, {"propagationPolicy": "Background"})
 
@@ -274,9 +268,9 @@ def test_delete_waits_for_a_404(call: Call) -> None:
     assert call("GET", path)[0] == 404
 
 
-def test_protobuf_bodies_of_built_in_kinds_are_read(call: Call) -> None:
+def test_protobuf_bodies_of_built_in_kinds_are_read(call: Call, ns: str) -> None:
     code, created = call(
-        "POST", "/apis/apps/v1/namespaces/default/deployments", protobuf_deployment(), PROTOBUF
+        "POST", f"/apis/apps/v1/namespaces/{ns}/deployments", protobuf_deployment(), PROTOBUF
     )
 
     assert code == 201, created
@@ -287,9 +281,9 @@ def test_protobuf_bodies_of_built_in_kinds_are_read(call: Call) -> None:
     assert (container["name"], container["image"]) == ("c", "img:10")
 
 
-def test_a_protobuf_body_that_is_cut_short_is_refused(call: Call) -> None:
+def test_a_protobuf_body_that_is_cut_short_is_refused(call: Call, ns: str) -> None:
     code, status = call(
-        "POST", "/apis/apps/v1/namespaces/default/deployments", protobuf_deployment()[:60], PROTOBUF
+        "POST", f"/apis/apps/v1/namespaces/{ns}/deployments", protobuf_deployment()[:60], PROTOBUF
     )
 
     assert code == 400
@@ -307,17 +301,17 @@ def test_auth_questions_are_answered(call: Call) -> None:
     assert answer["status"]["userInfo"]["username"] == "kubernetes-admin"
 
 
-def test_logs_are_refused_with_the_reason(call: Call) -> None:
-    call("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "web"}, "spec": template()["spec"]})
+def test_logs_are_refused_with_the_reason(call: Call, ns: str) -> None:
+    call("POST", f"/api/v1/namespaces/{ns}/pods", {"metadata": {"name": "web"}, "spec": template()["spec"]})
 
-    code, status = call("GET", "/api/v1/namespaces/default/pods/web/log", container="web")
+    code, status = call("GET", f"/api/v1/namespaces/{ns}/pods/web/log", container="web")
 
     assert (code, status["reason"]) == (501, "NotImplemented")
     assert "no containers" in status["message"]
 
 
-def test_paths_and_methods_that_are_not_there_are_told_apart(call: Call) -> None:
+def test_paths_and_methods_that_are_not_there_are_told_apart(call: Call, ns: str) -> None:
     assert call("GET", "/apis/nobody.example/v1/things")[0] == 404
-    assert call("GET", "/api/v1/namespaces/default/nodes")[0] == 404
+    assert call("GET", f"/api/v1/namespaces/{ns}/nodes")[0] == 404
     assert call("PUT", "/api/v1/nodes", {})[0] == 405
     assert call("POST", "/api/v1/nodes", b"{")[0] == 400

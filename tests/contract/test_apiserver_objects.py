@@ -19,8 +19,8 @@ def refusal(error: pytest.ExceptionInfo[ApiException]) -> dict[str, Any]:
     return body
 
 
-def test_a_new_pod_gets_what_a_real_server_fills_in(core: Any) -> None:
-    created = core.create_namespaced_pod("default", pod("web"))
+def test_a_new_pod_gets_what_a_real_server_fills_in(core: Any, ns: str) -> None:
+    created = core.create_namespaced_pod(ns, pod("web"))
 
     assert created.metadata.uid
     assert int(created.metadata.resource_version) > 0
@@ -33,28 +33,31 @@ def test_a_new_pod_gets_what_a_real_server_fills_in(core: Any) -> None:
     assert waits == {"node.kubernetes.io/not-ready": 300, "node.kubernetes.io/unreachable": 300}
 
 
-def test_limits_become_requests_on_pods(core: Any) -> None:
+def test_limits_become_requests_on_pods(core: Any, ns: str) -> None:
     given = pod("web")
     given["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "2", "memory": "1Gi"}}
 
-    created = core.create_namespaced_pod("default", given)
+    created = core.create_namespaced_pod(ns, given)
 
     assert created.spec.containers[0].resources.requests == {"cpu": "2", "memory": "1Gi"}
     assert created.status.qos_class == "Guaranteed"
 
 
-def test_a_priority_class_becomes_a_priority(core: Any) -> None:
+def test_a_priority_class_becomes_a_priority(core: Any, ns: str) -> None:
     created = core.create_namespaced_pod("kube-system", pod("dns", priorityClassName="system-node-critical"))
     assert created.spec.priority == 2_000_001_000
 
     with pytest.raises(ApiException) as error:
-        core.create_namespaced_pod("default", pod("lost", priorityClassName="nobody"))
+        core.create_namespaced_pod(ns, pod("lost", priorityClassName="nobody"))
     assert error.value.status == 403
     assert "no PriorityClass with name nobody was found" in refusal(error)["message"]
 
 
-def test_a_new_node_keeps_its_status_and_is_tainted_until_seen_ready(core: Any) -> None:
-    node = {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3900m"}}}
+def test_a_new_node_keeps_its_status_and_is_tainted_until_seen_ready(core: Any, node_name: str) -> None:
+    node = {
+        "metadata": {"name": node_name},
+        "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3900m"}},
+    }
 
     created = core.create_node(node)
 
@@ -64,19 +67,19 @@ def test_a_new_node_keeps_its_status_and_is_tainted_until_seen_ready(core: Any) 
     ]
 
 
-def test_generated_names_differ_and_start_as_told(core: Any) -> None:
+def test_generated_names_differ_and_start_as_told(core: Any, ns: str) -> None:
     given = pod("ignored")
     given["metadata"] = {"generateName": "web-"}
 
-    names = {core.create_namespaced_pod("default", given).metadata.name for _ in range(20)}
+    names = {core.create_namespaced_pod(ns, given).metadata.name for _ in range(20)}
 
     assert len(names) == 20
     assert all(name.startswith("web-") and len(name) == 9 for name in names)
 
 
-def test_an_object_that_is_not_there_is_404_with_a_status(core: Any) -> None:
+def test_an_object_that_is_not_there_is_404_with_a_status(core: Any, ns: str) -> None:
     with pytest.raises(ApiException) as error:
-        core.read_namespaced_pod("ghost", "default")
+        core.read_namespaced_pod("ghost", ns)
 
     assert error.value.status == 404
     status = refusal(error)
@@ -85,11 +88,11 @@ def test_an_object_that_is_not_there_is_404_with_a_status(core: Any) -> None:
     assert status["details"] == {"name": "ghost", "kind": "pods"}
 
 
-def test_a_name_that_is_taken_is_409(core: Any) -> None:
-    core.create_namespaced_pod("default", pod("web"))
+def test_a_name_that_is_taken_is_409(core: Any, ns: str) -> None:
+    core.create_namespaced_pod(ns, pod("web"))
 
     with pytest.raises(ApiException) as error:
-        core.create_namespaced_pod("default", pod("web"))
+        core.create_namespaced_pod(ns, pod("web"))
 
     assert (error.value.status, refusal(error)["reason"]) == (409, "AlreadyExists")
 
@@ -101,98 +104,100 @@ def test_a_namespace_that_does_not_exist_is_404(core: Any) -> None:
     assert refusal(error)["message"] == 'namespaces "nowhere" not found'
 
 
-def test_an_update_with_an_old_resource_version_is_409_and_changes_nothing(core: Any) -> None:
-    old = core.create_namespaced_pod("default", pod("web"))
-    core.patch_namespaced_pod("web", "default", {"metadata": {"labels": {"tier": "a"}}})
+def test_an_update_with_an_old_resource_version_is_409_and_changes_nothing(core: Any, ns: str) -> None:
+    old = core.create_namespaced_pod(ns, pod("web"))
+    core.patch_namespaced_pod("web", ns, {"metadata": {"labels": {"tier": "a"}}})
 
     old.metadata.labels = {"tier": "b"}
     with pytest.raises(ApiException) as error:
-        core.replace_namespaced_pod("web", "default", old)
+        core.replace_namespaced_pod("web", ns, old)
 
     assert (error.value.status, refusal(error)["reason"]) == (409, "Conflict")
-    assert core.read_namespaced_pod("web", "default").metadata.labels == {"app": "web", "tier": "a"}
+    assert core.read_namespaced_pod("web", ns).metadata.labels == {"app": "web", "tier": "a"}
 
 
-def test_a_change_that_changes_nothing_keeps_the_resource_version(core: Any) -> None:
-    before = core.create_namespaced_pod("default", pod("web"))
+def test_a_change_that_changes_nothing_keeps_the_resource_version(core: Any, ns: str) -> None:
+    before = core.create_namespaced_pod(ns, pod("web"))
 
-    after = core.patch_namespaced_pod("web", "default", {"metadata": {"labels": {"app": "web"}}})
+    after = core.patch_namespaced_pod("web", ns, {"metadata": {"labels": {"app": "web"}}})
 
     assert after.metadata.resource_version == before.metadata.resource_version
 
 
-def test_generation_counts_spec_changes_only(apps: Any) -> None:
+def test_generation_counts_spec_changes_only(apps: Any, ns: str) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("web")["spec"]}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
-    apps.create_namespaced_deployment("default", {"metadata": {"name": "web"}, "spec": spec})
+    apps.create_namespaced_deployment(ns, {"metadata": {"name": "web"}, "spec": spec})
 
-    apps.patch_namespaced_deployment("web", "default", {"metadata": {"labels": {"a": "b"}}})
-    apps.patch_namespaced_deployment_status("web", "default", {"status": {"replicas": 1}})
-    assert apps.read_namespaced_deployment("web", "default").metadata.generation == 1
+    apps.patch_namespaced_deployment("web", ns, {"metadata": {"labels": {"a": "b"}}})
+    apps.patch_namespaced_deployment_status("web", ns, {"status": {"replicas": 1}})
+    assert apps.read_namespaced_deployment("web", ns).metadata.generation == 1
 
-    apps.patch_namespaced_deployment("web", "default", {"spec": {"replicas": 3}})
-    assert apps.read_namespaced_deployment("web", "default").metadata.generation == 2
+    apps.patch_namespaced_deployment("web", ns, {"spec": {"replicas": 3}})
+    assert apps.read_namespaced_deployment("web", ns).metadata.generation == 2
 
 
-def test_status_and_spec_have_a_door_each(core: Any) -> None:
-    core.create_node({"metadata": {"name": "n1"}})
+def test_status_and_spec_have_a_door_each(core: Any, node_name: str) -> None:
+    core.create_node({"metadata": {"name": node_name}})
 
-    core.patch_node_status("n1", {"status": {"phase": "Running"}, "spec": {"unschedulable": True}})
-    core.patch_node("n1", {"status": {"phase": "Terminated"}, "spec": {"providerID": "aws:///a/i-1"}})
+    core.patch_node_status(node_name, {"status": {"phase": "Running"}, "spec": {"unschedulable": True}})
+    core.patch_node(node_name, {"status": {"phase": "Terminated"}, "spec": {"providerID": "aws:///a/i-1"}})
 
-    node = core.read_node("n1")
+    node = core.read_node(node_name)
     assert node.status.phase == "Running"
     assert node.spec.unschedulable is None
     assert node.spec.provider_id == "aws:///a/i-1"
 
 
-def test_a_dry_run_says_what_would_be_and_stores_nothing(core: Any) -> None:
-    created = core.create_namespaced_pod("default", pod("web"), dry_run="All")
+def test_a_dry_run_says_what_would_be_and_stores_nothing(core: Any, ns: str) -> None:
+    created = core.create_namespaced_pod(ns, pod("web"), dry_run="All")
 
     assert created.metadata.uid
-    assert core.list_namespaced_pod("default").items == []
+    assert core.list_namespaced_pod(ns).items == []
 
 
-def test_a_scheduled_pod_ends_gracefully_and_an_unscheduled_one_at_once(core: Any) -> None:
-    core.create_namespaced_pod("default", pod("waiting"))
-    core.create_namespaced_pod("default", pod("placed", nodeName="n1"))
+def test_a_scheduled_pod_ends_gracefully_and_an_unscheduled_one_at_once(
+    core: Any, ns: str, node_name: str
+) -> None:
+    core.create_namespaced_pod(ns, pod("waiting"))
+    core.create_namespaced_pod(ns, pod("placed", nodeName=node_name))
 
-    core.delete_namespaced_pod("waiting", "default")
-    core.delete_namespaced_pod("placed", "default")
+    core.delete_namespaced_pod("waiting", ns)
+    core.delete_namespaced_pod("placed", ns)
 
-    left = core.list_namespaced_pod("default").items
+    left = core.list_namespaced_pod(ns).items
     assert [each.metadata.name for each in left] == ["placed"]
     assert left[0].metadata.deletion_timestamp is not None
     assert left[0].metadata.deletion_grace_period_seconds == 30
-    core.delete_namespaced_pod("placed", "default", grace_period_seconds=0)
-    assert core.list_namespaced_pod("default").items == []
+    core.delete_namespaced_pod("placed", ns, grace_period_seconds=0)
+    assert core.list_namespaced_pod(ns).items == []
 
 
-def test_finalizers_hold_an_object_until_they_are_gone(core: Any) -> None:
-    core.create_node({"metadata": {"name": "n1", "finalizers": ["karpenter.sh/termination"]}})
+def test_finalizers_hold_an_object_until_they_are_gone(core: Any, node_name: str) -> None:
+    core.create_node({"metadata": {"name": node_name, "finalizers": ["karpenter.sh/termination"]}})
 
-    core.delete_node("n1")
-    assert core.read_node("n1").metadata.deletion_timestamp is not None
+    core.delete_node(node_name)
+    assert core.read_node(node_name).metadata.deletion_timestamp is not None
 
-    core.patch_node("n1", {"metadata": {"finalizers": None}})
+    core.patch_node(node_name, {"metadata": {"finalizers": None}})
     with pytest.raises(ApiException) as error:
-        core.read_node("n1")
+        core.read_node(node_name)
     assert error.value.status == 404
 
 
-def test_a_delete_with_another_uid_in_its_precondition_is_409(core: Any) -> None:
-    core.create_namespaced_pod("default", pod("web"))
+def test_a_delete_with_another_uid_in_its_precondition_is_409(core: Any, ns: str) -> None:
+    core.create_namespaced_pod(ns, pod("web"))
 
     with pytest.raises(ApiException) as error:
-        core.delete_namespaced_pod("web", "default", body={"preconditions": {"uid": "somebody-else"}})
+        core.delete_namespaced_pod("web", ns, body={"preconditions": {"uid": "somebody-else"}})
 
     assert error.value.status == 409
-    assert core.read_namespaced_pod("web", "default")
+    assert core.read_namespaced_pod("web", ns)
 
 
-def test_dependents_go_with_their_last_owner(core: Any) -> None:
-    owner = core.create_namespaced_config_map("default", {"metadata": {"name": "owner"}})
-    other = core.create_namespaced_config_map("default", {"metadata": {"name": "other"}})
+def test_dependents_go_with_their_last_owner(core: Any, ns: str) -> None:
+    owner = core.create_namespaced_config_map(ns, {"metadata": {"name": "owner"}})
+    other = core.create_namespaced_config_map(ns, {"metadata": {"name": "other"}})
 
     def reference(of: Any) -> dict[str, str]:
         return {"apiVersion": "v1", "kind": "ConfigMap", "name": of.metadata.name, "uid": of.metadata.uid}
@@ -200,26 +205,26 @@ def test_dependents_go_with_their_last_owner(core: Any) -> None:
     for name, owners in (("one", [owner]), ("two", [owner, other])):
         given = pod(name)
         given["metadata"]["ownerReferences"] = [reference(each) for each in owners]
-        core.create_namespaced_pod("default", given)
+        core.create_namespaced_pod(ns, given)
 
-    core.delete_namespaced_config_map("owner", "default")
-    assert [each.metadata.name for each in core.list_namespaced_pod("default").items] == ["two"]
+    core.delete_namespaced_config_map("owner", ns)
+    assert [each.metadata.name for each in core.list_namespaced_pod(ns).items] == ["two"]
 
-    core.delete_namespaced_config_map("other", "default")
-    assert core.list_namespaced_pod("default").items == []
+    core.delete_namespaced_config_map("other", ns)
+    assert core.list_namespaced_pod(ns).items == []
 
 
-def test_orphans_stay_without_their_owner(core: Any) -> None:
-    owner = core.create_namespaced_config_map("default", {"metadata": {"name": "owner"}})
+def test_orphans_stay_without_their_owner(core: Any, ns: str) -> None:
+    owner = core.create_namespaced_config_map(ns, {"metadata": {"name": "owner"}})
     given = pod("web")
     given["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid}
     ]
-    core.create_namespaced_pod("default", given)
+    core.create_namespaced_pod(ns, given)
 
-    core.delete_namespaced_config_map("owner", "default", propagation_policy="Orphan")
+    core.delete_namespaced_config_map("owner", ns, propagation_policy="Orphan")
 
-    assert not core.read_namespaced_pod("web", "default").metadata.owner_references
+    assert not core.read_namespaced_pod("web", ns).metadata.owner_references
 
 
 def test_deleting_a_namespace_deletes_what_is_in_it(core: Any) -> None:
@@ -232,28 +237,28 @@ def test_deleting_a_namespace_deletes_what_is_in_it(core: Any) -> None:
     assert "team" not in {each.metadata.name for each in core.list_namespace().items}
 
 
-def test_binding_places_a_pod_once(core: Any) -> None:
-    core.create_namespaced_pod("default", pod("web"))
-    binding = {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "n1"}}
+def test_binding_places_a_pod_once(core: Any, ns: str, node_name: str) -> None:
+    core.create_namespaced_pod(ns, pod("web"))
+    binding = {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": node_name}}
 
-    core.create_namespaced_binding("default", binding, _preload_content=False)
+    core.create_namespaced_binding(ns, binding, _preload_content=False)
 
-    placed = core.read_namespaced_pod("web", "default")
-    assert placed.spec.node_name == "n1"
+    placed = core.read_namespaced_pod("web", ns)
+    assert placed.spec.node_name == node_name
     assert [(each.type, each.status) for each in placed.status.conditions] == [("PodScheduled", "True")]
     with pytest.raises(ApiException) as error:
-        core.create_namespaced_binding("default", binding, _preload_content=False)
+        core.create_namespaced_binding(ns, binding, _preload_content=False)
     assert error.value.status == 409
     assert "already assigned" in refusal(error)["message"]
 
 
-def test_the_scale_door_reads_and_sets_replicas(apps: Any) -> None:
+def test_the_scale_door_reads_and_sets_replicas(apps: Any, ns: str) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("web")["spec"]}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
-    apps.create_namespaced_deployment("default", {"metadata": {"name": "web"}, "spec": spec})
+    apps.create_namespaced_deployment(ns, {"metadata": {"name": "web"}, "spec": spec})
 
-    scale = apps.read_namespaced_deployment_scale("web", "default")
+    scale = apps.read_namespaced_deployment_scale("web", ns)
     assert (scale.spec.replicas, scale.status.selector) == (2, "app=web")
-    apps.patch_namespaced_deployment_scale("web", "default", {"spec": {"replicas": 7}})
+    apps.patch_namespaced_deployment_scale("web", ns, {"spec": {"replicas": 7}})
 
-    assert apps.read_namespaced_deployment("web", "default").spec.replicas == 7
+    assert apps.read_namespaced_deployment("web", ns).spec.replicas == 7

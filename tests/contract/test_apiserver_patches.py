@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.conftest import Call
+from tests.contract.servers import Call
 
 JSON, MERGE = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -26,16 +26,17 @@ def deployment(**spec: Any) -> dict[str, Any]:
     }
 
 
-PATH = "/apis/apps/v1/namespaces/default/deployments/web"
+def web(ns: str) -> str:
+    return f"/apis/apps/v1/namespaces/{ns}/deployments/web"
 
 
-def test_a_strategic_merge_merges_containers_by_name_and_env_by_name(apps: Any, call: Call) -> None:
-    apps.create_namespaced_deployment("default", deployment())
+def test_a_strategic_merge_merges_containers_by_name_and_env_by_name(apps: Any, call: Call, ns: str) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
     sidecar = {"name": "log", "image": "log:1"}
     change = {"name": "web", "env": [{"name": "B", "value": "3"}, {"name": "A", "$patch": "delete"}]}
 
     _, after = call(
-        "PATCH", PATH, {"spec": {"template": {"spec": {"containers": [sidecar, change]}}}}, STRATEGIC
+        "PATCH", web(ns), {"spec": {"template": {"spec": {"containers": [sidecar, change]}}}}, STRATEGIC
     )
 
     containers = {each["name"]: each for each in after["spec"]["template"]["spec"]["containers"]}
@@ -44,22 +45,22 @@ def test_a_strategic_merge_merges_containers_by_name_and_env_by_name(apps: Any, 
     assert containers["web"]["env"] == [{"name": "B", "value": "3"}]
 
 
-def test_a_strategic_merge_replaces_lists_without_a_key(core: Any) -> None:
+def test_a_strategic_merge_replaces_lists_without_a_key(core: Any, node_name: str) -> None:
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoSchedule"}]
-    core.create_node({"metadata": {"name": "n1"}, "spec": {"taints": taints}})
+    core.create_node({"metadata": {"name": node_name}, "spec": {"taints": taints}})
 
-    after = core.patch_node("n1", {"spec": {"taints": taints[:1]}})
+    after = core.patch_node(node_name, {"spec": {"taints": taints[:1]}})
 
     assert [each.key for each in after.spec.taints] == ["a"]
 
 
-def test_a_strategic_merge_of_conditions_keeps_the_others(core: Any) -> None:
+def test_a_strategic_merge_of_conditions_keeps_the_others(core: Any, node_name: str) -> None:
     core.create_node(
-        {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        {"metadata": {"name": node_name}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     )
 
     after = core.patch_node_status(
-        "n1", {"status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}}
+        node_name, {"status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}}
     )
 
     assert {each.type: each.status for each in after.status.conditions} == {
@@ -68,32 +69,32 @@ def test_a_strategic_merge_of_conditions_keeps_the_others(core: Any) -> None:
     }
 
 
-def test_the_order_and_the_retained_keys_that_kubectl_asks_for(apps: Any, call: Call) -> None:
-    apps.create_namespaced_deployment("default", deployment())
+def test_the_order_and_the_retained_keys_that_kubectl_asks_for(apps: Any, call: Call, ns: str) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
     spec = {
         "$setElementOrder/containers": [{"name": "first"}, {"name": "web"}],
         "containers": [{"name": "first", "image": "first:1"}],
     }
     change = {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "template": {"spec": spec}}}
 
-    _, after = call("PATCH", PATH, change, STRATEGIC)
+    _, after = call("PATCH", web(ns), change, STRATEGIC)
 
     assert [each["name"] for each in after["spec"]["template"]["spec"]["containers"]] == ["first", "web"]
     assert after["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_a_merge_patch_replaces_lists_and_drops_nulls(apps: Any, call: Call) -> None:
+def test_a_merge_patch_replaces_lists_and_drops_nulls(apps: Any, call: Call, ns: str) -> None:
     apps.create_namespaced_deployment(
-        "default", {**deployment(), "metadata": {"name": "web", "labels": {"a": "1", "b": "2"}}}
+        ns, {**deployment(), "metadata": {"name": "web", "labels": {"a": "1", "b": "2"}}}
     )
 
-    _, after = call("PATCH", PATH, {"metadata": {"labels": {"a": None, "c": "3"}}}, MERGE)
+    _, after = call("PATCH", web(ns), {"metadata": {"labels": {"a": None, "c": "3"}}}, MERGE)
 
     assert after["metadata"]["labels"] == {"b": "2", "c": "3"}
 
 
-def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call) -> None:
-    apps.create_namespaced_deployment("default", deployment())
+def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call, ns: str) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
     good = [
         {"op": "test", "path": "/spec/replicas", "value": 2},
         {"op": "replace", "path": "/spec/replicas", "value": 5},
@@ -103,7 +104,7 @@ def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call
         {"op": "remove", "path": "/spec/template/spec/containers/0/env/0"},
     ]
 
-    _, after = call("PATCH", PATH, good, JSON)
+    _, after = call("PATCH", web(ns), good, JSON)
 
     assert after["spec"]["replicas"] == 5
     assert after["metadata"]["labels"] == {"example.com/team": "a"}
@@ -115,15 +116,15 @@ def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call
         {"op": "remove", "path": "/metadata/labels"},
         {"op": "test", "path": "/spec/replicas", "value": 2},
     ]
-    code, _ = call("PATCH", PATH, stale, JSON)
+    code, _ = call("PATCH", web(ns), stale, JSON)
     assert code == 422
-    assert apps.read_namespaced_deployment("web", "default").metadata.labels == {"example.com/team": "a"}
+    assert apps.read_namespaced_deployment("web", ns).metadata.labels == {"example.com/team": "a"}
 
 
-def test_a_patch_type_that_is_unknown_is_415(apps: Any, call: Call) -> None:
-    apps.create_namespaced_deployment("default", deployment())
+def test_a_patch_type_that_is_unknown_is_415(apps: Any, call: Call, ns: str) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
 
-    code, _ = call("PATCH", PATH, {}, "application/json")
+    code, _ = call("PATCH", web(ns), {}, "application/json")
 
     assert code == 415
 
@@ -133,8 +134,8 @@ def test_a_patch_type_that_is_unknown_is_415(apps: Any, call: Call) -> None:
 APPLY = "application/apply-patch+yaml"
 
 
-def test_apply_creates_and_then_owns_what_it_said(call: Call) -> None:
-    _, created = call("PATCH", PATH, deployment(), APPLY, fieldManager="alice")
+def test_apply_creates_and_then_owns_what_it_said(call: Call, ns: str) -> None:
+    _, created = call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
 
     owners = {each["manager"]: each for each in created["metadata"]["managedFields"]}
     assert owners["alice"]["operation"] == "Apply"
@@ -146,29 +147,29 @@ def test_apply_creates_and_then_owns_what_it_said(call: Call) -> None:
     assert "f:imagePullPolicy" not in container
 
 
-def test_applying_the_same_again_changes_nothing(call: Call) -> None:
-    _, first = call("PATCH", PATH, deployment(), APPLY, fieldManager="alice")
+def test_applying_the_same_again_changes_nothing(call: Call, ns: str) -> None:
+    _, first = call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
 
-    _, second = call("PATCH", PATH, deployment(), APPLY, fieldManager="alice")
+    _, second = call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
 
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-def test_what_is_no_longer_applied_goes_away(call: Call) -> None:
-    call("PATCH", PATH, deployment(minReadySeconds=5), APPLY, fieldManager="alice")
+def test_what_is_no_longer_applied_goes_away(call: Call, ns: str) -> None:
+    call("PATCH", web(ns), deployment(minReadySeconds=5), APPLY, fieldManager="alice")
     config = deployment()
     config["spec"]["template"]["spec"]["containers"][0]["env"].pop()
 
-    _, after = call("PATCH", PATH, config, APPLY, fieldManager="alice")
+    _, after = call("PATCH", web(ns), config, APPLY, fieldManager="alice")
 
     assert "minReadySeconds" not in after["spec"]
     assert after["spec"]["template"]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
 
 
-def test_two_managers_that_disagree_are_told_and_force_decides(call: Call) -> None:
-    call("PATCH", PATH, deployment(), APPLY, fieldManager="alice")
+def test_two_managers_that_disagree_are_told_and_force_decides(call: Call, ns: str) -> None:
+    call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
 
-    code, status = call("PATCH", PATH, deployment(replicas=9), APPLY, fieldManager="bob")
+    code, status = call("PATCH", web(ns), deployment(replicas=9), APPLY, fieldManager="bob")
     assert code == 409
     assert (
         status["message"]
@@ -176,37 +177,39 @@ def test_two_managers_that_disagree_are_told_and_force_decides(call: Call) -> No
     )
     assert status["details"]["causes"][0]["field"] == ".spec.replicas"
 
-    _, forced = call("PATCH", PATH, deployment(replicas=9), APPLY, fieldManager="bob", force="true")
+    _, forced = call("PATCH", web(ns), deployment(replicas=9), APPLY, fieldManager="bob", force="true")
     assert forced["spec"]["replicas"] == 9
     mine = next(each for each in forced["metadata"]["managedFields"] if each["manager"] == "alice")
     assert "f:replicas" not in mine["fieldsV1"]["f:spec"]
 
 
-def test_an_ordinary_update_takes_the_ownership_of_what_it_changes(apps: Any, call: Call) -> None:
-    call("PATCH", PATH, deployment(), APPLY, fieldManager="alice")
-    apps.patch_namespaced_deployment("web", "default", {"spec": {"replicas": 4}}, field_manager="autoscaler")
+def test_an_ordinary_update_takes_the_ownership_of_what_it_changes(apps: Any, call: Call, ns: str) -> None:
+    call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
+    apps.patch_namespaced_deployment("web", ns, {"spec": {"replicas": 4}}, field_manager="autoscaler")
 
     config = deployment()
     del config["spec"]["replicas"]
-    _, after = call("PATCH", PATH, config, APPLY, fieldManager="alice")
+    _, after = call("PATCH", web(ns), config, APPLY, fieldManager="alice")
 
     assert after["spec"]["replicas"] == 4
-    code, status = call("PATCH", PATH, deployment(), APPLY, fieldManager="alice")
+    code, status = call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
     assert code == 409
     assert 'conflict with "autoscaler"' in status["message"]
 
 
-def test_what_was_there_before_the_first_apply_is_not_taken_in_silence(apps: Any, call: Call) -> None:
-    apps.create_namespaced_deployment("default", deployment())
+def test_what_was_there_before_the_first_apply_is_not_taken_in_silence(
+    apps: Any, call: Call, ns: str
+) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
 
-    code, status = call("PATCH", PATH, deployment(replicas=3), APPLY, fieldManager="alice")
+    code, status = call("PATCH", web(ns), deployment(replicas=3), APPLY, fieldManager="alice")
 
     assert code == 409
     assert 'conflict with "before-first-apply"' in status["message"]
 
 
-def test_apply_without_a_manager_is_refused(call: Call) -> None:
-    code, status = call("PATCH", PATH, deployment(), APPLY)
+def test_apply_without_a_manager_is_refused(call: Call, ns: str) -> None:
+    code, status = call("PATCH", web(ns), deployment(), APPLY)
 
     assert code == 422
     assert "fieldManager" in status["message"]

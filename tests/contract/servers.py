@@ -1,0 +1,103 @@
+"""The API servers that the contract tests are held against: ours in memory, and the real one."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+from nodesmith_cli.local.apiserver import ApiServer
+from nodesmith_cli.local.controlplane import ControlPlane, commands, find_binaries
+
+IN_MEMORY, REAL = "in-memory", "real"
+LOGS = Path(__file__).resolve().parents[2] / "build" / "e2e" / "contract"
+# The API server in memory does what these controllers do. All others would change what a test has just written.
+_CONTROLLERS = "garbage-collector-controller,namespace-controller,disruption-controller"
+_PATIENCE_SECONDS = 20.0
+
+Call: TypeAlias = Callable[..., tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How one API server is reached, as its administrator. `ca_bundle` is base64 PEM, empty for plain HTTP."""
+
+    kind: str
+    url: str
+    token: str = "anybody"
+    ca_bundle: str = ""
+
+    def open(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> Any:
+        """Send one request; gives the open response. Raises HTTPError."""
+        headers["Authorization"] = f"Bearer {self.token}"
+        request = Request(f"{self.url}{path}", data, headers, method=method)  # noqa: S310 our own server
+        return urlopen(request, timeout=_PATIENCE_SECONDS, context=self._trust())  # noqa: S310 our own server
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        **query: str,
+    ) -> tuple[int, Any]:
+        """Send a request as it stands, bytes or an object; gives the status and the decoded JSON."""
+        whole = f"{path}?{urlencode(query)}" if query else path
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            with self.open(whole, method, data, **{"Content-Type": content_type, "Accept": accept}) as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            text = error.read()
+            return error.code, json.loads(text) if text[:1] == b"{" else text.decode()
+
+    def events(self, path: str, **headers: str) -> Iterator[dict[str, Any]]:
+        """Read a watch to its end, as raw events."""
+        with self.open(path, **headers) as answer:
+            for line in answer:
+                yield json.loads(line)
+
+    def _trust(self) -> ssl.SSLContext | None:
+        return (
+            ssl.create_default_context(cadata=b64decode(self.ca_bundle).decode()) if self.ca_bundle else None
+        )
+
+
+def eventually(done: Callable[[], bool]) -> None:
+    """Wait for what a real cluster does soon, and the API server in memory at once."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while not done():
+        assert time.monotonic() < until, f"it has not come about in {_PATIENCE_SECONDS:.0f} s"
+        time.sleep(0.05)
+
+
+def in_memory(server: ApiServer) -> Server:
+    """Give the way to an API server in memory."""
+    return Server(IN_MEMORY, server.url)
+
+
+def real(plane: ControlPlane) -> Server:
+    """Give the way to a real API server."""
+    return Server(REAL, plane.url, plane.admin_token, plane.ca_bundle)
+
+
+@contextmanager
+def control_plane(name: str) -> Iterator[ControlPlane]:
+    """Run a real API server, with those controllers that belong to its contract and nobody else who writes."""
+    folder = LOGS / name
+    with ControlPlane(find_binaries(), folder) as plane:
+        for program in ("kwok", "kube-scheduler", "kube-controller-manager"):
+            plane._processes.pop(program).stop()
+        some = [*commands.controllers(folder, plane._ports), f"--controllers={_CONTROLLERS}"]
+        plane._run("kube-controller-manager", some)
+        yield plane
