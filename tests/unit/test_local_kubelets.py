@@ -15,11 +15,15 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import GIB
 from nodesmith.model.resources import Resources, parse_resources
 from nodesmith.model.taints import Taint
-from nodesmith_cli.local.apiserver import Store
+from nodesmith_cli.local.apiserver import ApiServer, Store
+from nodesmith_cli.local.apiserver.kinds import Resource
+from nodesmith_cli.local.apiserver.objects import View, condition_of
 from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.stages import Delays, Stage
 from nodesmith_cli.local.cloud.userdata import Unusable, parse_user_data
+from nodesmith_cli.local.objects import Objects
+from nodesmith_cli.local.serverobjects import ServerObjects
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options
 
@@ -61,17 +65,18 @@ class Region:
 class World:
     """A region, a cluster, and the kubelets between them."""
 
-    def __init__(self, *machines: Machine) -> None:
+    def __init__(self, *machines: Machine, objects: Objects | None = None, kwok: bool = False) -> None:
         self.region = Region(list(machines))
         self.store = Store(lambda: START)
         self.announced: list[tuple[str, str]] = []
         self.kubelets = Kubelets(
             self.region,
-            self.store,
+            objects or self.store,
             CATALOG,
             endpoint=CLUSTER.endpoint,
             version="1.33",
             announce=lambda machine, state: self.announced.append((machine.id, state)),
+            kwok=kwok,
         )
 
     def after(self, seconds: float) -> None:
@@ -138,6 +143,18 @@ def test_instances_differ_a_little_and_each_is_always_the_same() -> None:
     assert all(15 * 0.85 <= seconds <= 15 * 1.15 for seconds in taken)
     assert max(taken) - min(taken) > 3
     assert taken == [delays.until(Stage.REGISTERED, f"i-{number}").total_seconds() for number in range(200)]
+
+
+def test_delays_between_two_durations_are_spread_evenly_over_all_of_them() -> None:
+    delays = Delays.between(35, 70)
+    joining = (Stage.RUNNING, Stage.REGISTERED, Stage.INITIALIZED, Stage.READY)
+    taken = sorted(
+        sum(delays.until(stage, f"i-{number}").total_seconds() for stage in joining) for number in range(2000)
+    )
+    assert 35 <= taken[0] < 35.5
+    assert 69.5 < taken[-1] <= 70
+    quarters = [taken[at] for at in (500, 1000, 1500)]
+    assert quarters == pytest.approx([43.75, 52.5, 61.25], abs=1.5)
 
 
 def test_the_node_is_labelled_by_user_data_kubelet_and_cloud_controller() -> None:
@@ -263,6 +280,63 @@ def test_a_node_that_somebody_deleted_stays_deleted() -> None:
     world.after(90)
     assert world.node() is None
     assert world.kubelets.troubles() == {}
+
+
+def test_a_node_is_given_to_kwok_when_it_has_become_ready_and_not_before() -> None:
+    world = World(booting(), kwok=True)
+    world.after(0)
+    world.after(27)
+    assert world.ready() == "False"
+    assert "kwok.x-k8s.io/node" not in world.node()["metadata"]["labels"]
+    world.after(37)
+    assert world.ready() == "True"
+    assert world.node()["metadata"]["labels"]["kwok.x-k8s.io/node"] == "fake"
+    world.after(60)
+    assert world.store.find("leases", NAME, "kube-node-lease") is None
+
+
+def test_a_taint_that_comes_while_the_cloud_controller_looks_is_kept() -> None:
+    busy = Busy(lambda: START)
+    world = World(booting(), objects=busy)
+    world.after(0)
+    for second in range(20, 40):
+        world.after(second)
+    keys = {taint["key"] for taint in busy.get("nodes", NAME)["spec"]["taints"]}
+    assert "just-now" in keys
+    assert "node.cloudprovider.kubernetes.io/uninitialized" not in keys
+
+
+class Busy(Store):
+    """Somebody taints each node right after it was looked at for the first time."""
+
+    def find(self, resource: str | Resource, name: str, namespace: str = "") -> View | None:
+        found = super().find(resource, name, namespace)
+        if found and resource == "nodes":
+            taints = found["spec"].get("taints") or []
+            if all(taint["key"] != "just-now" for taint in taints):
+                new = [*taints, {"key": "just-now", "effect": "NoSchedule"}]
+                self.patch("nodes", name, {"spec": {"taints": new}})
+        return found
+
+
+def test_what_the_api_server_misses_while_it_is_away_is_made_up_for() -> None:
+    store = Store(lambda: START)
+    with ApiServer(now=lambda: START, store=store) as server:
+        port = int(server.url.rpartition(":")[2])
+        world = World(booting(), objects=ServerObjects(server.url, "", "anything"))
+        world.after(0)
+        world.after(27)
+    world.after(60)
+    with ApiServer(port, now=lambda: START, store=store):
+        world.after(61)
+        assert condition_of(store.get("nodes", NAME), "Ready")["status"] == "True"  # type: ignore[index]
+    world.region.become("i-0aaa", "terminated")
+    world.after(62)
+    world.after(63)
+    with ApiServer(port, now=lambda: START, store=store):
+        world.after(64)
+    assert store.list("nodes") == []
+    assert world.announced == [("i-0aaa", "pending"), ("i-0aaa", "running"), ("i-0aaa", "terminated")]
 
 
 @pytest.mark.parametrize(
