@@ -307,15 +307,16 @@ def test_a_taint_that_comes_while_the_cloud_controller_looks_is_kept() -> None:
 
 
 class Busy(Store):
-    """Somebody taints each node right after it was looked at for the first time."""
+    """Somebody taints a node right after it was looked at, once."""
+
+    tainted = False
 
     def find(self, resource: str | Resource, name: str, namespace: str = "") -> View | None:
         found = super().find(resource, name, namespace)
-        if found and resource == "nodes":
-            taints = found["spec"].get("taints") or []
-            if all(taint["key"] != "just-now" for taint in taints):
-                new = [*taints, {"key": "just-now", "effect": "NoSchedule"}]
-                self.patch("nodes", name, {"spec": {"taints": new}})
+        if found and resource == "nodes" and not self.tainted:
+            self.tainted = True
+            taints = [*found["spec"]["taints"], {"key": "just-now", "effect": "NoSchedule"}]
+            self.patch("nodes", name, {"spec": {"taints": taints}})
         return found
 
 
