@@ -72,6 +72,12 @@ _SELECTORS: list[dict[str, str]] = [
     {TEAM: "x"},
     {SIZE: "4"},
 ]
+_VOLUMES: list[dict[str, Any]] = [
+    *[{}] * 5,
+    {"volumeNodeAffinity": [[expression(ZONE, "In", ZONES[1])]]},
+    {"volumeNodeAffinity": [[expression(ZONE, "In", ZONES[0])], [expression(ZONE, "In", *ZONES[1:])]]},
+    {"volumeNodeAffinity": [[expression(HOSTNAME, "In", "n0")]]},
+]
 _TOLERATIONS: list[list[dict[str, str]]] = [
     [],
     [{"operator": "Exists"}],
@@ -115,6 +121,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         "nodeSelector": draw(st.sampled_from(_SELECTORS)),
         "tolerations": draw(st.sampled_from(_TOLERATIONS)),
         "topologySpreadConstraints": draw(spreads()),
+        **draw(st.sampled_from(_VOLUMES)),
     }
     if draw(st.integers(0, 5)) == 0:
         spec["affinity"] = anti_affinity(draw(st.sampled_from(APPS)))

@@ -74,7 +74,7 @@ def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
         ),
         (
             shape(nodeSelector={"topology.kubernetes.io/zone": "us-east-1x"}),
-            "no instance type with an offering left has what the pods select",
+            "no instance type with an offering left in us-east-1x has what the pods select",
         ),
     ],
 )  # fmt: skip

@@ -8,9 +8,11 @@ from nodesmith.decisions.provisioning.market import limit_cost
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
+from nodesmith.model.labels import ZONE
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
 from nodesmith.model.shapes import Shape
 
+_MOST_SHOWN = 3
 _TYPO_CPU_MILLI = 1_000_000_000  # a million cores: somebody meant milli-cores or bytes
 
 
@@ -31,7 +33,7 @@ def refusal(
         for t in templates
     ]
     parts += [f"NodePool {name}: {why}" for name, why in obstacles.items()]
-    return "; ".join(parts) + _typo(demand.shape.requests)
+    return "; ".join(parts) + _by_volumes(demand.shape) + _typo(demand.shape.requests)
 
 
 def _template_refusal(demand: Demand, template: Template) -> str:
@@ -42,12 +44,22 @@ def _template_refusal(demand: Demand, template: Template) -> str:
     if not admitted and admission.port_holders:
         return f"{admission.port_holders[0].owner} uses the pods' host port on every node that would do"
     if not admitted:
-        where = f" in {demand.zone}" if demand.zone else ""
-        return f"no instance type with an offering left{where} has what the pods select"
+        return f"no instance type with an offering left{_where(demand)} has what the pods select"
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
     if not fitting:
         return _too_large(demand.shape.requests, admitted)
     return _over_limits(demand, fitting, template)
+
+
+def _where(demand: Demand) -> str:
+    """Name the zones that the pods must be in by their spread, selectors or volumes; nothing where others would do."""
+    wanted = [term.get(ZONE) for term in demand.shape.terms]
+    zones = {zone for one in wanted if one and not one.complement for zone in one.values}
+    if demand.zone:
+        zones = {demand.zone}
+    elif any(one is None or one.complement for one in wanted):
+        return ""
+    return f" in {' or '.join(sorted(zones))}"
 
 
 def _too_large(requests: Resources, admitted: Sequence[Choice]) -> str:
@@ -113,6 +125,13 @@ def _rounded(name: str, amount: int) -> str:
 
 def _shown(resources: Resources) -> str:
     return ", ".join(f"{_amount(n, resources[n])} {n}" for n in sorted(resources))
+
+
+def _by_volumes(shape: Shape) -> str:
+    """Say what is not in the pod's own spec, for there it would be looked for in vain."""
+    own = {str(one) for term in shape.own_terms for one in term.values()}
+    added = sorted({str(one) for term in shape.terms for one in term.values()} - own)
+    return f" (for their volumes: {' or '.join(added[:_MOST_SHOWN])})" if added else ""
 
 
 def _typo(requests: Resources) -> str:

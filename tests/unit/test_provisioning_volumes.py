@@ -1,0 +1,144 @@
+"""Pods go where their volumes are: on nodes that are there, on nodes that are coming, and on nodes that are bought."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.pods import Pod
+from tests.builders import (
+    ZONES,
+    anti_affinity,
+    claim,
+    expression,
+    inputs,
+    ledger,
+    node,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+    spread,
+)
+
+A, B, C = ZONES
+
+
+def mounting(*zones: str, count: int = 1, prefix: str = "", **spec: Any) -> list[Pod]:
+    """Give pods whose volumes can be reached from any one of the zones."""
+    terms = [[expression(ZONE, "In", zone)] for zone in zones]
+    return pods(shape(volumeNodeAffinity=terms, **spec), count, prefix=prefix or f"in-{'-'.join(zones)}")
+
+
+def bought(plan: Plan) -> list[tuple[set[str], int]]:
+    """Give the zones that each bought node may be in, and how many pods it is for."""
+    return [({o.zone for o in n.request.overrides}, len(n.claim.nominated)) for n in plan.nodes]
+
+
+def test_a_node_is_bought_in_the_zone_of_the_volume() -> None:
+    assert bought(decide(inputs(pods=mounting(B, count=3)))) == [({B}, 3)]
+
+
+def test_a_node_may_be_in_any_zone_that_the_volumes_leave() -> None:
+    ((zones, count),) = bought(decide(inputs(pods=mounting(A, B))))
+    assert (zones <= {A, B}, count) == (True, 1)
+    ((zones, count),) = bought(decide(inputs(pods=mounting(A, B) + mounting(B, C))))
+    assert (zones, count) == ({B}, 2)
+
+
+def test_pods_with_volumes_in_different_zones_do_not_share_a_node() -> None:
+    plan = decide(inputs(pods=mounting(A, count=2) + mounting(B, count=2) + mounting(C, count=2)))
+    assert sorted((min(zones), len(zones), count) for zones, count in bought(plan)) == [
+        (A, 1, 2),
+        (B, 1, 2),
+        (C, 1, 2),
+    ]
+
+
+def test_a_node_in_another_zone_is_no_room_and_one_in_the_volumes_zone_is() -> None:
+    seen = snapshot(pods=mounting(B, count=2), nodes=[node("n-a", zone=A), node("n-b", zone=B)])
+    plan = decide(inputs(snapshot=seen))
+    assert (plan.placed, plan.nodes) == (
+        {"n-b": ("default/in-us-east-1b-0000", "default/in-us-east-1b-0001")},
+        (),
+    )
+
+    plan = decide(inputs(snapshot=replace(seen, nodes=(node("n-a", zone=A),))))
+    assert (plan.placed, bought(plan)) == ({}, [({B}, 2)])
+
+
+@pytest.mark.parametrize(("zone", "fits"), [(A, False), (B, True)])
+def test_a_node_on_its_way_is_room_if_its_zone_is_the_volumes(zone: str, *, fits: bool) -> None:
+    coming = claim("default-x", labels=FrozenMap({"karpenter.sh/nodepool": "default", ZONE: zone}))
+    plan = decide(inputs(snapshot=snapshot(pods=mounting(B)), ledger=ledger(claims=(coming,))))
+    assert bool(plan.placed) == fits
+    assert bought(plan) == ([] if fits else [({B}, 1)])
+
+
+def test_pods_wait_for_a_volume_that_is_made_for_a_node_on_that_node_and_no_other_is_bought() -> None:
+    chosen = pods(shape(volumeNodeAffinity=[[expression(HOSTNAME, "In", "n-b")]]))
+    seen = snapshot(pods=chosen, nodes=[node("n-a", zone=A), node("n-b", zone=B)])
+    assert decide(inputs(snapshot=seen)).placed == {"n-b": ("default/web-0000",)}
+
+    plan = decide(inputs(snapshot=replace(seen, nodes=(node("n-a", zone=A),))))
+    assert (plan.placed, plan.nodes) == ({}, ())
+    assert plan.unplaced[0].reason == (
+        f"NodePool default: needs {HOSTNAME} In [n-b], and no new node has that name"
+        f" (for their volumes: {HOSTNAME} In [n-b])"
+    )
+
+
+def test_a_zone_that_nothing_can_be_bought_in_is_named() -> None:
+    plan = decide(inputs(pods=mounting("us-east-1e")))
+    assert plan.unplaced[0].reason == (
+        "NodePool default: no instance type with an offering left in us-east-1e has what the pods select"
+        f" (for their volumes: {ZONE} In [us-east-1e])"
+    )
+
+    pool = nodepool_manifest(requirements=[expression(ZONE, "In", A, C)])
+    plan = decide(inputs(snapshot=snapshot(pods=mounting(B), nodepools=[pool])))
+    assert plan.unplaced[0].reason == (
+        f"NodePool default: needs {ZONE} In [{B}], offered is {ZONE} In [{A}, {C}]"
+        f" (for their volumes: {ZONE} In [{B}])"
+    )
+
+
+def test_a_pods_own_refusal_is_told_and_keeps_no_other_pod_of_its_shape_waiting() -> None:
+    served, refused = pods(shape(), 2)
+    plan = decide(inputs(pods=[served, replace(refused, refusal="persistentvolumeclaim 'x' not found")]))
+    assert [n.claim.nominated for n in plan.nodes] == [(served.key,)]
+    assert [(u.pods, u.reason) for u in plan.ignored] == [
+        ((refused.key,), "persistentvolumeclaim 'x' not found")
+    ]
+
+
+class TestAHardSpreadOverZones:
+    SPREAD = spread(hard=True)
+
+    def pinned(self, zone: str, count: int) -> list[Pod]:
+        return mounting(zone, count=count, topologySpreadConstraints=self.SPREAD)
+
+    def test_is_kept_by_pods_whose_volumes_are_in_all_zones(self) -> None:
+        plan = decide(inputs(pods=self.pinned(A, 2) + self.pinned(B, 2) + self.pinned(C, 2)))
+        assert sorted((zones, count) for zones, count in bought(plan)) == [({A}, 2), ({B}, 2), ({C}, 2)]
+        assert plan.unplaced == ()
+
+    def test_counts_zones_with_nodes_that_the_volumes_cannot_be_reached_from(self) -> None:
+        there = [node("n-a", zone=A, cpu="1"), node("n-b", zone=B, cpu="1")]
+        plan = decide(inputs(snapshot=snapshot(pods=self.pinned(C, 3), nodes=there)))
+        assert bought(plan) == [({C}, 1)]
+        assert plan.unplaced[0].reason == (
+            f"topology spread over {ZONE} with maxSkew 1: {A} has 0 matching pods, no room, and nothing can be"
+            " launched there"
+        )
+
+
+def test_pods_of_one_set_that_repel_each_other_get_a_node_each_in_their_zones() -> None:
+    apart = {"affinity": anti_affinity()}
+    plan = decide(inputs(pods=mounting(A, count=2, **apart) + mounting(B, count=1, **apart)))
+    assert sorted((min(zones), count) for zones, count in bought(plan)) == [(A, 1), (A, 1), (B, 1)]
