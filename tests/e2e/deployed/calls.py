@@ -5,19 +5,21 @@ from __future__ import annotations
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 from unittest.mock import patch
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-from tests.e2e.deployed.requests import Call, Request, credential_scope
+from tests.e2e.deployed.ec2requests import ec2, iam
+from tests.e2e.deployed.requests import READERS, Call, Request, credential_scope, unknown
 from tests.infra.iam import allows
 from tests.infra.test_calls import NOT_CALLED
 
 _NOT_READ = frozenset({"s3"})
 """Services whose request bodies say nothing to IAM."""
+_READERS = {**READERS, "ec2": ec2, "iam": iam}
 Statements = list[dict[str, Any]]
 
 
@@ -83,19 +85,24 @@ class CallRecord:
 
             def started(status: str, *rest: Any) -> Any:
                 request = Request(
-                    *scope,
+                    *scope[1:],
                     environ["REQUEST_METHOD"],
                     environ["PATH_INFO"],
                     environ.get("HTTP_X_AMZ_TARGET", ""),
                     body,
                     int(status.split()[0]),
                 )
-                self.record(self._keys[request.access_key], request.calls())
+                self.record(self._keys[scope[0]], _calls(request))
                 return start_response(status, *rest)
 
             return application(self_, environ, started)
 
         return listen
+
+
+def _calls(request: Request) -> Iterator[Call]:
+    for call in _READERS.get(request.service, unknown)(request):
+        yield Call(call.action, call.resource, {"aws:RequestedRegion": request.region, **call.context})
 
 
 def _is_granted(statements: Statements, call: Call) -> bool:

@@ -28,7 +28,6 @@ class Call:
 class Request:
     """A signed request and the status that answered it."""
 
-    access_key: str
     region: str
     service: str
     method: str
@@ -36,14 +35,6 @@ class Request:
     target: str
     body: bytes
     status: int
-
-    def calls(self) -> list[Call]:
-        """Give what IAM would be asked; a request that cannot be read is an action that nobody is granted."""
-        read = _READERS.get(self.service, _unknown)
-        return [
-            Call(call.action, call.resource, {"aws:RequestedRegion": self.region, **call.context})
-            for call in read(self)
-        ]
 
     def arn(self, resource: str, account: str = DEFAULT_ACCOUNT_ID) -> str:
         """Write the ARN of a resource of this service and region."""
@@ -74,7 +65,8 @@ def credential_scope(authorization: str) -> tuple[str, str, str] | None:
     return (found[1], found[2], found[3]) if found else None
 
 
-def _unknown(request: Request) -> Iterator[Call]:
+def unknown(request: Request) -> Iterator[Call]:
+    """Give a request that cannot be read as an action that nobody is granted."""
     yield Call(f"{request.service}:{request.operation or f'{request.method} {request.path}'}")
 
 
@@ -100,7 +92,7 @@ def _eks(request: Request) -> Iterator[Call]:
     if request.method == "GET" and found:
         yield Call("eks:DescribeCluster", request.arn(f"cluster/{found[1]}"))
     else:
-        yield from _unknown(request)
+        yield from unknown(request)
 
 
 def _ssm(request: Request) -> Iterator[Call]:
@@ -137,77 +129,11 @@ def _on_item(request: Request, action: str, table: str, key: Mapping[str, Any]) 
     return Call(f"dynamodb:{action}", request.arn(f"table/{table}"), leading)
 
 
-def _iam(request: Request) -> Iterator[Call]:
-    asked, name = request.parameters, request.parameters.get("InstanceProfileName", "")
-    tags = _tags(asked, "Tags.member")
-    match request.operation:
-        case "CreateInstanceProfile":
-            resource = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:instance-profile{asked.get('Path', '/')}{name}"
-            yield Call("iam:CreateInstanceProfile", resource, _request_tags(tags))
-            if tags:
-                yield Call("iam:TagInstanceProfile", resource, _request_tags(tags))
-        case "AddRoleToInstanceProfile":
-            yield Call("iam:AddRoleToInstanceProfile")
-            role = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{asked['RoleName']}"
-            yield Call("iam:PassRole", role, {"iam:PassedToService": "ec2.amazonaws.com"})
-        case "GetInstanceProfile" if request.status == 404:  # IAM knows the path of what exists only
-            missing = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:instance-profile/{name}"
-            yield Call("iam:GetInstanceProfile", missing)
-        case operation:
-            yield Call(f"iam:{operation}")
-
-
-def _ec2(request: Request) -> Iterator[Call]:
-    asked, operation = request.parameters, request.operation
-    match operation:
-        case "CreateFleet" | "CreateLaunchTemplate":
-            yield from _creation(request, operation)
-        case _ if operation.startswith("Describe"):
-            yield Call(f"ec2:{operation}", "*")
-        case _:
-            del asked
-            yield Call(f"ec2:{operation}")
-
-
-def _creation(request: Request, operation: str) -> Iterator[Call]:
-    """What is created carries its tags from the first moment on; a fleet runs instances in its caller's name."""
-    for kind, tags in _tag_specifications(request.parameters):
-        resource, context = request.arn(f"{kind}/new"), _request_tags(tags)
-        runs = operation == "CreateFleet" and kind != "fleet"
-        yield Call("ec2:RunInstances" if runs else f"ec2:{operation}", resource, context)
-        creating = "RunInstances" if runs else operation
-        yield Call("ec2:CreateTags", resource, {**context, "ec2:CreateAction": creating})
-    if operation == "CreateFleet":
-        yield Call("ec2:CreateFleet")
-        yield Call("ec2:RunInstances")
-        yield Call("iam:PassRole")
-
-
-def _tag_specifications(asked: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
-    number = 1
-    while kind := asked.get(f"TagSpecification.{number}.ResourceType"):
-        yield kind, _tags(asked, f"TagSpecification.{number}.Tag")
-        number += 1
-
-
-def _tags(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
-    tags, number = {}, 1
-    while (key := asked.get(f"{prefix}.{number}.Key")) is not None:
-        tags[key] = asked.get(f"{prefix}.{number}.Value", "")
-        number += 1
-    return tags
-
-
-def _request_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {f"aws:RequestTag/{key}": value for key, value in tags.items()}
-
-
-_READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
+READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
     "dynamodb": _dynamodb,
-    "ec2": _ec2,
     "eks": _eks,
-    "iam": _iam,
     "s3": _s3,
     "sqs": _sqs,
     "ssm": _ssm,
 }
+"""By service, but for EC2 and IAM."""

@@ -1,0 +1,123 @@
+"""Requests to EC2 and IAM as IAM sees them: a launch is many actions on many things, judged by tags old and new."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2 import ec2_backends
+from moto.ec2.models.launch_templates import LaunchTemplate
+from moto.iam import iam_backends
+from moto.iam.models import InstanceProfile
+
+from tests.e2e.deployed.requests import Call, Request
+
+_INSTANCES = {"iam:PassedToService": "ec2.amazonaws.com"}
+_TEMPLATE = re.compile(r"LaunchTemplateConfigs\.\d+\.LaunchTemplateSpecification\.LaunchTemplateName")
+_SUBNET = re.compile(r"LaunchTemplateConfigs\.\d+\.Overrides\.\d+\.SubnetId")
+_INSTANCE = re.compile(r"InstanceId\.\d+")
+
+
+def ec2(request: Request) -> Iterator[Call]:
+    """Read a request to EC2."""
+    match request.operation:
+        case "CreateLaunchTemplate":
+            yield from _creations(request, "CreateLaunchTemplate")
+        case "CreateFleet":
+            yield from _creations(request, "CreateFleet")
+            yield from _launch(request)
+        case "TerminateInstances":
+            for id_ in _named(request, _INSTANCE):
+                yield Call(
+                    "ec2:TerminateInstances", request.arn(f"instance/{id_}"), _resource_tags(request, id_)
+                )
+        case operation if operation.startswith("Describe"):
+            yield Call(f"ec2:{operation}", "*")
+        case operation:
+            yield Call(f"ec2:{operation}")
+
+
+def iam(request: Request) -> Iterator[Call]:
+    """Read a request to IAM. A profile's ARN has its path, which is known only once the profile is there."""
+    asked = request.parameters
+    name, path = asked.get("InstanceProfileName", ""), asked.get("Path", "/")
+    profile = _profile(name)
+    match request.operation:
+        case "CreateInstanceProfile":
+            tags = {f"aws:RequestTag/{key}": value for key, value in _tags(asked, "Tags.member").items()}
+            for action in (
+                ("CreateInstanceProfile", "TagInstanceProfile") if tags else ("CreateInstanceProfile",)
+            ):
+                yield Call(f"iam:{action}", _iam_arn(f"instance-profile{path}{name}"), tags)
+        case "AddRoleToInstanceProfile" if profile:
+            tags = {f"aws:ResourceTag/{tag['Key']}": tag["Value"] for tag in profile.tags}
+            yield Call(
+                "iam:AddRoleToInstanceProfile", _iam_arn(f"instance-profile{profile.path}{name}"), tags
+            )
+            yield Call("iam:PassRole", _iam_arn(f"role/{asked['RoleName']}"), _INSTANCES)
+        case "GetInstanceProfile":
+            where = profile.path if profile else "/"
+            yield Call("iam:GetInstanceProfile", _iam_arn(f"instance-profile{where}{name}"))
+        case operation:
+            yield Call(f"iam:{operation}")
+
+
+def _creations(request: Request, operation: str) -> Iterator[Call]:
+    """What is created carries its tags from the first moment on; a fleet runs instances in its caller's name."""
+    asked, number = request.parameters, 1
+    while kind := asked.get(f"TagSpecification.{number}.ResourceType"):
+        tags = _tags(asked, f"TagSpecification.{number}.Tag")
+        context = {f"aws:RequestTag/{key}": value for key, value in tags.items()}
+        runs = operation == "CreateFleet" and kind != "fleet"
+        action = "RunInstances" if runs else operation
+        yield Call(f"ec2:{action}", request.arn(f"{kind}/new"), context)
+        yield Call("ec2:CreateTags", request.arn(f"{kind}/new"), {**context, "ec2:CreateAction": action})
+        number += 1
+
+
+def _launch(request: Request) -> Iterator[Call]:
+    """What is launched from and into, and the role that the instances are given."""
+    for subnet in _named(request, _SUBNET):
+        yield Call("ec2:RunInstances", request.arn(f"subnet/{subnet}"), _resource_tags(request, subnet))
+    for name in _named(request, _TEMPLATE):
+        template = _template(request, name)
+        if template is None:
+            continue  # the fleet fails for that
+        for action in ("ec2:CreateFleet", "ec2:RunInstances"):
+            tags = _resource_tags(request, template.id)
+            yield Call(action, request.arn(f"launch-template/{template.id}"), tags)
+        used = _profile(template.latest_version().data.get("IamInstanceProfile", {}).get("Name", ""))
+        for role in used.roles if used else ():
+            yield Call("iam:PassRole", role.arn, _INSTANCES)
+
+
+def _template(request: Request, name: str) -> LaunchTemplate | None:
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][request.region]
+    return backend.launch_templates.get(backend.launch_template_name_to_ids.get(name, ""))
+
+
+def _profile(name: str) -> InstanceProfile | None:
+    profiles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].instance_profiles
+    return next((profile for profile in list(profiles.values()) if profile.name == name), None)
+
+
+def _resource_tags(request: Request, id_: str) -> dict[str, str]:
+    tags = ec2_backends[DEFAULT_ACCOUNT_ID][request.region].tags.get(id_, {})
+    return {f"aws:ResourceTag/{key}": value for key, value in list(tags.items())}
+
+
+def _named(request: Request, parameter: re.Pattern[str]) -> list[str]:
+    return sorted({value for key, value in request.parameters.items() if parameter.fullmatch(key)})
+
+
+def _tags(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
+    tags, number = {}, 1
+    while (key := asked.get(f"{prefix}.{number}.Key")) is not None:
+        tags[key] = asked.get(f"{prefix}.{number}.Value", "")
+        number += 1
+    return tags
+
+
+def _iam_arn(resource: str) -> str:
+    return f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:{resource}"
