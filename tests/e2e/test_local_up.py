@@ -1,0 +1,119 @@
+"""`nodesmith local up --control-plane real` as a user has it: one command, kubectl, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodesmith_cli.local.controlplane import find_binaries
+from tests.e2e.conftest import Figures
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+STARTED_WITHIN_SECONDS, RUNNING_WITHIN_SECONDS, ENDED_WITHIN_SECONDS = 90.0, 150.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """The command while it runs: what it has printed, and kubectl with the kubeconfig that it has written."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    binaries: Path
+
+    def printed(self) -> str:
+        return (self.folder / "printed").read_text()
+
+    def kubectl(self, *arguments: str) -> str:
+        environment = {**os.environ, "KUBECONFIG": str(self.folder / "kubeconfig")}
+        done = subprocess.run(
+            [self.binaries / "kubectl", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}\n{self.printed()}"
+        return done.stdout
+
+    def get(self, *arguments: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", *arguments, "-o", "json"))["items"]
+        return found
+
+    def until(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.printed()}"
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n{self.printed()}"
+            time.sleep(0.3)
+
+    def programs(self) -> set[str]:
+        """Name the programs that run in this folder, whoever's children they are by now."""
+        found = set()
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                command = each.read_bytes().split(b"\0")
+            except OSError:  # gone meanwhile
+                continue
+            if any(str(self.folder).encode() in word for word in command[1:]):
+                found.add(Path(command[0].decode()).name)
+        return found - {Path(sys.executable).name}
+
+
+@contextmanager
+def local_up(folder: Path) -> Iterator[Up]:
+    """Start the command and wait until it says how to end it."""
+    options = ("--kubeconfig", str(folder / "kubeconfig"), "--keep", str(folder / "state"))
+    command = [sys.executable, "-m", "nodesmith_cli.main", "local", "up", "--control-plane", "real", *options]
+    paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
+    binaries = find_binaries()
+    with (folder / "printed").open("wb") as printed:
+        process = subprocess.Popen(
+            command, stdout=printed, stderr=printed, env={**os.environ, "PYTHONPATH": paths}
+        )
+    try:
+        up = Up(process, folder, binaries)
+        up.until("it is up", lambda: "Ctrl-C ends it" in up.printed(), STARTED_WITHIN_SECONDS)
+        yield up
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_twenty_pods_run_on_the_real_control_plane_and_ctrl_c_leaves_nothing(
+    folder: Path, figures: Figures
+) -> None:
+    with local_up(folder) as up:
+        assert up.programs() >= PROGRAMS
+        up.kubectl(
+            "create", "deployment", "web", "--image=busybox", "--replicas=0", "--", "sleep", "infinity"
+        )
+        up.kubectl("set", "resources", "deployment", "web", "--requests=cpu=1")
+        up.kubectl("scale", "deployment", "web", "--replicas=20")
+        began = time.monotonic()
+        running = ["Running"] * 20
+        up.until(
+            "20 pods run",
+            lambda: [pod["status"]["phase"] for pod in up.get("pods")] == running,
+            RUNNING_WITHIN_SECONDS,
+        )
+        figures("pending-to-running-s", round(time.monotonic() - began, 1))
+        nodes = {node["metadata"]["name"]: node for node in up.get("nodes")}
+        assert {pod["spec"]["nodeName"] for pod in up.get("pods")} == set(nodes)
+        assert {node["metadata"]["labels"]["karpenter.sh/nodepool"] for node in nodes.values()} == {"default"}
+        scheduled = up.get("events", "--field-selector", "reason=Scheduled")
+        assert [event["reportingComponent"] for event in scheduled] == ["default-scheduler"] * 20
+
+        up.process.send_signal(signal.SIGINT)
+        assert up.process.wait(ENDED_WITHIN_SECONDS) == 0, up.printed()
+        assert up.programs() == set()
+        assert not (folder / "kubeconfig").exists()
