@@ -162,17 +162,18 @@ def test_a_terminal_pod_is_left_out(phase: str) -> None:
 
 
 def test_node_verdict_and_age_of_a_pod_are_its_own() -> None:
-    bound, pending, preempting, deleting = a_pod(nodeName="n1"), a_pod(), a_pod(), a_pod()
-    for name, pod in (("b", bound), ("p", pending), ("n", preempting), ("d", deleting)):
+    bound, pending, nominated, deleting = a_pod(nodeName="n1"), a_pod(), a_pod(), a_pod()
+    for name, pod in (("b", bound), ("p", pending), ("n", nominated), ("d", deleting)):
         pod["metadata"].update(name=name, creationTimestamp="2026-11-21T11:59:58Z")
-    preempting["status"]["nominatedNodeName"] = "n1"
+    bound["status"]["nominatedNodeName"] = "n0"
+    nominated["status"]["nominatedNodeName"] = "n2"
     deleting["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:59Z"
-    found = read(bound, pending, preempting, deleting)
-    assert {key: (pod.node, pod.preempting, pod.deleting) for key, pod in found.items()} == {
-        "team-1/b": ("n1", False, False),
-        "team-1/p": ("", False, False),
-        "team-1/n": ("", True, False),
-        "team-1/d": ("", False, True),
+    found = read(bound, pending, nominated, deleting)
+    assert {key: (pod.node, pod.nominated_node, pod.deleting) for key, pod in found.items()} == {
+        "team-1/b": ("n1", "", False),
+        "team-1/p": ("", "", False),
+        "team-1/n": ("", "n2", False),
+        "team-1/d": ("", "", True),
     }
     assert all(pod.unschedulable for pod in found.values())
     assert {pod.created_at for pod in found.values()} == {datetime(2026, 11, 21, 11, 59, 58, tzinfo=UTC)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -181,3 +182,25 @@ def test_a_snapshot_that_blows_up_is_refused_before_it_fills_the_memory(
 
     with pytest.raises(Rejected, match="more than 1 MiB once decompressed"):
         decode(gzip.compress(b" " * 2**22))
+
+
+def nominated(document: dict[str, Any] | None = None) -> dict[str, tuple[str, str]]:
+    """Give where the pods of a snapshot with one nominated pod are, and where they are promised room."""
+    pod = replace(observed().pods[0], node="", unschedulable=True, nominated_node="n-7")
+    data = encode("c", NOW, Observed(pods=[pod]))
+    changed = {**json.loads(gzip.decompress(data)), **(document or {})}
+    snapshot = decode(gzip.compress(json.dumps(changed).encode()))
+    return {pod.key: (pod.node, pod.nominated_node) for pod in snapshot.pods}
+
+
+def test_a_nominated_pod_is_told_with_its_node_which_it_is_not_bound_to() -> None:
+    assert list(nominated().values()) == [("", "n-7")]
+
+
+def test_a_nominated_pod_of_a_release_that_did_not_say_where_is_nominated_all_the_same() -> None:
+    before = {"shape": {}, "names": ["old"], "created": [1], "nodes": [-1], "flags": [3]}
+
+    ((node, where),) = nominated({"pods": [before]}).values()
+
+    assert not node
+    assert where

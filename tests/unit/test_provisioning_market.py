@@ -558,3 +558,35 @@ def test_two_nodeclasses_are_two_kinds_of_nodes() -> None:
     )
 
     assert sorted(len(n.claim.nominated) for n in decided.nodes) == [8, 8]
+
+
+class TestPreemption:
+    """kube-scheduler makes room for a pod on a node that is there: nothing is bought, and the room is not given away."""
+
+    def test_a_preempting_pod_gets_no_second_node(self) -> None:
+        vip = replace(pods(shape("3", app="vip"))[0], nominated_node="node-1")
+
+        decided = plan([vip], nodes=[node()])
+
+        assert decided.is_idle
+        assert decided.ignored[0].pods == ("default/vip-0000",)
+
+    def test_its_room_is_promised_to_no_other_pod(self) -> None:
+        vip = replace(pods(shape("3", app="vip"))[0], nominated_node="node-1")
+
+        decided = plan([vip, *pods(shape("2"))], nodes=[node()])
+
+        assert not decided.placed
+        assert [n.claim.nominated for n in decided.nodes] == [("default/web-0000",)]
+
+    def test_a_pod_that_it_has_preempted_gets_a_node_once_it_is_pending_again(self) -> None:
+        vip = replace(pods(shape("3", app="vip"))[0], nominated_node="node-1")
+        going = replace(pods(shape("4", app="low"), node="node-1")[0], deleting=True)
+        again = pods(shape("4", app="low"), prefix="again")
+
+        decided = plan([vip, going, *again], nodes=[node()])
+
+        assert [n.claim.nominated for n in decided.nodes] == [("default/again-0000",)]
+
+    def test_one_whose_nomination_is_withdrawn_is_served(self) -> None:
+        assert len(plan(pods(shape("3", app="vip")), nodes=[node(cpu="2")]).nodes) == 1

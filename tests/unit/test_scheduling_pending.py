@@ -47,11 +47,13 @@ def test_a_pod_that_the_scheduler_has_not_refused_waits_for_the_scheduler() -> N
     assert "has not called it unschedulable" in ignored["default/web-0000"]
 
 
-def test_a_pod_that_preempts_others_is_left_alone() -> None:
-    wanted, ignored = judged(replace(pods(shape())[0], preempting=True))
+def test_a_pod_that_the_scheduler_has_nominated_for_a_node_is_left_alone() -> None:
+    wanted, ignored = judged(replace(pods(shape())[0], nominated_node="node-1"))
 
     assert not wanted
-    assert "preempting" in ignored["default/web-0000"]
+    assert ignored["default/web-0000"].startswith(
+        "the scheduler has nominated it for node-1: it waits for pods"
+    )
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

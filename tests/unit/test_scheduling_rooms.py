@@ -12,11 +12,12 @@ from nodesmith.decisions.scheduling.neighbours import room_capacity
 from nodesmith.decisions.scheduling.rooms import NOMINATION, Room, nominations, room_of, rooms
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node, parse_node
+from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import DISRUPTED, UNREGISTERED, Taint
-from tests.builders import NOW, ZONES, anti_affinity, bind, claim, daemon, node, shape, snapshot, spread
+from tests.builders import NOW, ZONES, anti_affinity, bind, claim, daemon, node, pods, shape, snapshot, spread
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -372,3 +373,50 @@ def test_assigning_pods_takes_room() -> None:
 
     assert takes(room, web) == 1
     assert room.hosted[web] == 3
+
+
+class TestNominatedPods:
+    """Pods that kube-scheduler has promised a node, mostly because it preempts others there."""
+
+    def test_a_nominated_pod_has_its_room_before_it_is_bound(self) -> None:
+        room = only(nodes=[node()], pods=nominate(shape("3", app="vip"), "node-1"))
+
+        assert takes(room, shape()) == 1
+
+    def test_the_pods_that_it_preempts_keep_theirs_until_they_are_gone(self) -> None:
+        victims = bind(shape("4", app="victim"), "node-1", deleting=True)
+
+        room = only(nodes=[node()], pods=[*victims, *nominate(shape("3", app="vip"), "node-1")])
+        after = only(nodes=[node()], pods=nominate(shape("3", app="vip"), "node-1"))
+
+        assert takes(room, shape("100m")) == 0
+        assert takes(room, shape("0")) > 0, "who asks for nothing is let in"
+        assert takes(after, shape("100m")) == 10
+
+    def test_only_the_node_that_it_is_nominated_for_is_kept(self) -> None:
+        first, second = rooms(
+            snapshot(nodes=[node(), node("node-2")], pods=nominate(shape("3", app="vip"), "node-2")), ()
+        )
+
+        assert (takes(first, shape()), takes(second, shape())) == (4, 1)
+
+    def test_one_that_repels_others_repels_them_already(self) -> None:
+        hermit = shape(app="hermit", affinity=anti_affinity("web"))
+
+        assert takes(only(nodes=[node()], pods=nominate(hermit, "node-1")), shape()) == 0
+
+    def test_a_daemon_pod_is_not_counted_twice(self) -> None:
+        agent = daemon(cpu="1")
+
+        room = only(nodes=[node()], daemonsets=[agent], pods=nominate(daemon(cpu="1"), "node-1"))
+
+        assert takes(room, shape()) == 3
+
+    def test_one_that_is_being_deleted_keeps_no_room(self) -> None:
+        going = [replace(pod, deleting=True) for pod in nominate(shape("3", app="vip"), "node-1")]
+
+        assert takes(only(nodes=[node()], pods=going), shape()) == 4
+
+
+def nominate(of: Shape, where: str, count: int = 1) -> list[Pod]:
+    return [replace(pod, nominated_node=where) for pod in pods(of, count)]

@@ -26,9 +26,9 @@ _ONE_POD = Resources({PODS: 1})
 class Pod:
     """One pod: `key` is `namespace/name`, `node` the name of the node it is bound to or empty.
 
-    `unschedulable` is the scheduler's own verdict (PodScheduled has the reason Unschedulable); `preempting` that it has
-    been promised a node by preemption; `deleting` that it has a deletionTimestamp. `refusal` is why no node will do for
-    this very pod, see `Shape.refusal` for those of its kind.
+    `unschedulable` is the scheduler's own verdict (PodScheduled has the reason Unschedulable); `nominated_node` where
+    it has promised room to a pod that is not bound yet, mostly by preempting others; `deleting` that it has a
+    deletionTimestamp. `refusal` is why no node will do for this very pod, see `Shape.refusal` for those of its kind.
     """
 
     key: str
@@ -36,7 +36,7 @@ class Pod:
     created_at: datetime
     node: str = ""
     unschedulable: bool = False
-    preempting: bool = False
+    nominated_node: str = ""
     deleting: bool = False
     refusal: str = ""
 

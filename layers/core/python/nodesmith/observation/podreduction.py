@@ -38,7 +38,7 @@ class ReducedPod:
     owner_kind: str = ""
     node: str = ""
     unschedulable: bool = False
-    preempting: bool = False
+    nominated_node: str = ""
     deleting: bool = False
     claims: tuple[Mount, ...] = ()
 
@@ -47,7 +47,7 @@ class ReducedPod:
         """True where a new node could help, by what the pod itself shows (karpenter: IsProvisionable)."""
         return (
             self.unschedulable
-            and not (self.node or self.preempting or self.deleting)
+            and not (self.node or self.nominated_node or self.deleting)
             and self.owner_kind not in {"DaemonSet", "Node"}
         )
 
@@ -61,6 +61,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
     if status.get("phase") in _TERMINAL:
         return None
     owner = _controller(metadata.get("ownerReferences") or ())
+    node = sys.intern(str(spec.get("nodeName") or ""))
     scheduled = (c for c in status.get("conditions") or () if c.get("type") == "PodScheduled")
     return ReducedPod(
         name=str(metadata["name"]),
@@ -70,11 +71,11 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         labels=dict(metadata.get("labels") or {}),
         created=int(parse_time(metadata["creationTimestamp"]).timestamp()),
         owner_kind=owner.get("kind", ""),
-        node=sys.intern(str(spec.get("nodeName") or "")),
+        node=node,
         unschedulable=any(c.get("reason") == "Unschedulable" for c in scheduled),
-        preempting=bool(status.get("nominatedNodeName")),
+        nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
-        claims=() if spec.get("nodeName") else mounts(metadata, spec.get("volumes") or ()),
+        claims=() if node else mounts(metadata, spec.get("volumes") or ()),
     )
 
 

@@ -1,9 +1,9 @@
 """The snapshot as bytes: gzip of one JSON object, equal bytes for an equal cluster.
 
 Shapes are written once, each with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
-`nodeNames`, -1 for none) and `flags`. Nodes and Karpenter's objects are reduced manifests, sorted by name. Volumes are
-not in it: from where a pending pod's can be reached is in its shape (`spec.volumeNodeAffinity`); why they keep a pod
-from every node is in `refusals`, by its name.
+`nodeNames`, -1 for none; of a pod that is only promised a node, as `flags` say, that one) and `flags`. Nodes and
+Karpenter's objects are reduced manifests, sorted by name. Volumes are not in it: from where a pending pod's can be
+reached is in its shape (`spec.volumeNodeAffinity`); why they keep a pod from every node is in `refusals`, by its name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ FORMAT = "nodesmith-snapshot"
 VERSION = 2
 _READABLE = {1, VERSION}
 """The first knew no volumes: its pods that have any are refused (see `parse_shape`)."""
-_UNSCHEDULABLE, _PREEMPTING, _DELETING = 1, 2, 4
+_UNSCHEDULABLE, _NOMINATED, _DELETING = 1, 2, 4
+SOMEWHERE = "a node that the snapshot does not name"
+"""Where a nominated pod is promised room, by snapshots of releases that did not say."""
 _COMPRESSION = 6
 _GZIP = b"\x1f\x8b"
 LARGEST_BYTES = 64 * 2**20
@@ -57,7 +59,9 @@ class Observed:
 
 def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     """Write a snapshot. `taken_at` is kept to the millisecond."""
-    names = sorted({_name(n) for n in observed.nodes} | {p.node for p in observed.pods if p.node})
+    names = sorted(
+        {_name(n) for n in observed.nodes} | {where for p in observed.pods if (where := _where(p))}
+    )
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -98,7 +102,7 @@ def _groups(observed: Observed, index_of: Mapping[str, int]) -> Iterator[Mapping
             "shape": manifest,
             "names": [pod.name for pod in pods],
             "created": [pod.created for pod in pods],
-            "nodes": [index_of.get(pod.node, -1) for pod in pods],
+            "nodes": [index_of.get(_where(pod), -1) for pod in pods],
             "flags": [_flags(pod) for pod in pods],
             **_refused(pods, refusals),
         }
@@ -110,7 +114,12 @@ def _refused(pods: Iterable[ReducedPod], refusals: Mapping[tuple[str, str], str]
 
 
 def _flags(pod: ReducedPod) -> int:
-    return _UNSCHEDULABLE * pod.unschedulable | _PREEMPTING * pod.preempting | _DELETING * pod.deleting
+    nominated = bool(pod.nominated_node)
+    return _UNSCHEDULABLE * pod.unschedulable | _NOMINATED * nominated | _DELETING * pod.deleting
+
+
+def _where(pod: ReducedPod) -> str:
+    return pod.node or pod.nominated_node
 
 
 def _name(manifest: Manifest) -> str:
@@ -210,9 +219,9 @@ def _group(group: Manifest, node_names: Sequence[str], moments: dict[int, dateti
                 f"{shape.namespace}/{name}",
                 shape,
                 moment,
-                node_names[node],
+                "" if flags & _NOMINATED else node_names[node],
                 bool(flags & _UNSCHEDULABLE),
-                bool(flags & _PREEMPTING),
+                (node_names[node] or SOMEWHERE) if flags & _NOMINATED else "",
                 bool(flags & _DELETING),
                 str(refusals.get(name, "")),
             )

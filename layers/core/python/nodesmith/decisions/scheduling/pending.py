@@ -1,4 +1,10 @@
-"""Which pods nodes are bought for, and for every other pod without a node the one reason why not."""
+"""Which pods nodes are bought for, and for every other pod without a node the one reason why not.
+
+A pod that kube-scheduler has nominated for a node (status.nominatedNodeName) is left alone: it will run there once pods
+that it preempts have ended, or once its volumes are bound. The scheduler writes the nomination in the same patch as the
+verdict Unschedulable, so no snapshot shows the one without the other. Where it withdraws it, because a pod of higher
+priority came or nothing can be preempted any more, the pod is again one that a node is bought for.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +40,11 @@ def provisionable(pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, str]]
 
 
 def _state_refusal(pod: Pod) -> str:
-    if pod.preempting:
-        return "the scheduler is preempting other pods for it"
+    if pod.nominated_node:
+        return (
+            f"the scheduler has nominated it for {pod.nominated_node}: it waits for pods of lower priority to end"
+            " there, or for its volumes"
+        )
     if not pod.unschedulable:
         return "the scheduler has not called it unschedulable (yet, or it waits for a scheduling gate)"
     return ""

@@ -66,12 +66,19 @@ class Room:
 
 
 def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
-    """Give every usable node and every claim in flight: initialised nodes first, then by name."""
+    """Give every usable node and every claim in flight: initialised nodes first, then by name.
+
+    Pods that the scheduler has nominated for a node have their room there already. So have those that they preempt,
+    until they are gone: kube-scheduler, too, lets nobody else in before.
+    """
     by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
     pods_of: dict[str, list[Pod]] = {}
+    nominated: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         if pod.node:
             pods_of.setdefault(pod.node, []).append(pod)
+        elif pod.nominated_node and not (pod.deleting or pod.shape.is_daemon):  # daemons are expected anyway
+            nominated.setdefault(pod.nominated_node, []).append(pod)
     found = [
         _node_room(node, by_provider.get(node.provider_id), pods_of.get(node.name, ()), snapshot.daemonsets)
         for node in snapshot.nodes
@@ -83,6 +90,9 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
         for claim in claims
         if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and claim.provider_id not in joined
     ]
+    for room in found:
+        for pod in nominated.get(room.name, ()):
+            room.take(pod.shape, 1)
     return sorted(found, key=lambda room: (room.in_flight, room.name))
 
 
