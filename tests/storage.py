@@ -103,4 +103,5 @@ def mounting(*claims: str) -> list[Manifest]:
 
 def pod_with(*claims: str, name: str = "web-0", **spec: Any) -> Manifest:
     """Give a pending pod that mounts these claims."""
-    return pod_manifest(name, volumes=mounting(*claims), **spec)
+    container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    return pod_manifest(name, containers=[container], volumes=mounting(*claims), **spec)

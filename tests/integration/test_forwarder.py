@@ -28,6 +28,7 @@ from tests.clusters import Manifest, deployment_pod, node, rolled
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints
 from tests.served import CRDS, created
+from tests.storage import claim, pod_with, storage_class, volume
 
 SPEED = 20.0
 PATIENCE_SECONDS = 15.0
@@ -151,6 +152,27 @@ def test_a_pod_that_is_bound_is_bound_in_the_next_snapshot_and_wakes_nobody(stag
         bind(stage.store, "a")
         eventually(lambda: [pod.node for pod in stage.snapshot.pods] == ["n1"])
         assert stage.told(Concern.PROVISIONING) == 1
+
+
+def test_a_pod_whose_volume_is_bound_late_is_told_about_with_the_zone_of_its_volume(stage: Stage) -> None:
+    waiting = pod_with("data")
+    created(stage.store, "storageclasses", storage_class(mode="Immediate"))
+    created(stage.store, "pods", waiting)
+    created(stage.store, "persistentvolumeclaims", claim("data"))
+    with stage.forwarding():
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        (pod,) = stage.snapshot.pods
+        assert "binds at once (Immediate), so its volume comes first" in pod.refusal
+
+        created(stage.store, "persistentvolumes", volume("pv-1", "us-east-1b", claim="default/data"))
+        bound_claim = {"spec": {"volumeName": "pv-1"}, "metadata": claim("data", bound_to="pv-1")["metadata"]}
+        stage.store.patch("persistentvolumeclaims", "data", bound_claim, namespace="default")
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 2)
+        (pod,) = stage.snapshot.pods
+        assert pod.refusal == ""
+        assert [str(term["topology.kubernetes.io/zone"]) for term in pod.shape.terms] == [
+            "topology.kubernetes.io/zone In [us-east-1b]"
+        ]
 
 
 def test_a_node_that_joins_and_one_that_goes_wake_lifecycle(stage: Stage) -> None:

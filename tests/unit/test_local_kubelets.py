@@ -180,6 +180,7 @@ def test_the_node_is_labelled_by_user_data_kubelet_and_cloud_controller() -> Non
         "failure-domain.beta.kubernetes.io/region": "us-east-1",
         "node.kubernetes.io/instance-type": "m5.large",
         "beta.kubernetes.io/instance-type": "m5.large",
+        "topology.ebs.csi.aws.com/zone": "us-east-1a",
     }
     assert world.node()["spec"]["providerID"] == "aws:///us-east-1a/i-0aaa"
 

@@ -139,6 +139,6 @@ class TestAHardSpreadOverZones:
 
 
 def test_pods_of_one_set_that_repel_each_other_get_a_node_each_in_their_zones() -> None:
-    apart = {"affinity": anti_affinity()}
+    apart: dict[str, Any] = {"affinity": anti_affinity()}
     plan = decide(inputs(pods=mounting(A, count=2, **apart) + mounting(B, count=1, **apart)))
     assert sorted((min(zones), count) for zones, count in bought(plan)) == [(A, 1), (A, 1), (B, 1)]

@@ -77,13 +77,14 @@ def registered_node(
 
 
 def cloud_labels(machine: Machine) -> dict[str, str]:
-    """Give the labels that the cloud controller adds when it has looked the instance up."""
+    """Give what the cloud controller adds when it has looked the instance up, and the EBS CSI driver when it runs."""
     labels = {ZONE: machine.zone, REGION: machine.region}
     return {
         **labels,
         **{_CLOUD_LABELS[key]: value for key, value in labels.items()},
         INSTANCE_TYPE: machine.instance_type,
         "beta.kubernetes.io/instance-type": machine.instance_type,
+        "topology.ebs.csi.aws.com/zone": machine.zone,
     }
 
 
