@@ -561,7 +561,7 @@ def test_two_nodeclasses_are_two_kinds_of_nodes() -> None:
 
 
 class TestPreemption:
-    """kube-scheduler makes room for a pod on a node that is there: nothing is bought, and the room is not given away."""
+    """kube-scheduler makes room for a pod on a node that is there: nothing is bought, the room is not given away."""
 
     def test_a_preempting_pod_gets_no_second_node(self) -> None:
         vip = replace(pods(shape("3", app="vip"))[0], nominated_node="node-1")
