@@ -123,6 +123,7 @@ def processes(folder: Path) -> list[int]:
     return [number for number in found if number != os.getpid()]
 
 
+@pytest.mark.measured
 def test_it_is_ready_within_six_seconds(binaries: Path, folder: Path, figures: Figures) -> None:
     with ControlPlane(binaries, folder / "plane") as plane:
         assert got(plane, "serviceaccount", "default")["metadata"]["name"] == "default"
