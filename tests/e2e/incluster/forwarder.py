@@ -47,6 +47,8 @@ class InCluster:
     ) -> None:
         self.log = folder / "forwarder.log"
         """What every process so far has printed."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
         self.faults: list[str] = []
         """What kept the pod's container from being started, as the kubelet's events would say."""
         self._plane, self._folder, self._values, self._manifests = plane, folder, values, manifests
@@ -68,8 +70,6 @@ class InCluster:
 
     def start(self) -> None:
         """Apply the manifests and begin to follow the pod. Raises RuntimeError with what kubectl found wrong."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self.log.touch()
         image = build_image(FORWARDER / "Dockerfile", ROOT, self._folder / "image")
         self._host = Host(self._plane.url, image, self._environment, self._clock, self.log)
         self._apply()

@@ -1,0 +1,136 @@
+"""Many nodes and pods, each with as much to it as real ones have: what a watcher gets to read."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import urllib3
+
+from nodesmith_cli.local.controlplane import ControlPlane
+from tests.e2e.incluster.site import kwok_node
+from tests.e2e.manifests import many_kinds
+
+Manifest = Mapping[str, Any]
+_AT_ONCE = 8
+_NODES, _PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
+_IMAGES = 40  # a kubelet reports up to 50
+_VARIABLES = 25
+_CHURNED_FOR_SECONDS = 5.0
+
+
+class Crowd:
+    """Nodes and pods of one control plane. Asks it by hand, for what asks must not be busier than who is measured."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._url = plane.url
+        self._http = urllib3.PoolManager(
+            maxsize=_AT_ONCE,
+            ca_cert_data=base64.b64decode(plane.ca_bundle).decode(),
+            headers={"Authorization": f"Bearer {plane.admin_token}", "Content-Type": "application/json"},
+        )
+
+    def make(self, nodes: int, pods: int, kinds: int) -> None:
+        """Make nodes, and pods of so many kinds that are bound to them already; kwok sets them running."""
+        made = [_node(number) for number in range(nodes)]
+        names = [node["metadata"]["name"] for node in made]
+        templates = _templates(kinds)
+        self._create(_NODES, made)
+        self._create(_PODS, (_pod(f"p-{n:05}", templates[n % kinds], names[n % nodes]) for n in range(pods)))
+
+    def settled(self) -> bool:
+        """Say whether no pod is pending any more."""
+        asked = f"{_PODS}?fieldSelector=status.phase%3DPending&limit=1"
+        return not json.loads(self._ask("GET", asked))["items"]
+
+    def churn(self, per_second: int, seconds: float) -> int:
+        """Create so many pods a second, which kube-scheduler binds, and delete each after five; gives how many came."""
+        templates = _templates(per_second)
+        alive: deque[tuple[float, str]] = deque()
+        calls: list[Future[bytes]] = []
+        began, made = time.monotonic(), 0
+        with ThreadPoolExecutor(_AT_ONCE) as workers:
+            while (past := time.monotonic() - began) < seconds:
+                while made < past * per_second:
+                    name = f"run-{made:05}"
+                    pod = _pod(name, templates[made % per_second])
+                    calls.append(workers.submit(self._ask, "POST", _PODS, pod))
+                    alive.append((past + _CHURNED_FOR_SECONDS, name))
+                    made += 1
+                while alive and alive[0][0] <= past:
+                    path = f"{_PODS}/{alive.popleft()[1]}"
+                    calls.append(workers.submit(self._ask, "DELETE", path))
+                time.sleep(0.02)
+        for call in calls:
+            call.result()
+        return made
+
+    def _create(self, path: str, manifests: Iterable[Manifest]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as workers:
+            list(workers.map(lambda manifest: self._ask("POST", path, manifest), manifests))
+
+    def _ask(self, method: str, path: str, manifest: Manifest | None = None) -> bytes:
+        body = manifest and json.dumps(manifest)
+        answer = self._http.request(method, self._url + path, body=body)
+        assert answer.status < 300, f"{method} {path}: {answer.status} {answer.data!r}"
+        return answer.data
+
+
+def _node(number: int) -> Manifest:
+    """Give a node of 16 cores with the labels of EKS and the images that a kubelet has pulled."""
+    made = kwok_node(f"ip-10-0-{number // 250}-{number % 250}.ec2.internal", cpu="16", memory="64Gi")
+    zone = f"us-east-1{'abc'[number % 3]}"
+    made["metadata"]["labels"] |= {
+        "node.kubernetes.io/instance-type": "m7i.4xlarge",
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": "us-east-1",
+        "karpenter.sh/capacity-type": "on-demand",
+        **{f"karpenter.k8s.aws/instance-fact-{fact}": f"{fact * 1_000}" for fact in range(16)},
+    }
+    made["spec"] = {"providerID": f"aws:///{zone}/i-{number:017x}"}
+    made["status"]["images"] = [
+        {
+            "names": [
+                f"602401143452.dkr.ecr.us-east-1.amazonaws.com/eks/part-{image}@sha256:{image:064x}",
+                f"602401143452.dkr.ecr.us-east-1.amazonaws.com/eks/part-{image}:v1.36.{image}-eksbuild.1",
+            ],
+            "sizeBytes": 10_000_000 + image,
+        }
+        for image in range(_IMAGES)
+    ]
+    return made
+
+
+def _templates(kinds: int) -> list[Manifest]:
+    """Give pod templates of so many kinds, with settings, probes and volumes that no decision reads."""
+    return [_bulky(deployment["spec"]["template"]) for deployment in many_kinds(kinds, kinds)]
+
+
+def _bulky(template: Manifest) -> Manifest:
+    values = ((f"SETTING_{n}", f"https://service-{n}.example.org/v1") for n in range(_VARIABLES))
+    container = {
+        **template["spec"]["containers"][0],
+        "env": [{"name": name, "value": value} for name, value in values],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}},
+        "livenessProbe": {"httpGet": {"path": "/live", "port": 8080}},
+        "volumeMounts": [{"name": "settings", "mountPath": "/etc/settings"}],
+    }
+    volumes = [{"name": "settings", "configMap": {"name": "settings"}}]
+    metadata = {**template["metadata"], "annotations": {"prometheus.io/scrape": "true", "checksum": "0" * 64}}
+    return {"metadata": metadata, "spec": {**template["spec"], "containers": [container], "volumes": volumes}}
+
+
+def _pod(name: str, template: Manifest, node: str = "") -> Manifest:
+    """Give a pod with a label that no other has, like those of Jobs and StatefulSets."""
+    labels = {**template["metadata"]["labels"], "statefulset.kubernetes.io/pod-name": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**template["metadata"], "name": name, "labels": labels},
+        "spec": {**template["spec"], **({"nodeName": node} if node else {})},
+    }

@@ -1,0 +1,55 @@
+"""What the forwarder costs a big cluster: 500 nodes, 5,000 pods, first still, then with 50 pods a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.incluster.crowd import Crowd
+from tests.e2e.incluster.measuring import usage
+from tests.e2e.incluster.site import site, until
+
+NODES, PODS, KINDS = 500, 5_000, 60
+WINDOW_SECONDS = 30.0
+CHURN_PER_SECOND = 50
+CALM_SECONDS = 3.0
+LARGEST_MIB = 150.0
+LARGEST_IDLE_SHARE = 0.05
+
+
+@pytest.mark.measured
+def test_five_hundred_nodes_and_five_thousand_pods_cost_the_cluster_little(
+    folder: Path, figures: Callable[[str, float], None]
+) -> None:
+    with site(folder) as cluster, cluster.forwarder() as forwarder:
+        forwarder.start()
+        until("the forwarder is ready", lambda: forwarder.ready, forwarder)
+        crowd = Crowd(cluster.plane)
+        crowd.make(NODES, PODS, KINDS)
+        until("all pods run", crowd.settled, forwarder, seconds=90.0)
+        forwarder.kill(for_seconds=0.0)  # so that it has to list them all
+        until("the forwarder is ready again", lambda: forwarder.ready, forwarder)
+        process = forwarder.process_id
+        assert process is not None
+        time.sleep(CALM_SECONDS)
+
+        begun = usage(process)
+        time.sleep(WINDOW_SECONDS)
+        idle = usage(process)
+        made = crowd.churn(CHURN_PER_SECOND, WINDOW_SECONDS)
+        churned = usage(process)
+
+        snapshot = cluster.snapshot()
+        assert len(snapshot.nodes) == NODES + 1
+        assert forwarder.process_id == process
+    figures("forwarder-mib", round(idle.memory_mib, 1))
+    figures("forwarder-idle-cpu", round(idle.cpu_share_since(begun), 4))
+    figures("forwarder-churn-mib", round(churned.peak_memory_mib, 1))
+    figures("forwarder-churn-cpu", round(churned.cpu_share_since(idle), 4))
+    assert len(snapshot.pods) >= PODS
+    assert made >= 0.9 * CHURN_PER_SECOND * WINDOW_SECONDS
+    assert churned.peak_memory_mib <= LARGEST_MIB
+    assert idle.cpu_share_since(begun) <= LARGEST_IDLE_SHARE
