@@ -10,6 +10,7 @@ import pytest
 from nodesmith_cli.local.apiserver.objects import dig
 from nodesmith_cli.local.cluster.scheduler.needs import needs_of
 from tests.standins import StandIns
+from tests.storage import storage_class
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WEB = {"matchLabels": {"app": "web"}}
@@ -409,6 +410,25 @@ def test_the_default_storage_class_serves_claims_that_name_none() -> None:
     world.settle()
 
     assert world.places() == {"p": "n1"}
+
+
+def test_a_volume_is_only_made_where_its_class_allows() -> None:
+    world = StandIns()
+    world.add_node("n1", zone="us-east-1a")
+    world.store.create(
+        "storageclasses.storage.k8s.io", storage_class(allowed=[{ZONE: ["us-east-1b", "us-east-1c"]}])
+    )
+    add_claim(world, "data", storageClassName="gp3")
+    world.add_pod("p", **claiming("data"))
+    world.settle()
+
+    reason = "1 node(s) didn't find available persistent volumes to bind"
+    assert world.why("p") == f"0/1 nodes are available: {reason}."
+
+    world.add_node("n2", zone="us-east-1c")
+    world.settle()
+
+    assert world.places() == {"p": "n2"}
 
 
 def test_a_pod_follows_its_volume_into_the_volume_s_zone() -> None:

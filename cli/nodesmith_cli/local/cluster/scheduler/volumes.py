@@ -1,6 +1,7 @@
 """Volumes that decide where a pod may be: its claims must exist and be bound, or wait for the pod to be placed.
 
-Nobody here makes volumes: a claim that waits for its first consumer counts as one that can be served on any node.
+Nobody here makes volumes: a claim that waits for its first consumer counts as one that can be served on any node that
+its class allows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ CLAIMS, VOLUMES, CLASSES = "persistentvolumeclaims", "persistentvolumes", "stora
 _IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+_CONFLICT = "node(s) had volume node affinity conflict"
+_NOT_ALLOWED = "node(s) didn't find available persistent volumes to bind"
 
 
 def claim_reason(pod: View, mirrors: Mirrors) -> str:
@@ -36,29 +39,43 @@ def claim_reason(pod: View, mirrors: Mirrors) -> str:
 def volume_filters(pod: View, mirrors: Mirrors) -> Iterator[Filter]:
     """Yield a filter for each volume that can be reached from some nodes only."""
     for name in claims_of(pod["spec"]):
-        claim = mirrors[CLAIMS].objects.get((pod["metadata"]["namespace"], name))
-        volume = mirrors[VOLUMES].objects.get(("", str(dig(claim or {}, "spec", "volumeName"))))
+        claim = mirrors[CLAIMS].objects.get((pod["metadata"]["namespace"], name)) or {}
+        volume = mirrors[VOLUMES].objects.get(("", str(dig(claim, "spec", "volumeName"))))
         required = dig(volume or {}, "spec", "nodeAffinity", "required")
+        allowed = dig(_class_of(claim, mirrors) or {}, "allowedTopologies")
         if required:
-            yield _reachable({"affinity": {"nodeAffinity": {_REQUIRED: required}}})
+            yield _reachable(required, _CONFLICT)
+        elif allowed and not volume:
+            yield _reachable({"nodeSelectorTerms": [_term(each) for each in allowed]}, _NOT_ALLOWED)
 
 
-def _reachable(affinity: View) -> Filter:
+def _term(topology: View) -> View:
+    return {"matchExpressions": [{**each, "operator": "In"} for each in topology["matchLabelExpressions"]]}
+
+
+def _reachable(required: View, otherwise: str) -> Filter:
+    affinity = {"affinity": {"nodeAffinity": {_REQUIRED: required}}}
+
     def reason(room: NodeRoom) -> str:
-        return "" if node_matches(affinity, room.node) else "node(s) had volume node affinity conflict"
+        return "" if node_matches(affinity, room.node) else otherwise
 
     return reason
 
 
 def _unbound_reason(claim: View, mirrors: Mirrors) -> str:
+    known, name = _class_of(claim, mirrors), dig(claim, "spec", "storageClassName")
+    if name and known is None:
+        return f'storageclass.storage.k8s.io "{name}" not found'
+    return "" if known and known.get("volumeBindingMode") == "WaitForFirstConsumer" else _UNBOUND
+
+
+def _class_of(claim: View, mirrors: Mirrors) -> View | None:
+    """Give a claim's StorageClass; the default one for a claim that names none."""
     classes = {str(each["metadata"]["name"]): each for each in mirrors[CLASSES].objects.values()}
     name = dig(claim, "spec", "storageClassName")
     if name is None:
-        name = next((known for known, each in classes.items() if _is_default(each)), "")
-    if name and name not in classes:
-        return f'storageclass.storage.k8s.io "{name}" not found'
-    waits = name and classes[name].get("volumeBindingMode") == "WaitForFirstConsumer"
-    return "" if waits else _UNBOUND
+        return next((each for each in classes.values() if _is_default(each)), None)
+    return classes.get(name)
 
 
 def _is_default(storage_class: View) -> bool:

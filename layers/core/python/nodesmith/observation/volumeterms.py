@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from nodesmith.model.labels import HOSTNAME, REGION, ZONE, normalised
@@ -33,8 +33,8 @@ def volume_terms(manifest: Manifest) -> str:
     labelled = _label_zones(manifest["metadata"].get("labels") or {})
     if required is None:
         return _text([labelled]) if labelled else ANYWHERE
-    terms = [_node_term(term) for term in required.get("nodeSelectorTerms") or () if any(term.values())]
-    kept = [Requirements({key: r for key, r in term.items() if key not in ignored}) for term in terms]
+    terms = (_node_term(term) for term in required.get("nodeSelectorTerms") or () if any(term.values()))
+    kept = [Requirements({key: r for key, r in term.items() if key not in ignored}) for term in terms if term]
     return _text(_compatible(kept, [labelled]))
 
 
@@ -72,23 +72,33 @@ def both(text: str, other: str) -> str:
 @lru_cache(maxsize=4096)
 def read_terms(text: str) -> tuple[Requirements, ...]:
     """Give the alternatives of a text."""
-    return tuple(_node_term({"matchExpressions": term}) for term in json.loads(text or "[[]]"))
+    terms = (_node_term({"matchExpressions": term}) for term in json.loads(text or "[[]]"))
+    return tuple(term for term in terms if term is not None)
 
 
 def _compatible(terms: Iterable[Requirements], others: Iterable[Requirements]) -> list[Requirements]:
     others = tuple(others)
-    return [a.union(b) for a in terms for b in others if a.conflict(b, undefined=frozenset(b)) is None]
+    met = (_met((*term.values(), *other.values())) for term in terms for other in others)
+    return [term for term in met if term is not None]
 
 
-def _node_term(term: Manifest) -> Requirements:
+def _met(parts: Sequence[Requirement]) -> Requirements | None:
+    """Give what meets all parts; None where nothing does, for an empty requirement would read as DoesNotExist."""
+    whole = Requirements.of(*parts)
+    for part in parts:
+        left = whole[part.key]
+        if (left.is_exhausted and not part.tolerates_absence) or (left.lte or 0) < 0:
+            return None
+    return whole
+
+
+def _node_term(term: Manifest) -> Requirements | None:
     named = (
         {**field, "key": HOSTNAME} for field in term.get("matchFields") or ()
     )  # metadata.name is all there is
-    return Requirements.of(
-        *(
-            requirement(str(e["key"]), str(e["operator"]), map(str, e.get("values") or ()))
-            for e in (*(term.get("matchExpressions") or ()), *named)
-        )
+    expressions = (*(term.get("matchExpressions") or ()), *named)
+    return _met(
+        [requirement(str(e["key"]), str(e["operator"]), map(str, e.get("values") or ())) for e in expressions]
     )
 
 
