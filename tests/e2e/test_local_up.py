@@ -14,10 +14,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nodesmith_cli.local.applying import apply_documents
+from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.controlplane import find_binaries
+from nodesmith_cli.local.embedded import EmbeddedCluster
+from nodesmith_cli.local.manifests import load_manifests
+from nodesmith_cli.local.real import RealCluster
 from tests.e2e.conftest import Figures
 
 ROOT = Path(__file__).resolve().parents[2]
+DUBIOUS = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  sepc: 1
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements: [{key: kubernetes.io/arch, operator: Inn, values: [amd64]}]
+---
+apiVersion: karpenter.sh/v1
+kind: NodePol
+metadata: {name: misspelt}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: misspelt}
+spec: {contaners: [], containers: [{name: main, image: busybox, resorces: {}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: homeless, namespace: nowhere}
+spec: {containers: [{name: main, image: busybox}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: contradictory}
+spec: {containers: [{name: main, image: busybox, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}]}
+"""
 PROGRAMS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 STARTED_WITHIN_SECONDS, RUNNING_WITHIN_SECONDS, ENDED_WITHIN_SECONDS = 90.0, 150.0, 30.0
 
@@ -117,3 +152,21 @@ def test_twenty_pods_run_on_the_real_control_plane_and_ctrl_c_leaves_nothing(
         assert up.process.wait(ENDED_WITHIN_SECONDS) == 0, up.printed()
         assert up.programs() == set()
         assert not (folder / "kubeconfig").exists()
+
+
+def test_manifests_are_judged_alike_by_both_api_servers(folder: Path) -> None:
+    (folder / "dubious.yaml").write_text(DUBIOUS)
+    documents = load_manifests([str(folder / "dubious.yaml")]).documents
+    with RealCluster(folder / "controlplane") as real, EmbeddedCluster(LocalClock()) as embedded:
+        faults = [apply_documents(each.objects, documents) for each in (real, embedded)]
+        for each in (real, embedded):
+            assert each.objects.find("nodepools", "general") is None
+            assert each.objects.get("pods", "misspelt", "default")["spec"]["containers"][0]["name"] == "main"
+    assert faults[0] == faults[1]
+    assert {fault.object for fault in faults[0]} == {
+        "NodePool/general",
+        "NodePol/misspelt",
+        "Pod/misspelt",
+        "Pod/homeless",
+        "Pod/contradictory",
+    }

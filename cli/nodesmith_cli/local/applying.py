@@ -39,9 +39,9 @@ def surroundings_first(documents: Iterable[Document]) -> tuple[list[Document], l
 
 
 def apply_documents(objects: Objects, documents: Sequence[Document]) -> list[Fault]:
-    """Apply each object as `kubectl apply --server-side --force-conflicts` does; gives what is wrong with them.
+    """Create each object, or apply it, server-side, to the one that is there; gives what is wrong with them.
 
-    A field that no schema knows is a fault too, although the object is applied without it.
+    A field that no schema knows is a fault too, although the object is created without it.
     """
     faults: list[Fault] = []
     for document in documents:
@@ -56,15 +56,22 @@ def _applied(objects: Objects, document: Document) -> list[Fault]:
     refused: list[Fault] = []
     try:
         resource = objects.registry.of(manifest).name
-        if manifest["metadata"].get("name"):
-            objects.apply(resource, manifest, write=write)
-        else:
-            objects.create(resource, manifest, write)
+        _created_or_applied(objects, resource, manifest, write)
     except ApiError as error:
         causes = error.details.get("causes") or ()
         refused = [document.fault(str(c["message"]), str(c["field"])) for c in causes]
         refused = refused or [_refused(objects, document, error)]
     return refused + [_left_out(document, warning) for warning in write.warnings]
+
+
+def _created_or_applied(objects: Objects, resource: str, manifest: Mapping[str, Any], write: Write) -> None:
+    """Server-side apply would take no object with a field that no schema knows; creation only warns of it."""
+    try:
+        objects.create(resource, manifest, write)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        objects.apply(resource, manifest, write=write)
 
 
 def _refused(objects: Objects, document: Document, error: ApiError) -> Fault:
