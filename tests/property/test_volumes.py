@@ -67,7 +67,7 @@ def test_a_node_takes_a_pod_if_and_only_if_the_scheduler_does(
     kinds: list[tuple[str, Any]], selected: str
 ) -> None:
     claims, there = objects(kinds)
-    spec = {"nodeSelector": {ZONE: selected}} if selected else {}
+    spec: dict[str, Any] = {"nodeSelector": {ZONE: selected}} if selected else {}
     pod = pod_with(*(f"v{number}" for number in range(len(kinds))), **spec)
     del pod["metadata"]["ownerReferences"]
     mirrors = []
@@ -84,7 +84,7 @@ def test_a_node_takes_a_pod_if_and_only_if_the_scheduler_does(
 
     for name, zone, rack in NODES:
         world = StandIns()
-        labels = {RACK: rack} if rack != "0" else {}
+        labels: dict[str, Any] = {RACK: rack} if rack != "0" else {}
         world.add_node(name, zone=zone, **labels)
         for plural, manifests in (
             ("storageclasses", CLASSES),
