@@ -88,6 +88,7 @@ class Kubelets:
         self._delays = delays
         self._kwok = kwok
         self._lives: dict[str, _Life] = {}
+        self._held_up: set[str] = set()
 
     def run(self, clock: LocalClock, stop: threading.Event) -> None:
         """Follow the clock until told to stop."""
@@ -103,8 +104,11 @@ class Kubelets:
         for machine in self._machines.all():
             try:
                 self._look(machine, now)
+                self._held_up.discard(machine.id)
             except (ApiError, Transient) as error:
-                _log.warning("instance %s: %s", machine.id, error)
+                if machine.id not in self._held_up:
+                    _log.warning("instance %s is held up: %s", machine.id, error)
+                self._held_up.add(machine.id)
 
     def _look(self, machine: Machine, now: datetime) -> None:
         life = self._lives.get(machine.id)
