@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -49,8 +50,7 @@ class RuntimeProcess:
     ) -> None:
         self._work: queue.SimpleQueue[_Invocation | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
-        self._api = ThreadingHTTPServer(("127.0.0.1", 0), _runtime_api(self._work, self._answers, arn))
-        self._api.daemon_threads = True
+        self._api = _Server(("127.0.0.1", 0), _runtime_api(self._work, self._answers, arn))
         threading.Thread(target=self._api.serve_forever, name="runtime-api", daemon=True).start()
         host, port = self._api.server_address[:2]
         with log.open("ab") as output:
@@ -111,6 +111,15 @@ class RuntimeProcess:
     def _wait(self) -> None:
         self._process.wait()
         self._answers.put(None)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a process that was killed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _runtime_api(

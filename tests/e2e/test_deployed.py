@@ -6,10 +6,12 @@ import base64
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from tests import builders
 from tests.e2e.deployed import Deployed, Faults, resources
 from tests.e2e.deployed.access import Authenticator, Credentials
 from tests.e2e.deployed.assembly import Assembly, synthesised
+from tests.e2e.deployed.faults import faulty_queues, kill_at_random
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, InvocationFailed, read_function
 from tests.e2e.deployed.mappings import event_sources, ticks
 from tests.e2e.deployed.stacks import CLUSTER, Stacks
@@ -38,7 +41,6 @@ from tests.infra.templates import Template
 from tests.served import created
 from tests.world import pod_manifest
 
-NO_FAULTS = Faults()
 NAME, REGION = "nodesmith-local", "us-east-1"
 CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
 MAPPING = "AWS::Lambda::EventSourceMapping"
@@ -123,6 +125,7 @@ class Queues:
     """A template's queues, with a spy for lifecycle."""
 
     def __init__(self, template: Template, spy: Spy, clock: LocalClock) -> None:
+        self.spy = spy
         resources.make(CLUSTER, template, client, REGION)
         self.sqs = client("sqs")
         mappings = template.of_type("Lambda::EventSourceMapping")
@@ -143,7 +146,8 @@ class Queues:
             self.sqs.send_message(QueueUrl=self.url(f"nodesmith-{NAME}-lifecycle"), MessageBody=body)
 
     def waiting(self, suffix: str = "") -> int:
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        kinds = ("", "NotVisible", "Delayed")
+        names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
         url = self.url(f"nodesmith-{NAME}-lifecycle{suffix}")
         found = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
@@ -245,6 +249,46 @@ def test_no_more_invocations_are_under_way_than_the_mapping_allows(
     polling.join()
 
     assert spy.most_at_once == allowed
+
+
+def received(queues: Queues, faults: Faults, *bodies: str) -> list[str]:
+    """Send to a faulty queue and give what comes out of it, in order."""
+    queues.spy.batches.clear()
+    with faulty_queues(faults, {f"nodesmith-{NAME}-lifecycle"}):
+        queues.send(*bodies)
+    while queues.waiting():
+        queues.source.poll()
+    return [body for batch in queues.spy.batches for body in batch]
+
+
+def test_a_faulty_queue_delivers_everything_twice(assembly: Assembly, clock: LocalClock) -> None:
+    queues = Queues(cluster_template(assembly), Spy(), clock)
+    assert sorted(received(queues, Faults(duplicate=True), *"abc")) == list("aabbcc")
+
+
+def test_a_shuffled_queue_delivers_in_the_order_of_its_seed(assembly: Assembly, clock: LocalClock) -> None:
+    queues = Queues(cluster_template(assembly), Spy(), clock)
+    orders = [received(queues, Faults(seed=seed, shuffle=True), *"abcdefg") for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list("abcdefg")
+
+
+def test_victims_are_killed_as_often_as_the_faults_say() -> None:
+    clock, stopping, killed = LocalClock(1000), threading.Event(), Counter[str]()
+
+    def kill(name: str) -> bool:
+        killed[name] += 1
+        return True
+
+    victims = [partial(kill, name) for name in "ab"]
+    faults = Faults(seed=3, kill_every_seconds=20)
+    killer = threading.Thread(target=kill_at_random, args=(faults, victims, clock, stopping))
+    killer.start()
+    time.sleep(1)
+    stopping.set()
+    killer.join()
+    assert 20 < killed.total() < 70
+    assert set(killed) == {"a", "b"}
 
 
 def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
@@ -422,9 +466,7 @@ def test_a_function_goes_by_the_faster_clock_of_the_process_that_starts_it(
 
 
 @contextmanager
-def deployed(
-    folder: Path, speed: float, edit: Edit = unchanged, faults: Faults = NO_FAULTS
-) -> Iterator[Deployed]:
+def deployed(folder: Path, speed: float, edit: Edit = unchanged) -> Iterator[Deployed]:
     """Give a running deployment beside an API server with a NodePool and a pending pod."""
     clock = LocalClock(speed)
     with (
@@ -439,7 +481,7 @@ def deployed(
         ) as aws,
     ):
         _populate(api)
-        with Deployed(aws, folder / "functions", clock, edit=edit, faults=faults) as deployment:
+        with Deployed(aws, folder / "functions", clock, edit=edit) as deployment:
             yield deployment
 
 
@@ -458,8 +500,12 @@ def _populate(api: ApiServer) -> None:
 def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_granted(folder: Path) -> None:
     with deployed(folder, speed=10) as deployment:
         eventually(lambda: "ec2:CreateFleet" in deployment.calls().get("provisioning", ()))
-        eventually(lambda: "ec2:DescribeInstances" in deployment.calls().get("lifecycle", ()))
+        eventually(lambda: "dynamodb:PutItem" in deployment.calls().get("lifecycle", ()))
         calls = deployment.calls()
+        users = {
+            concern: deployment.authenticate(token(signer=deployment._credentials[concern]))
+            for concern in deployment.functions
+        }
         assert deployment.ungranted() == []
         assert {source.failures for source in deployment.sources.values()} == {0}, _errors(deployment)
     assert {"ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "dynamodb:PutItem"} <= calls["provisioning"]
@@ -467,6 +513,13 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
     assert {"s3:ListBucket", "s3:PutObject", "eks:DescribeCluster"} <= calls["observation"]
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= calls["lifecycle"]
     assert calls["ticks"] == {"sqs:SendMessage"}
+    groups = {concern: user and user[1] for concern, user in users.items()}
+    assert groups == {
+        "provisioning": None,
+        "lifecycle": ("nodesmith:writer",),
+        "readiness": ("nodesmith:writer",),
+        "observation": ("nodesmith:reader",),
+    }
 
 
 def test_a_call_without_a_grant_is_found_with_the_resource_and_what_nobody_calls_is_listed(
@@ -494,13 +547,15 @@ def _errors(deployment: Deployed) -> dict[str, str]:
 
 
 def test_what_a_killed_function_was_working_on_comes_again(folder: Path) -> None:
-    with deployed(folder, speed=60, faults=Faults(seed=1, duplicate=True, shuffle=True)) as deployment:
+    def one_message_soon_again(text: str) -> str:
+        once = changed("AWS::Scheduler::Schedule", "Tickerobservation", ScheduleExpression="rate(1 day)")
+        return changed(QUEUE, "ObservationQueue", VisibilityTimeout=60)(once(text))
+
+    with deployed(folder, speed=20, edit=one_message_soon_again) as deployment:
         source = deployment.sources["observation"]
         eventually(lambda: deployment.kill("observation"))  # while it starts
-        eventually(lambda: source.failures == 1)
+        eventually(lambda: source.failures > 0)
         assert "ExitError" in source.last_error
-        answered = source.invocations
-        eventually(lambda: source.invocations > answered)
         eventually(lambda: "s3:PutObject" in deployment.calls().get("observation", ()))
 
 
