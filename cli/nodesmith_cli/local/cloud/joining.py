@@ -1,0 +1,103 @@
+"""What a machine's kubelet, its cloud controller and its CNI write into the cluster, from joining to leaving.
+
+The taints that follow from a node's conditions are the business of Kubernetes' node lifecycle controller. Somebody may
+have deleted the Node at any moment: then there is nothing to say any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.catalog import Catalog
+from nodesmith_cli.local.apiserver.errors import ApiError
+from nodesmith_cli.local.apiserver.objects import condition_of, micro_timestamp
+from nodesmith_cli.local.cloud.nodes import (
+    UNINITIALIZED,
+    Machine,
+    cloud_labels,
+    conditions,
+    registered_node,
+    without_taint,
+)
+from nodesmith_cli.local.cloud.userdata import Unusable, parse_user_data
+from nodesmith_cli.local.objects import Objects
+
+_LEASES = "kube-node-lease"
+_LEASE_SECONDS = 40
+_KWOK = {"metadata": {"labels": {"kwok.x-k8s.io/node": "fake"}}}
+
+
+class Joining:
+    """One cluster, from the side of the machines that join it. Raises ApiError and Transient, as `objects` does."""
+
+    def __init__(self, objects: Objects, catalog: Catalog, *, endpoint: str, version: str) -> None:
+        self._objects = objects
+        self._catalog = catalog
+        self._endpoint = endpoint
+        self._version = version
+
+    def register(self, machine: Machine, now: datetime) -> str:
+        """Make the machine's Node; gives its name. Raises Unusable where it never will join."""
+        bootstrap = parse_user_data(machine.user_data)
+        if bootstrap.endpoint != self._endpoint:
+            raise Unusable(f"no API server answers at {bootstrap.endpoint}")
+        if machine.instance_type not in self._catalog.facts:
+            raise Unusable(f"the catalogue does not know the type {machine.instance_type}")
+        name = machine.private_dns_name
+        if self._objects.find("nodes", name):
+            self._objects.delete("nodes", name)  # of an instance that had this address before
+        node = registered_node(machine, bootstrap, self._catalog, self._version, now)
+        self._objects.create("nodes", node)
+        return name
+
+    def initialize(self, machine: Machine, name: str) -> None:
+        """Do the cloud controller's part: labels, and its taint goes."""
+        node = self._objects.find("nodes", name)
+        if node is None:
+            return
+        kept = without_taint(node["spec"].get("taints") or [], UNINITIALIZED)
+        metadata = {"labels": cloud_labels(machine), "resourceVersion": node["metadata"]["resourceVersion"]}
+        self._patch(name, {"metadata": metadata, "spec": {"taints": kept}})
+
+    def make_ready(self, name: str, now: datetime) -> None:
+        """Say that the node's network is up."""
+        self._patch(name, {"status": {"conditions": conditions(True, now)}}, "status")
+
+    def give_to_kwok(self, name: str) -> None:
+        """Let kwok renew the node's lease and run its pods from now on."""
+        self._patch(name, _KWOK)
+
+    def beat(self, name: str, now: datetime) -> None:
+        """Renew the node's lease, and post its status anew where it was given up on meanwhile."""
+        node = self._objects.find("nodes", name)
+        if node is None:
+            return
+        if (condition_of(node, "Ready") or {}).get("status") == "Unknown":
+            self.make_ready(name, now)
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": _LEASE_SECONDS,
+            "renewTime": micro_timestamp(now),
+        }
+        if self._objects.find("leases", name, _LEASES):
+            self._objects.patch("leases", name, {"spec": spec}, _LEASES)
+        else:
+            self._objects.create("leases", {"metadata": {"name": name, "namespace": _LEASES}, "spec": spec})
+
+    def leave(self, machine: Machine, name: str) -> None:
+        """Do what the cloud controller does for an instance that is gone: the lease goes, and the Node."""
+        node = self._objects.find("nodes", name)
+        if node is None or node["spec"].get("providerID") != machine.provider_id:
+            return
+        if self._objects.find("leases", name, _LEASES):
+            self._objects.delete("leases", name, _LEASES)
+        self._objects.delete("nodes", name)
+
+    def _patch(self, name: str, patch: Mapping[str, Any], subresource: str = "") -> None:
+        try:
+            self._objects.patch("nodes", name, patch, subresource=subresource)
+        except ApiError as error:
+            if error.code != 404:
+                raise
