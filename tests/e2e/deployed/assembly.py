@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ from layers.vendor.build import THIS_MACHINE, build, stamp_of
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "e2e"
-_KEPT = 4  # assemblies of older sources, for who goes back and forth; 90 MB each
+_KEPT = 8  # assemblies of older sources, which a run may still be using; 100 MB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,16 @@ def synthesised(cluster: str, region: str, context: Mapping[str, Any] | None = N
 
 
 def _synthesise(entry: Mapping[str, Any], layers: Mapping[str, Path], output: Path) -> None:
-    # Imported here: the CDK starts Node when it is.
-    from infra.functions import Code
-    from tests.infra.deployment import synthesise
-
-    synthesise(Code(ROOT / "functions", layers), [dict(entry)], output)
+    folders = {name: str(folder) for name, folder in layers.items()}
+    arguments = [json.dumps(entry), json.dumps(folders), str(output)]
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "layers" / "core" / "python")))
+    subprocess.run(
+        [sys.executable, "-m", "tests.e2e.synthesise", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=sys.stderr,
+        check=True,
+    )
 
 
 def _digest(entry: Mapping[str, Any], layers: Mapping[str, Path]) -> str:
