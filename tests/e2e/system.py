@@ -23,11 +23,14 @@ from nodesmith.adapters.messages import SqsHints
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.model.events import Concern
 from nodesmith.model.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.cloud.stages import Delays
 from nodesmith_cli.local.controlplane import ControlPlane, User
@@ -47,6 +50,8 @@ CLUSTER = "nodesmith-local"  # as examples/ call it
 REGION = "us-east-1"
 QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
 """Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
+HURRIED = 10.0
+"""A speed at which leases, back-offs and ticks, of one to a few minutes, pass in seconds."""
 FORWARDER_WAKES = ("provisioning", "lifecycle", "readiness")
 _GLANCE_SECONDS = 0.1
 _ENDED = {"shutting-down", "terminated"}
@@ -119,12 +124,12 @@ class System:
         self.deployed = stack.enter_context(
             Deployed(self.aws, self.folder / "functions", self.clock, faults=self._faults)
         )
-        stack.callback(self._stopping.set)
         kubelets = self.aws.kubelets(self.cluster.objects, self._delays, kwok=self.cluster.kwok)
         self._thread(stack, "kubelets", lambda: kubelets.run(self.clock, self._stopping))
         if self._own_node:
             self.cluster.objects.create("nodes", managed_node())
         self._start_forwarder(stack)
+        stack.callback(self._stopping.set)
 
     def _side(self) -> RealCluster | EmbeddedCluster:
         """The functions are let in by the access entries of the template, everybody else by Kubernetes' own means."""
@@ -238,12 +243,26 @@ class System:
         """Give what nodesmith knows and the cluster does not."""
         return DynamoStore(self.aws.client("dynamodb"), "nodesmith", CLUSTER).load()
 
+    def records(self) -> Records:
+        """Give the records of decisions."""
+        return Records(Bucket(self.aws.client("s3"), self.deployed.outputs["BucketName"]), CLUSTER)
+
     def decided(self, app: str) -> bool:
         """Tell whether the newest decision speaks of a pod of an app."""
-        records = Records(Bucket(self.aws.client("s3"), self.deployed.outputs["BucketName"]), CLUSTER)
+        records = self.records()
         decisions = records.ids()
         names = {pod_key(pod) for pod in self.pods(app)}
         return bool(decisions) and bool(names & reasons_of(records.read(decisions[-1])).keys())
+
+    def asked_for(self, claim: NodeClaim) -> tuple[OfferingKey, ...]:
+        """Give the offerings that EC2 was asked for on a claim's behalf."""
+        nodes = self.records().read(claim.decision)["plan"]["nodes"]
+        (launch,) = (n["claim"]["launch"] for n in nodes if n["claim"]["name"] == claim.name)
+        return LaunchRequest.from_item(claim.name, launch).offerings()
+
+    def launched_at(self) -> dict[str, datetime]:
+        """Give when EC2 was asked for each instance, by the name of its node; EC2's own answer is in whole seconds."""
+        return {machine.private_dns_name: machine.launched_at for machine in MotoMachines(REGION).all()}
 
     # Waiting
 
@@ -361,7 +380,6 @@ def managed_node() -> Manifest:
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": "managed-1",
         "kubernetes.io/os": "linux",
-        "kwok.x-k8s.io/node": "fake",
         "node.kubernetes.io/instance-type": "t3.medium",
         "topology.kubernetes.io/region": REGION,
         "topology.kubernetes.io/zone": f"{REGION}a",

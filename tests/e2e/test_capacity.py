@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
+from nodesmith.model.launches import OfferingKey
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System
 
 
-def bought(system: System) -> set[tuple[str, str, str]]:
-    keys = (CAPACITY_TYPE, INSTANCE_TYPE, ZONE)
-    return {
-        (labels[keys[0]], labels[keys[1]], labels[keys[2]])
-        for labels in (node["metadata"]["labels"] for node in system.nodes())
-    }
+def bought(system: System) -> set[OfferingKey]:
+    """Give the offerings that the nodes are of."""
+    every = (node["metadata"]["labels"] for node in system.nodes())
+    return {OfferingKey(labels[CAPACITY_TYPE], labels[INSTANCE_TYPE], labels[ZONE]) for labels in every}
 
 
 def test_where_the_cheapest_pool_is_empty_another_is_chosen_at_once_and_that_is_remembered(
@@ -24,25 +23,25 @@ def test_where_the_cheapest_pool_is_empty_another_is_chosen_at_once_and_that_is_
     system.until_running(3)
     system.until_settled()
     cheapest = bought(system)
-    assert {capacity for capacity, _, _ in cheapest} == {SPOT}
+    assert {pool.capacity_type for pool in cheapest} == {SPOT}
 
-    for capacity, instance_type, zone in cheapest:
-        system.aws.pools.exhaust(f"{capacity}:{instance_type}:{zone}")
+    for pool in cheapest:
+        system.aws.pools.exhaust(f"{pool.capacity_type}:{pool.instance_type}:{pool.zone}")
     fleets = system.aws.seam.calls["CreateFleet"]
     system.apply(deployment("second", 3))
     system.until_running(6)
     system.until_settled()
 
     assert bought(system) > cheapest
-    known_empty = {
-        (pool.capacity_type, pool.instance_type, pool.zone) for pool in system.ledger().unavailable
-    }
+    known_empty = set(system.ledger().unavailable)
     assert known_empty & cheapest
     refused = system.aws.seam.calls["CreateFleet"] - fleets
     assert refused <= 2, "the fleet's other pools are tried in the same request"
 
     system.apply(deployment("third", 3))
     system.until_running(9)
-    assert system.asked_of_fleets()[-1].isdisjoint(known_empty), (
-        "an empty pool is not asked again while it is known"
-    )
+    system.until_settled()
+    latest = max(system.ledger().claims, key=lambda claim: claim.created_at)
+    asked = set(system.asked_for(latest))
+    assert asked
+    assert asked.isdisjoint(known_empty), "a pool that is known to be empty is not asked"

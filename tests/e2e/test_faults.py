@@ -11,10 +11,7 @@ from nodesmith_cli.local.cloud.stages import USUAL
 from tests.e2e.conftest import Start
 from tests.e2e.deployed import Faults
 from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER, System
-
-HURRIED = 10.0
-"""Everything but the control plane runs so many times faster: leases, back-offs and ticks pass in seconds."""
+from tests.e2e.system import CLUSTER, HURRIED, System
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def test_a_pending_pod_has_its_fleet_request_after_a_second_and_a_half(
         system.apply(deployment)
         system.until_running(20, seconds=90)
 
-    launched = {instance["PrivateDnsName"]: instance["LaunchTime"] for instance in system.instances()}
+    launched = system.launched_at()
     waited = [one for key, one in seen.items() if key.startswith("default/") and one.running_at]
     to_fleet = [(launched[one.node] - one.pending_at).total_seconds() for one in waited]
     to_ready = [(one.running_at - one.pending_at).total_seconds() for one in waited if one.running_at]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from nodesmith_cli.local.cloud.stages import USUAL
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
-from tests.e2e.system import CLUSTER
+from tests.e2e.system import CLUSTER, HURRIED
 
 
 def test_the_observation_function_sees_a_pending_forwarder_which_then_gets_its_node(start: Start) -> None:
-    system = start(own_node=False)
+    system = start(own_node=False, speed=HURRIED, delays=USUAL)
     assert not system.forwarder.running
     system.apply(nodeclass(CLUSTER), nodepool())
 
