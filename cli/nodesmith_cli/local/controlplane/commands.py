@@ -7,9 +7,6 @@ from pathlib import Path
 
 from nodesmith_cli.local.controlplane.ports import Ports
 
-CONTROLLERS = "system:kube-controller-manager"
-SCHEDULER = "system:kube-scheduler"
-MASTERS = "system:masters"
 FAKE_NODES = "kwok.x-k8s.io/node=fake"
 _SERVICES = "10.96.0.0/16"
 _PODS = "10.244.0.0/16"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import secrets
 import shutil
@@ -16,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from nodesmith_cli.local.controlplane import commands
+from nodesmith_cli.local.controlplane.access import ca_bundle, kubeconfig, write_access
 from nodesmith_cli.local.controlplane.authenticator import Authenticate, Authenticator, nobody
 from nodesmith_cli.local.controlplane.certificates import write_certificates
 from nodesmith_cli.local.controlplane.folders import claimed
@@ -24,7 +23,6 @@ from nodesmith_cli.local.controlplane.process import Died, Process
 from nodesmith_cli.local.controlplane.readiness import Probe, wait_until_ready
 
 Stage = Callable[[str], AbstractContextManager[None]]
-_CONTEXT = "nodesmith-local"
 _PORT_TAKEN = "address already in use"
 
 
@@ -65,11 +63,11 @@ class ControlPlane:
     @property
     def ca_bundle(self) -> str:
         """The certificate authority's certificate, PEM in base64, as EKS gives it."""
-        return base64.b64encode((self.folder / "ca.crt").read_bytes()).decode()
+        return ca_bundle(self.folder)
 
     def kubeconfig(self) -> dict[str, Any]:
         """Give the administrator's kubeconfig, ready to be written as JSON or YAML."""
-        return self._kubeconfig(self.admin_token)
+        return kubeconfig(self.url, self.ca_bundle, self.admin_token)
 
     def kubectl(
         self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None
@@ -122,7 +120,8 @@ class ControlPlane:
         ports = self._ports = free_ports(self._port)
         with self._stage("starting etcd and kube-apiserver"):
             self._run("etcd", commands.etcd(self.folder / "etcd", ports))
-            self._write_files(authenticator)
+            write_certificates(self.folder)
+            write_access(self.folder, self.url, self.admin_token, authenticator.kubeconfig())
             self._wait([Probe(f"http://127.0.0.1:{ports.etcd}/health")])
             self._run("kube-apiserver", commands.apiserver(self.folder, ports))
             self._wait(self._apiserver_probes())
@@ -139,32 +138,6 @@ class ControlPlane:
                 ]
             )
 
-    def _write_files(self, authenticator: Authenticator) -> None:
-        write_certificates(self.folder)
-        users = {
-            "admin": ("nodesmith-local", commands.MASTERS, self.admin_token),
-            "controllers": (commands.CONTROLLERS, "", secrets.token_urlsafe(24)),
-            "scheduler": (commands.SCHEDULER, "", secrets.token_urlsafe(24)),
-            "kwok": ("kwok", commands.MASTERS, secrets.token_urlsafe(24)),
-        }
-        rows = [f'{token},{user},{user},"{group}"\n' for user, group, token in users.values()]
-        _write(self.folder / "tokens.csv", "".join(rows))
-        for name, (_, _, token) in users.items():
-            _write(self.folder / f"{name}.kubeconfig", json.dumps(self._kubeconfig(token)))
-        _write(self.folder / "webhook.kubeconfig", json.dumps(authenticator.kubeconfig()))
-
-    def _kubeconfig(self, token: str) -> dict[str, Any]:
-        name = _CONTEXT
-        cluster = {"server": self.url, "certificate-authority-data": self.ca_bundle}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": name, "user": {"token": token}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-            "current-context": name,
-        }
-
     def _apiserver_probes(self) -> list[Probe]:
         return [Probe(f"{self.url}/readyz", self.admin_token)]
 
@@ -179,8 +152,3 @@ class ControlPlane:
         while self._processes:
             self._processes.popitem()[1].stop()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
-
-
-def _write(path: Path, content: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(content)

@@ -1,0 +1,57 @@
+"""Who may reach the API server: tokens, and the kubeconfigs that carry them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+CONTROLLERS = "system:kube-controller-manager"
+SCHEDULER = "system:kube-scheduler"
+MASTERS = "system:masters"
+_CONTEXT = "nodesmith-local"
+
+
+def kubeconfig(url: str, ca_bundle: str, token: str) -> dict[str, Any]:
+    """Give a kubeconfig with one context, `nodesmith-local`."""
+    name = _CONTEXT
+    cluster = {"server": url, "certificate-authority-data": ca_bundle}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+        "current-context": name,
+    }
+
+
+def write_access(folder: Path, url: str, admin_token: str, webhook: dict[str, Any]) -> None:
+    """Write tokens.csv, as kube-apiserver reads it, a kubeconfig for each of its users, and the webhook's.
+
+    The certificates are in the folder already.
+    """
+    users = {
+        "admin": ("nodesmith-local", MASTERS, admin_token),
+        "controllers": (CONTROLLERS, "", secrets.token_urlsafe(24)),
+        "scheduler": (SCHEDULER, "", secrets.token_urlsafe(24)),
+        "kwok": ("kwok", MASTERS, secrets.token_urlsafe(24)),
+    }
+    rows = [f'{token},{user},{user},"{group}"\n' for user, group, token in users.values()]
+    _write(folder / "tokens.csv", "".join(rows))
+    authority = ca_bundle(folder)
+    for name, (_, _, token) in users.items():
+        _write(folder / f"{name}.kubeconfig", json.dumps(kubeconfig(url, authority, token)))
+    _write(folder / "webhook.kubeconfig", json.dumps(webhook))
+
+
+def ca_bundle(folder: Path) -> str:
+    """Give the certificate authority's certificate, PEM in base64."""
+    return base64.b64encode((folder / "ca.crt").read_bytes()).decode()
+
+
+def _write(path: Path, content: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(content)
