@@ -95,6 +95,25 @@ def test_only_the_failed_message_of_a_batch_comes_again_after_its_visibility_tim
     assert spy.batches[-1] == ["bad"]
 
 
+def test_a_function_that_gives_back_what_it_never_got_gets_its_whole_batch_again(
+    clock: LocalClock, deployment: Deployment
+) -> None:
+    batches: list[int] = []
+
+    def confused(event: Mapping[str, Any], context: Any) -> dict[str, Any]:  # noqa: ARG001
+        batches.append(len(event["Records"]))
+        return {"batchItemFailures": [{"itemIdentifier": "another"}]}
+
+    send(deployment, "a", "b")
+    feed = EventSource(client("sqs"), deployment.queue_urls["lifecycle"], Function("lifecycle", confused))
+
+    feed.poll()
+    clock.sleep(361)
+    feed.poll()
+
+    assert batches == [2, 2]
+
+
 def test_a_function_that_raises_gets_its_whole_batch_again_and_the_invoker_lives(
     clock: LocalClock, deployment: Deployment
 ) -> None:
