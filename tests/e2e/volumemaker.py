@@ -1,0 +1,64 @@
+"""The EBS CSI driver's provisioner, played: a volume for each claim, in the zone of the node chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from nodesmith.model.labels import ZONE
+from nodesmith_cli.local.objects import Objects
+from tests.e2e.system import Manifest
+from tests.storage import volume
+
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_LOOKS_EVERY_SECONDS = 0.2
+
+
+@contextmanager
+def made_volumes(objects: Objects) -> Iterator[list[str]]:
+    """Make volumes through the block; gives the names of those made."""
+    made: list[str] = []
+    stop = Event()
+
+    def run() -> None:
+        while not stop.wait(_LOOKS_EVERY_SECONDS):
+            for claim in objects.list("persistentvolumeclaims"):
+                name = f"pvc-{claim['metadata']['uid']}"
+                if name not in made and _is_wanted(claim):
+                    objects.create("persistentvolumes", _volume(objects, claim, name))
+                    made.append(name)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _is_wanted(claim: Manifest) -> bool:
+    return not claim["spec"].get("volumeName") and _SELECTED_NODE in claim["metadata"].get("annotations", {})
+
+
+def _volume(objects: Objects, claim: Manifest, name: str) -> Manifest:
+    """Give the volume as the external provisioner writes it: bound to this very claim from the start."""
+    node = objects.get("nodes", claim["metadata"]["annotations"][_SELECTED_NODE])
+    metadata, spec = claim["metadata"], claim["spec"]
+    manifest = volume(
+        name,
+        node["metadata"]["labels"][ZONE],
+        storage=spec["resources"]["requests"]["storage"],
+        storageClassName=spec["storageClassName"],
+        persistentVolumeReclaimPolicy="Delete",
+        claimRef={
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+        },
+    )
+    del manifest["status"]  # is the volume controller's
+    return {**manifest, "apiVersion": "v1", "kind": "PersistentVolume"}
