@@ -29,7 +29,7 @@ def test_five_hundred_nodes_and_five_thousand_pods_cost_the_cluster_little(
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
         crowd = Crowd(cluster.plane)
         crowd.make(NODES, PODS, KINDS)
-        until("all pods run", crowd.settled, forwarder, seconds=90.0)
+        until("all pods run", crowd.settled, forwarder, seconds=180.0, every=1.0)
         forwarder.kill(for_seconds=0.0)  # so that it has to list them all
         until("the forwarder is ready again", lambda: forwarder.ready, forwarder)
         process = forwarder.process_id

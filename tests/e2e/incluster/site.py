@@ -97,10 +97,12 @@ def site(folder: Path, speed: float = 1.0) -> Iterator[Site]:
             yield Site(plane, aws, folder, LocalClock(speed))
 
 
-def until(what: str, holds: Callable[[], bool], forwarder: InCluster, seconds: float = 40.0) -> None:
+def until(
+    what: str, holds: Callable[[], bool], forwarder: InCluster, seconds: float = 40.0, every: float = 0.1
+) -> None:
     """Wait for so many seconds of life; fails with what the forwarder and its kubelet had to say."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
             raise AssertionError(f"not in time: {what}; {forwarder.faults}\n{forwarder.log.read_text()}")
-        time.sleep(0.1)
+        time.sleep(every)
