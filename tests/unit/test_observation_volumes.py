@@ -232,11 +232,11 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
     ),
     "no class": (
         {"claims": [claim("data", storageClassName="")], "classes": [storage_class(is_default=True)]},
-        "persistentvolumeclaim 'data' is not bound, and without a StorageClass",
+        "persistentvolumeclaim 'data' is not bound and has no StorageClass: name one",
     ),
     "no default class": (
         {"claims": [claim("data", storageClassName=None)], "classes": [storage_class()]},
-        "persistentvolumeclaim 'data' is not bound, and without a StorageClass",
+        "persistentvolumeclaim 'data' is not bound and has no StorageClass: name one",
     ),
     "an affinity that allows nothing": (
         {

@@ -90,7 +90,7 @@ class Volumes:
             )
         if not named:
             return Reach(
-                refusal=f"{name} is not bound, and without a StorageClass only a volume made for it can be"
+                refusal=f"{name} is not bound and has no StorageClass: name one, or make a volume for it"
             )
         if known is None:
             hint = did_you_mean(named, set(self._classes))

@@ -55,10 +55,10 @@ def node_terms(node_name: str) -> str:
 
 def either(texts: Iterable[str]) -> str:
     """Join alternatives: what one of the texts allows. No text allows nothing."""
-    given = set(texts)
-    return (
-        ANYWHERE if ANYWHERE in given else _text(term for text in sorted(given) for term in read_terms(text))
-    )
+    given = sorted(set(texts))
+    if ANYWHERE in given:
+        return ANYWHERE
+    return _text(term for text in given for term in read_terms(text))
 
 
 @lru_cache(maxsize=4096)
@@ -93,9 +93,8 @@ def _met(parts: Sequence[Requirement]) -> Requirements | None:
 
 
 def _node_term(term: Manifest) -> Requirements | None:
-    named = (
-        {**field, "key": HOSTNAME} for field in term.get("matchFields") or ()
-    )  # metadata.name is all there is
+    # A matchFields term can only be about metadata.name.
+    named = ({**field, "key": HOSTNAME} for field in term.get("matchFields") or ())
     expressions = (*(term.get("matchExpressions") or ()), *named)
     return _met(
         [requirement(str(e["key"]), str(e["operator"]), map(str, e.get("values") or ())) for e in expressions]

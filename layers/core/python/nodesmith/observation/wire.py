@@ -83,34 +83,37 @@ def _groups(observed: Observed, index_of: Mapping[str, int]) -> Iterator[Mapping
     shapes = {pod.shape for pod in observed.pods}
     keys = sorted(selected_keys({*shapes, *map(_text, observed.daemonsets)}))
     volumes = Volumes(observed.persistentvolumeclaims, observed.persistentvolumes, observed.storageclasses)
-    refusals: dict[tuple[str, str], str] = {}
-    groups: dict[tuple[str, tuple[tuple[str, str], ...], str], list[ReducedPod]] = {}
+    groups: dict[tuple[str, tuple[tuple[str, str], ...], str], list[tuple[ReducedPod, str]]] = {}
     for pod in observed.pods:
         labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
         reach = volumes.reach(pod) if pod.claims and pod.is_provisionable else Reach()
-        if reach.refusal:
-            refusals[pod.namespace, pod.name] = reach.refusal
-        groups.setdefault((pod.shape, labels, reach.terms), []).append(pod)
-    for (shape, labels, terms), pods in sorted(groups.items(), key=lambda item: item[0]):
-        manifest = json.loads(shape)
-        if labels:
-            manifest["metadata"]["labels"] = dict(labels)
-        if terms:
-            manifest["spec"]["volumeNodeAffinity"] = json.loads(terms)
-        pods.sort(key=lambda pod: pod.name)
+        groups.setdefault((pod.shape, labels, reach.terms), []).append((pod, reach.refusal))
+    for (shape, labels, terms), members in sorted(groups.items(), key=lambda item: item[0]):
+        members.sort(key=lambda member: member[0].name)
+        refusals = {pod.name: why for pod, why in members if why}
         yield {
-            "shape": manifest,
-            "names": [pod.name for pod in pods],
-            "created": [pod.created for pod in pods],
-            "nodes": [index_of.get(_where(pod), -1) for pod in pods],
-            "flags": [_flags(pod) for pod in pods],
-            **_refused(pods, refusals),
+            "shape": _manifest(shape, labels, terms),
+            **_columns([pod for pod, _ in members], index_of),
+            **({"refusals": refusals} if refusals else {}),
         }
 
 
-def _refused(pods: Iterable[ReducedPod], refusals: Mapping[tuple[str, str], str]) -> dict[str, Any]:
-    found = {pod.name: why for pod in pods if (why := refusals.get((pod.namespace, pod.name)))}
-    return {"refusals": found} if found else {}
+def _manifest(shape: str, labels: Iterable[tuple[str, str]], terms: str) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(shape)
+    if labels:
+        manifest["metadata"]["labels"] = dict(labels)
+    if terms:
+        manifest["spec"]["volumeNodeAffinity"] = json.loads(terms)
+    return manifest
+
+
+def _columns(pods: Sequence[ReducedPod], index_of: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "names": [pod.name for pod in pods],
+        "created": [pod.created for pod in pods],
+        "nodes": [index_of.get(_where(pod), -1) for pod in pods],
+        "flags": [_flags(pod) for pod in pods],
+    }
 
 
 def _flags(pod: ReducedPod) -> int:
