@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Protocol
 
 from nodesmith.errors import Transient
@@ -96,9 +97,10 @@ class Kubelets:
                 self._live(machine, life, now)
                 life.held_up = False
             except (ApiError, Transient) as error:
-                if not life.held_up:
+                outrun = isinstance(error, ApiError) and error.code == HTTPStatus.CONFLICT
+                if not life.held_up and not outrun:
                     _log.warning("instance %s is held up: %s", machine.id, error)
-                life.held_up = True
+                life.held_up = not outrun
 
     def _live(self, machine: Machine, life: _Life, now: datetime) -> None:
         if machine.state in _GONE:
