@@ -16,9 +16,18 @@ import pytest
 from kubernetes import client
 
 from nodesmith.adapters.apiserver import connect
-from nodesmith_cli.local.apiserver import ApiServer
+from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.controlplane import ControlPlane
-from tests.contract.servers import IN_MEMORY, REAL, Call, Server, control_plane, in_memory, real
+from tests.contract.servers import (
+    IN_MEMORY,
+    REAL,
+    Call,
+    Server,
+    control_plane,
+    in_memory,
+    make_real_forget,
+    real,
+)
 
 _ONLY = {IN_MEMORY: (IN_MEMORY,), REAL: (REAL,), "both": (IN_MEMORY, REAL)}
 # All tests on the real server run in one worker: it takes seconds and half a gigabyte to have one.
@@ -37,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     kinds = _ONLY[metafunc.config.getoption("--api-server")]
     if metafunc.definition.get_closest_marker("in_memory_only"):
-        kinds = tuple(kind for kind in kinds if kind == IN_MEMORY)
+        kinds = (IN_MEMORY,)
     marked = [pytest.param(kind, id=kind, marks=[_TOGETHER] if kind == REAL else []) for kind in kinds]
     metafunc.parametrize("server", marked, indirect=True)
 
@@ -68,6 +77,16 @@ def server(request: pytest.FixtureRequest) -> Server:
 def call(server: Server) -> Call:
     """Send requests as they stand: `call(method, path, body, content_type, accept, **query)` → status, decoded JSON."""
     return server.call
+
+
+@pytest.fixture
+def forget(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
+    """Give the way to make the server forget how things came to be as they are."""
+    if server.kind == REAL:
+        plane = request.getfixturevalue("plane")
+        return lambda: make_real_forget(plane)
+    store: Store = request.getfixturevalue("api_server").store
+    return store.history.compact
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from nodesmith_cli.local.controlplane import ControlPlane, commands, find_binari
 IN_MEMORY, REAL = "in-memory", "real"
 LOGS = Path(__file__).resolve().parents[2] / "build" / "e2e" / "contract"
 # The API server in memory does what these controllers do. All others would change what a test has just written.
-_CONTROLLERS = "garbage-collector-controller,namespace-controller,disruption-controller"
+_CONTROLLERS = "garbage-collector-controller,namespace-controller"
 _PATIENCE_SECONDS = 20.0
 
 Call: TypeAlias = Callable[..., tuple[int, Any]]
@@ -63,7 +63,7 @@ class Server:
 
     def events(self, path: str, **headers: str) -> Iterator[dict[str, Any]]:
         """Read a watch to its end, as raw events."""
-        with self.open(path, **headers) as answer:
+        with self.open(path, "GET", None, **headers) as answer:
             for line in answer:
                 yield json.loads(line)
 
@@ -89,6 +89,15 @@ def in_memory(server: ApiServer) -> Server:
 def real(plane: ControlPlane) -> Server:
     """Give the way to a real API server."""
     return Server(REAL, plane.url, plane.admin_token, plane.ca_bundle)
+
+
+def make_real_forget(plane: ControlPlane) -> None:
+    """Let etcd drop all old revisions, and the API server start again with nothing in its caches."""
+    _, newest = real(plane).call("GET", "/api/v1/namespaces", limit="1")
+    wish = {"revision": newest["metadata"]["resourceVersion"], "physical": True}
+    url = f"http://127.0.0.1:{plane._ports.etcd}/v3/kv/compaction"
+    with urlopen(Request(url, json.dumps(wish).encode(), method="POST"), timeout=_PATIENCE_SECONDS):
+        plane.restart_api_server()
 
 
 @contextmanager

@@ -92,8 +92,8 @@ class Widgets:
         return f"{self.all}/w"
 
     def install(self) -> None:
-        """Install the definition and wait until it is served, as everybody must."""
-        assert self.call("POST", CRDS, widget_definition(self.group))[0] == 201
+        """Install the definition unless it is there, and wait until it is served, as everybody must."""
+        assert self.call("POST", CRDS, widget_definition(self.group))[0] in (201, 409)
         eventually(lambda: self.call("GET", self.all)[0] == 200)
 
     def widget(self, **spec: Any) -> dict[str, Any]:
@@ -107,15 +107,24 @@ class Widgets:
 
 
 @pytest.fixture
-def widgets(call: Call, own: Callable[[str], str]) -> Iterator[Widgets]:
-    """A server that knows widgets."""
+def widgets(call: Call) -> Iterator[Widgets]:
+    """A server that knows widgets and has none."""
+    known = Widgets(call, "example.com")
+    known.install()
+    yield known
+    call("DELETE", known.all)
+
+
+@pytest.fixture
+def own_widgets(call: Call, own: Callable[[str], str]) -> Iterator[Widgets]:
+    """The same under a group that is the test's own: it may do with the definition what it likes."""
     known = Widgets(call, f"{own('widgets')}.example.com")
     known.install()
     yield known
     call("DELETE", known.definition)
 
 
-def test_a_definition_is_established_and_served_at_once(widgets: Widgets) -> None:
+def test_a_definition_is_established_and_served(widgets: Widgets) -> None:
     _, definition = widgets.call("GET", widgets.definition)
     conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
@@ -266,27 +275,28 @@ def test_apply_merges_lists_by_the_definitions_keys(widgets: Widgets) -> None:
     assert [each["name"] for each in after["spec"]["parts"]] == ["a", "b"]
 
 
-def test_deleting_the_definition_deletes_its_objects_and_the_path(widgets: Widgets) -> None:
-    widgets.call("POST", widgets.all, widgets.widget())
+def test_deleting_the_definition_deletes_its_objects_and_the_path(own_widgets: Widgets) -> None:
+    own_widgets.call("POST", own_widgets.all, own_widgets.widget())
 
-    widgets.call("DELETE", widgets.definition)
+    own_widgets.call("DELETE", own_widgets.definition)
 
-    assert widgets.call("GET", widgets.all)[0] == 404
-    assert widgets.call("POST", CRDS, widget_definition(widgets.group))[0] == 201
-    assert widgets.call("GET", widgets.all)[1]["items"] == []
+    eventually(lambda: own_widgets.call("GET", own_widgets.definition)[0] == 404)
+    eventually(lambda: own_widgets.call("GET", own_widgets.all)[0] == 404)
+    own_widgets.install()
+    assert own_widgets.call("GET", own_widgets.all)[1]["items"] == []
 
 
-def test_a_changed_definition_changes_what_is_served(widgets: Widgets) -> None:
-    _, definition = widgets.call("GET", widgets.definition)
+def test_a_changed_definition_changes_what_is_served(own_widgets: Widgets) -> None:
+    _, definition = own_widgets.call("GET", own_widgets.definition)
     definition["spec"]["versions"].append(
         {**definition["spec"]["versions"][0], "name": "v2", "storage": False}
     )
-    assert widgets.call("PUT", widgets.definition, definition)[0] == 200
-    widgets.call("POST", widgets.all, widgets.widget())
+    assert own_widgets.call("PUT", own_widgets.definition, definition)[0] == 200
+    own_widgets.call("POST", own_widgets.all, own_widgets.widget())
 
-    code, found = widgets.call("GET", f"/apis/{widgets.group}/v2/widgets/w")
+    code, found = own_widgets.call("GET", f"/apis/{own_widgets.group}/v2/widgets/w")
 
-    assert (code, found["apiVersion"]) == (200, f"{widgets.group}/v2")
+    assert (code, found["apiVersion"]) == (200, f"{own_widgets.group}/v2")
 
 
 def test_a_definition_that_is_wrong_is_refused_and_not_served(call: Call, own: Callable[[str], str]) -> None:

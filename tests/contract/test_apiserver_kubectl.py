@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.servers import Call, Server
+import pytest
+
+from tests.contract.servers import IN_MEMORY, Call, Server
 
 TABLE = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,"
@@ -117,7 +119,10 @@ def test_nodes_come_as_the_table_that_get_prints(call: Call, node_name: str) -> 
 def test_pods_show_how_many_containers_are_ready_and_where(call: Call, ns: str, node_name: str) -> None:
     pod = {"metadata": {"name": "web"}, "spec": {**template()["spec"], "nodeName": node_name}}
     call("POST", f"/api/v1/namespaces/{ns}/pods", pod)
-    containers = [{"name": "web", "ready": True, "restartCount": 2}]
+    running = {"running": {"startedAt": "2026-11-21T07:00:00Z"}}
+    containers = [
+        {"name": "web", "image": "app:1", "imageID": "", "ready": True, "restartCount": 2, "state": running}
+    ]
     status = {"phase": "Running", "podIP": "10.0.0.7", "containerStatuses": containers}
     call("PATCH", f"/api/v1/namespaces/{ns}/pods/web/status", {"status": status}, STRATEGIC)
 
@@ -169,11 +174,25 @@ def test_openapi_tells_kubectl_that_the_server_checks_fields(call: Call) -> None
         "kind": "Deployment",
     }
     assert "fieldValidation" in {each["name"] for each in patch["parameters"]}
-    schema = document["components"]["schemas"]["apps.v1.Deployment"]
-    containers = schema["properties"]["spec"]["properties"]["template"]["properties"]["spec"]["properties"][
-        "containers"
-    ]
+    containers = inside(document["components"]["schemas"], "spec", "template", "spec", "containers")
     assert containers["x-kubernetes-patch-merge-key"] == "name"
+
+
+def inside(schemas: dict[str, Any], *path: str) -> Any:
+    """Follow a Deployment's fields, from one schema to the next where one refers to another."""
+    kinds = {name: each.get("x-kubernetes-group-version-kind", [{}]) for name, each in schemas.items()}
+    found = next(schemas[name] for name, of in kinds.items() if of[0].get("kind") == "Deployment")
+    for name in path:
+        found = found["properties"][name]
+        for reference in found.get("allOf", []):
+            found = schemas[reference["$ref"].rpartition("/")[2]]
+    return found
+
+
+@pytest.mark.in_memory_only(
+    "kubectl falls back to version 3, so this server has no second description of everything"
+)
+def test_openapi_version_2_is_not_served(call: Call) -> None:
     assert call("GET", "/openapi/v2", timeout="32s")[0] == 404
 
 
@@ -193,15 +212,20 @@ def test_a_misspelt_field_is_refused_when_kubectl_asks_for_strictness(call: Call
     assert status["message"].endswith('strict decoding error: unknown field "spec.replica"')
 
 
-def test_a_quantity_that_is_none_is_refused_by_name_with_a_suggestion(call: Call, ns: str) -> None:
+def test_a_quantity_that_is_none_is_refused(call: Call, server: Server, ns: str) -> None:
     given = deployment()
     given["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1gb"}}
 
     code, status = call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", given)
 
     assert (code, status["reason"]) == (400, "BadRequest")
-    assert "spec.template.spec.containers[0].resources.requests.memory" in status["message"]
-    assert "did you mean '1G'?" in status["message"]
+    assert status["message"].startswith(
+        'Deployment in version "v1" cannot be handled as a Deployment: quantities must match the regular expression '
+        "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )
+    if server.kind == IN_MEMORY:  # a real server does not say where
+        where = "spec.template.spec.containers[0].resources.requests.memory"
+        assert f"({where}: '1gb' is not a quantity, did you mean '1G'?)" in status["message"]
 
 
 def test_a_value_of_the_wrong_type_is_refused_by_name(call: Call, ns: str) -> None:
@@ -211,7 +235,8 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(call: Call, ns: str) -> No
     code, status = call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", given)
 
     assert code == 400
-    assert "cannot unmarshal string into field spec.replicas of type integer" in status["message"]
+    assert "json: cannot unmarshal string into" in status["message"]
+    assert "spec.replicas of type int" in status["message"]
 
 
 def test_every_problem_of_an_object_is_told_at_once(call: Call, ns: str) -> None:
@@ -251,7 +276,6 @@ def test_cordon_is_a_strategic_patch_of_the_node(call: Call, node_name: str) -> 
         f"/api/v1/nodes/{node_name}",
         {"spec": {"unschedulable": True}},
         STRATEGIC,
-        f"{PROTOBUF},application/json",
     )
 
     assert node["spec"]["unschedulable"] is True
@@ -287,7 +311,7 @@ def test_a_protobuf_body_that_is_cut_short_is_refused(call: Call, ns: str) -> No
     )
 
     assert code == 400
-    assert "protobuf" in status["message"]
+    assert status["message"].startswith("the object provided is unrecognized")
 
 
 def test_auth_questions_are_answered(call: Call) -> None:
@@ -298,9 +322,11 @@ def test_auth_questions_are_answered(call: Call) -> None:
 
     me = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
     _, answer = call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", me)
-    assert answer["status"]["userInfo"]["username"] == "kubernetes-admin"
+    assert answer["status"]["userInfo"]["username"]
+    assert "system:masters" in answer["status"]["userInfo"]["groups"]
 
 
+@pytest.mark.in_memory_only("a real server asks the node's kubelet, and there is none on either side")
 def test_logs_are_refused_with_the_reason(call: Call, ns: str) -> None:
     call("POST", f"/api/v1/namespaces/{ns}/pods", {"metadata": {"name": "web"}, "spec": template()["spec"]})
 
@@ -311,7 +337,11 @@ def test_logs_are_refused_with_the_reason(call: Call, ns: str) -> None:
 
 
 def test_paths_and_methods_that_are_not_there_are_told_apart(call: Call, ns: str) -> None:
-    assert call("GET", "/apis/nobody.example/v1/things")[0] == 404
+    assert call("GET", "/apis/nobody.example/v1/things") == (404, "404 page not found\n")
+    assert call("GET", "/nowhere") == (404, "404 page not found\n")
+    code, status = call("GET", "/apis/apps/v9")
+    assert (code, status["message"]) == (404, "the server could not find the requested resource")
+    assert call("POST", "/api/v1/pods", {"metadata": {"name": "x"}})[0] == 405
     assert call("GET", f"/api/v1/namespaces/{ns}/nodes")[0] == 404
     assert call("PUT", "/api/v1/nodes", {})[0] == 405
     assert call("POST", "/api/v1/nodes", b"{")[0] == 400

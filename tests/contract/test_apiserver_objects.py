@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
+from tests.contract.servers import eventually
+
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "registry.test/app:1", "resources": {"requests": {"cpu": "1"}}}
@@ -44,7 +46,7 @@ def test_limits_become_requests_on_pods(core: Any, ns: str) -> None:
 
 
 def test_a_priority_class_becomes_a_priority(core: Any, ns: str) -> None:
-    created = core.create_namespaced_pod("kube-system", pod("dns", priorityClassName="system-node-critical"))
+    created = core.create_namespaced_pod(ns, pod("dns", priorityClassName="system-node-critical"))
     assert created.spec.priority == 2_000_001_000
 
     with pytest.raises(ApiException) as error:
@@ -208,10 +210,10 @@ def test_dependents_go_with_their_last_owner(core: Any, ns: str) -> None:
         core.create_namespaced_pod(ns, given)
 
     core.delete_namespaced_config_map("owner", ns)
-    assert [each.metadata.name for each in core.list_namespaced_pod(ns).items] == ["two"]
+    eventually(lambda: [each.metadata.name for each in core.list_namespaced_pod(ns).items] == ["two"])
 
     core.delete_namespaced_config_map("other", ns)
-    assert core.list_namespaced_pod(ns).items == []
+    eventually(lambda: core.list_namespaced_pod(ns).items == [])
 
 
 def test_orphans_stay_without_their_owner(core: Any, ns: str) -> None:
@@ -224,17 +226,33 @@ def test_orphans_stay_without_their_owner(core: Any, ns: str) -> None:
 
     core.delete_namespaced_config_map("owner", ns, propagation_policy="Orphan")
 
-    assert not core.read_namespaced_pod("web", ns).metadata.owner_references
+    eventually(lambda: not core.read_namespaced_pod("web", ns).metadata.owner_references)
 
 
-def test_deleting_a_namespace_deletes_what_is_in_it(core: Any) -> None:
-    core.create_namespace({"metadata": {"name": "team"}})
-    core.create_namespaced_pod("team", pod("web"))
+def test_deleting_a_namespace_deletes_what_is_in_it_and_then_itself(core: Any, ns: str) -> None:
+    core.create_namespaced_pod(ns, pod("web"))
 
-    core.delete_namespace("team")
+    core.delete_namespace(ns)
 
-    assert core.list_pod_for_all_namespaces().items == []
-    assert "team" not in {each.metadata.name for each in core.list_namespace().items}
+    eventually(lambda: core.list_namespaced_pod(ns).items == [])
+    eventually(lambda: ns not in {each.metadata.name for each in core.list_namespace().items})
+
+
+def test_a_namespace_that_something_holds_takes_nothing_new(core: Any, ns: str) -> None:
+    held = pod("held")
+    held["metadata"]["finalizers"] = ["example.com/wait"]
+    core.create_namespaced_pod(ns, held)
+
+    core.delete_namespace(ns)
+
+    eventually(lambda: core.read_namespaced_pod("held", ns).metadata.deletion_timestamp is not None)
+    assert core.read_namespace(ns).status.phase == "Terminating"
+    with pytest.raises(ApiException) as error:
+        core.create_namespaced_pod(ns, pod("late"))
+    assert error.value.status == 403
+    words = f"unable to create new content in namespace {ns} because it is being terminated"
+    assert words in refusal(error)["message"]
+    core.patch_namespaced_pod("held", ns, {"metadata": {"finalizers": None}})
 
 
 def test_binding_places_a_pod_once(core: Any, ns: str, node_name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from kubernetes import watch
 from kubernetes.client import ApiException
 
 from nodesmith_cli.local.apiserver import ApiServer
-from tests.contract.servers import Server, in_memory
+from tests.contract.servers import IN_MEMORY, Server, in_memory
 
 WATCH: Any = watch.Watch  # the client's watch has no types
 
@@ -61,42 +62,60 @@ def test_an_object_that_leaves_the_selection_is_deleted_for_the_watcher(
     core.patch_namespaced_config_map("a", ns, {"metadata": {"labels": {"tier": "db"}}})
     core.patch_namespaced_config_map("b", ns, {"metadata": {"labels": {"tier": "web"}}})
 
-    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&labelSelector=tier%3Dweb&resourceVersion={version}"
-    assert seen(server, path) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]
+    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&labelSelector=tier%3Dweb"
+    assert seen(server, f"{path}&resourceVersion={version}") == [
+        ("ADDED", "a"),
+        ("DELETED", "a"),
+        ("ADDED", "b"),
+    ]
 
 
-@pytest.mark.in_memory_only("TODO")
-def test_a_version_that_is_forgotten_is_410_and_a_new_list_helps(
-    core: Any, server: Server, api_server: ApiServer, ns: str
+def test_what_the_server_has_forgotten_is_410_and_a_new_list_helps(
+    core: Any, server: Server, ns: str, forget: Callable[[], None]
 ) -> None:
-    version = core.list_namespaced_config_map(ns).metadata.resource_version
-    core.create_namespaced_config_map(ns, config_map("one"))
-    api_server.store.history.compact()
+    for name in ("one", "two"):
+        core.create_namespaced_config_map(ns, config_map(name))
+    page = core.list_namespaced_config_map(ns, limit=1).metadata
+    core.create_namespaced_config_map(ns, config_map("three"))
+    forget()
 
-    with pytest.raises(ApiException) as error:
-        list(WATCH().stream(core.list_namespaced_config_map, ns, resource_version=version, timeout_seconds=1))
-    assert error.value.status == 410
+    path = f"/api/v1/namespaces/{ns}/configmaps"
+    (error,) = server.events(f"{path}?watch=1&timeoutSeconds=1&resourceVersion={page.resource_version}")
+    assert (error["type"], error["object"]["code"], error["object"]["reason"]) == ("ERROR", 410, "Expired")
+    assert error["object"]["message"].startswith(f"too old resource version: {page.resource_version} (")
+    code, status = server.call("GET", path, limit="1", **{"continue": page._continue})
+    assert (code, status["reason"]) == (410, "Expired")
 
     newer = core.list_namespaced_config_map(ns).metadata.resource_version
-    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&resourceVersion={newer}"
-    assert seen(server, path) == []
+    core.create_namespaced_config_map(ns, config_map("four"))
+    assert seen(server, f"{path}?watch=1&timeoutSeconds=1&resourceVersion={newer}") == [("ADDED", "four")]
 
 
-@pytest.mark.in_memory_only("TODO")
+@pytest.mark.in_memory_only(
+    "a real server remembers nothing of before its start: the watch above is what happens then"
+)
 def test_a_server_that_comes_back_on_the_same_store_carries_on(
-    core: Any, server: Server, api_server: ApiServer, ns: str
+    core: Any, api_server: ApiServer, ns: str
 ) -> None:
     core.create_namespaced_config_map(ns, config_map("before"))
     version = core.list_namespaced_config_map(ns).metadata.resource_version
     api_server.stop()
 
     with ApiServer(now=api_server.store.now, store=api_server.store) as again:
-        again.store.create("configmaps", config_map("after"))
+        after = config_map("after")
+        again.store.create("configmaps", {**after, "metadata": {"name": "after", "namespace": ns}})
         path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&resourceVersion={version}"
         assert seen(in_memory(again), path) == [("ADDED", "after")]
 
 
-@pytest.mark.in_memory_only("TODO")
+@pytest.mark.in_memory_only("a real server keeps quiet until its revision gets there")
+def test_a_version_from_before_a_fresh_start_is_410(server: Server) -> None:
+    (error,) = server.events("/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion=1000000")
+
+    assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
+
+
+@pytest.mark.in_memory_only("how a real server stops is its own affair; e2e restarts it")
 def test_stopping_the_server_ends_its_watches(server: Server, api_server: ApiServer) -> None:
     lines: list[bytes] = []
     with server.open("/api/v1/configmaps?watch=1&timeoutSeconds=30") as answer:
@@ -109,23 +128,88 @@ def test_stopping_the_server_ends_its_watches(server: Server, api_server: ApiSer
 def test_bookmarks_come_to_those_who_ask(core: Any, server: Server, ns: str) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
     version = core.list_namespaced_config_map(ns).metadata.resource_version
-    core.create_namespace({"metadata": {"name": "elsewhere"}})
+    core.create_namespaced_secret(ns, {"metadata": {"name": "elsewhere"}})
 
-    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=2&allowWatchBookmarks=true&resourceVersion={version}"
-    bookmarks = [each for each in server.events(path) if each["type"] == "BOOKMARK"]
+    # A real server sends one a minute, and one some seconds before a watch ends.
+    seconds = 2 if server.kind == IN_MEMORY else 5
+    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds={seconds}&resourceVersion={version}"
+    events = list(server.events(f"{path}&allowWatchBookmarks=true"))
 
-    assert bookmarks
-    assert int(bookmarks[-1]["object"]["metadata"]["resourceVersion"]) > int(version)
+    assert {each["type"] for each in events} == {"BOOKMARK"}
+    assert events[0]["object"]["kind"] == "ConfigMap"
+    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) > int(version)
+    assert list(server.events(path.replace(f"={seconds}", "=1"))) == []
 
 
 def test_initial_events_end_with_a_marked_bookmark(core: Any, server: Server, ns: str) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
-    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true"
-    events = list(server.events(f"{path}&resourceVersionMatch=NotOlderThan"))
+    path = f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&allowWatchBookmarks=true"
+    events = list(server.events(f"{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"))
 
     assert [each["type"] for each in events[:2]] == ["ADDED", "BOOKMARK"]
     assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+@pytest.mark.parametrize(
+    ("query", "types"),
+    [
+        ("", ["ADDED"]),
+        ("resourceVersion=0", ["ADDED"]),
+        ("resourceVersion=0&allowWatchBookmarks=true", ["ADDED", "BOOKMARK"]),
+        ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", ["ADDED"]),
+        ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", []),
+    ],
+)
+def test_how_a_watch_begins(core: Any, server: Server, ns: str, query: str, types: list[str]) -> None:
+    core.create_namespaced_config_map(ns, config_map("one"))
+
+    events = server.events(f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&{query}")
+
+    assert [each["type"] for each in events][:2] == types
+
+
+_FORBIDDEN = "Forbidden: resourceVersionMatch is forbidden"
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "words"),
+    [
+        ("resourceVersionMatch=Exact", 422, f"{_FORBIDDEN} unless resourceVersion is provided"),
+        ("resourceVersionMatch=Newest&resourceVersion=1", 422, 'Unsupported value: "Newest": supported values: "Exact"'),
+        ("resourceVersion=new", 400, 'Invalid value: "new": strconv.ParseUint: parsing "new": invalid syntax'),
+        ("limit=few", 400, 'strconv.ParseInt: parsing "few": invalid syntax'),
+        ("watch=1&sendInitialEvents=true", 422, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        ("watch=1&resourceVersionMatch=NotOlderThan", 422, f"{_FORBIDDEN} for watch unless sendInitialEvents is provided"),
+        ("resourceVersion=1000000000", 504, "Too large resource version: 1000000000, current: "),
+    ],
+)  # fmt: skip
+def test_what_a_list_or_watch_cannot_ask_for_is_refused(
+    server: Server, query: str, code: int, words: str
+) -> None:
+    found, status = server.call("GET", f"/api/v1/configmaps?{query}")
+
+    assert found == code
+    assert words in status["message"]
+
+
+def test_a_single_object_is_not_watched_but_read(core: Any, server: Server, ns: str) -> None:
+    core.create_namespaced_config_map(ns, config_map("one"))
+
+    code, found = server.call("GET", f"/api/v1/namespaces/{ns}/configmaps/one", watch="1", timeoutSeconds="1")
+
+    assert (code, found["kind"], found["metadata"]["name"]) == (200, "ConfigMap", "one")
+
+
+def test_the_items_of_a_list_of_a_built_in_kind_do_not_say_their_kind(
+    core: Any, server: Server, ns: str
+) -> None:
+    core.create_namespaced_config_map(ns, config_map("one"))
+
+    _, found = server.call("GET", f"/api/v1/namespaces/{ns}/configmaps")
+
+    assert (found["kind"], found["apiVersion"]) == ("ConfigMapList", "v1")
+    assert set(found["items"][0]) == {"metadata", "data"}
 
 
 def test_a_watch_ends_when_its_time_is_up(core: Any, ns: str) -> None:
@@ -147,11 +231,13 @@ def test_pages_together_are_the_list_as_it_was_when_the_first_was_read(core: Any
     assert third.metadata._continue is None
 
 
-def test_a_continue_token_that_nobody_knows_is_410(core: Any, ns: str) -> None:
+def test_a_continue_token_that_is_none_is_400(core: Any, ns: str) -> None:
     with pytest.raises(ApiException) as error:
         core.list_namespaced_config_map(ns, limit=3, _continue="long-gone")
 
-    assert error.value.status == 410
+    assert error.value.status == 400
+    message = json.loads(error.value.body or "")["message"]
+    assert message.startswith("invalid continue token: continue key is not valid: ")
 
 
 @pytest.mark.parametrize(
@@ -179,21 +265,41 @@ def test_label_selectors_select(core: Any, selector: str, names: list[str], ns: 
 
 def test_pods_are_found_by_their_node_and_phase(core: Any, ns: str, node_name: str) -> None:
     spec = {"containers": [{"name": "c", "image": "i:1"}]}
-    core.create_namespaced_pod(ns, {"metadata": {"name": "here"}, "spec": {**spec, "nodeName": node_name}})
+    here = {**spec, "nodeName": node_name}
+    core.create_namespaced_pod(ns, {"metadata": {"name": "here"}, "spec": here})
     core.create_namespaced_pod(ns, {"metadata": {"name": "nowhere"}, "spec": spec})
 
-    fields = f"spec.nodeName={node_name},status.phase!=Succeeded,status.phase!=Failed"
-    assert [each.metadata.name for each in core.list_pod_for_all_namespaces(field_selector=fields).items] == [
-        "here"
-    ]
-    unbound = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=").items
-    assert [each.metadata.name for each in unbound] == ["nowhere"]
+    def found(fields: str) -> list[str]:
+        everywhere = core.list_pod_for_all_namespaces(field_selector=fields).items
+        return [each.metadata.name for each in everywhere]
+
+    assert found(f"spec.nodeName={node_name},status.phase!=Succeeded,status.phase!=Failed") == ["here"]
+    assert found(f"spec.nodeName=,metadata.namespace={ns}") == ["nowhere"]
+    assert found(f"metadata.namespace={ns},metadata.name!=here") == ["nowhere"]
+    assert found(f"metadata.namespace={ns},status.podIPs=10.0.0.1") == []
 
 
-@pytest.mark.parametrize("selector", ["status.podIPs=1", "spec.image=x"])
-def test_a_field_that_cannot_be_selected_by_is_400_and_named(core: Any, selector: str) -> None:
-    with pytest.raises(ApiException) as error:
-        core.list_pod_for_all_namespaces(field_selector=selector)
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/v1/pods?fieldSelector=spec.image%3Dx", "field label not supported: spec.image"),
+        ("/api/v1/nodes?fieldSelector=spec.image%3Dx", "field label not supported: spec.image"),
+        (
+            "/apis/apps/v1/deployments?fieldSelector=spec.replicas%3D1",
+            '"spec.replicas" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+        (
+            "/api/v1/pods?fieldSelector=metadata.name",
+            "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
+        ),
+        ("/api/v1/pods?labelSelector=a+in+b", "unable to parse requirement: "),
+        ("/api/v1/pods?labelSelector=!", "unable to parse requirement: "),
+    ],
+)
+def test_a_selector_that_cannot_be_answered_is_400_and_says_why(
+    server: Server, path: str, words: str
+) -> None:
+    code, status = server.call("GET", path)
 
-    assert error.value.status == 400
-    assert selector.partition("=")[0] in json.loads(error.value.body or "")["message"]
+    assert (code, status["reason"]) == (400, "BadRequest")
+    assert status["message"].startswith(words)

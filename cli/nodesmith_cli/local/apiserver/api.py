@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodesmith_cli.local.apiserver import discovery, openapi, reviews
 from nodesmith_cli.local.apiserver.errors import ApiError, no_such_path
-from nodesmith_cli.local.apiserver.messages import Reply, Request, Stream, reply
+from nodesmith_cli.local.apiserver.messages import NO_SUCH_PAGE, Reply, Request, Stream, reply
 from nodesmith_cli.local.apiserver.reading import Reading
 from nodesmith_cli.local.apiserver.store import Store
 from nodesmith_cli.local.apiserver.subresources import scale_of
@@ -60,10 +60,12 @@ class Api:
                 return discovery.discovered(self._store.registry, request)
             case ["api", version, *rest]:
                 return self._on_objects("", version, rest, request)
+            case ["apis", group, *_] if group not in _REVIEW_GROUPS and not self._store.registry.knows(group):
+                return NO_SUCH_PAGE
             case ["apis", group, version, *rest]:
                 return self._on_objects(group, version, rest, request)
             case _:
-                raise no_such_path()
+                return NO_SUCH_PAGE
 
     def _on_objects(self, group: str, version: str, words: list[str], request: Request) -> Reply | Stream:
         if group in _REVIEW_GROUPS and version == "v1" and request.method == "POST":
@@ -98,7 +100,7 @@ class Api:
 
     def _read(self, target: Target, request: Request) -> Reply | Stream:
         match bool(target.name), target.subresource:
-            case _, "" if request.flag("watch"):
+            case False, "" if request.flag("watch"):
                 return self._reading.watch(target, request)
             case False, _:
                 return self._reading.list(target, request)
@@ -112,7 +114,7 @@ class Api:
 
     def _post(self, target: Target, request: Request) -> Reply:
         match bool(target.name), target.subresource:
-            case False, "":
+            case False, "" if target.namespace or not target.resource.namespaced:
                 return self._writing.create(target, request)
             case True, "binding" if target.resource.name == "pods":
                 return self._writing.bind(target, request)

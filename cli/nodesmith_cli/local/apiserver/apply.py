@@ -191,18 +191,24 @@ def _with_owners(obj: Object, owners: Iterable[Owner]) -> Object:
 
 
 def _conflict(conflicts: list[tuple[Owner, Path]]) -> ApiError:
-    told = [
-        f'conflict with "{owner.manager}" using {owner.api_version}: {shown(path)}'
-        for owner, path in conflicts
-    ]
-    count = f"{len(told)} conflict{'s' if len(told) > 1 else ''}"
     causes = [
-        {
-            "reason": "FieldManagerConflict",
-            "message": f'conflict with "{owner.manager}"',
-            "field": shown(path),
-        }
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(owner)}", "field": shown(path)}
         for owner, path in conflicts
     ]
-    message = f"Apply failed with {count}: " + ", ".join(told)
-    return ApiError(409, "Conflict", message, {"causes": causes})
+    if len(conflicts) == 1:
+        told = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        fields: dict[str, list[str]] = {}
+        for owner, path in conflicts:
+            fields.setdefault(_named(owner), []).append(f"\n- {shown(path)}")
+        told = f"{len(conflicts)} conflicts: "
+        told += "\n".join(f"conflicts with {name}:{''.join(fields[name])}" for name in sorted(fields))
+    return ApiError(409, "Conflict", f"Apply failed with {told}", {"causes": causes})
+
+
+def _named(owner: Owner) -> str:
+    """Name a manager as conflicts do: of one that did not apply, also the version and the subresource it wrote to."""
+    if owner.operation == "Apply":
+        return json.dumps(owner.manager)
+    through = f" with subresource {json.dumps(owner.subresource)}" if owner.subresource else ""
+    return f"{json.dumps(owner.manager)}{through} using {owner.api_version}"

@@ -8,7 +8,14 @@ from uuid import uuid4
 from nodesmith_cli.local.apiserver import crds, defaults, pods
 from nodesmith_cli.local.apiserver.deletion import CRD_CLEANUP
 from nodesmith_cli.local.apiserver.drafts import KEPT, Write, completed
-from nodesmith_cli.local.apiserver.errors import ApiError, FieldProblem, bad_request, invalid, not_found
+from nodesmith_cli.local.apiserver.errors import (
+    ApiError,
+    FieldProblem,
+    bad_request,
+    internal,
+    invalid,
+    not_found,
+)
 from nodesmith_cli.local.apiserver.history import History
 from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import Clock, Object, View, name_of, timestamp
@@ -24,6 +31,8 @@ def born(history: History, served: Resource, obj: Object, write: Write, now: Clo
     obj["metadata"] = _identity(history, served, obj, now)
     if served.status and served.kind != "Node":  # a kubelet brings its node's status along
         obj.pop("status", None)
+        if not served.custom:
+            obj["status"] = {}
     obj = completed(served, obj, write, now)
     if served.custom:
         return obj
@@ -38,7 +47,7 @@ def _identity(history: History, served: Resource, obj: View, now: Clock) -> Obje
     if not isinstance(metadata, dict):
         raise bad_request(f"{served.kind}: metadata is missing or no object, give it at least a name")
     if metadata.get("resourceVersion"):
-        raise bad_request("resourceVersion should not be set on objects to be created")
+        raise internal("resourceVersion should not be set on objects to be created")
     kept: Object = {key: value for key, value in metadata.items() if key not in (*KEPT, "namespace")}
     if served.namespaced:
         kept["namespace"] = metadata.get("namespace") or "default"

@@ -85,11 +85,12 @@ class Deletions:
             found = obj["metadata"][field]
             if wanted and wanted != found:
                 word = "UID" if field == "uid" else "ResourceVersion"
+                why = "deleted and then recreated" if field == "uid" else "modified"
                 detail = (
                     f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found}). "
-                    "The object might have been deleted and then recreated"
+                    f"The object might have been {why}"
                 )
-                raise conflict(resource.name, name_of(obj), detail)
+                raise conflict(resource.qualified_kind, name_of(obj), detail)
 
     def _doomed(self, resource: Resource, obj: View, options: DeleteOptions) -> Object:
         metadata: Object = dict(obj["metadata"])

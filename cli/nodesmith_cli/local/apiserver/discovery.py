@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nodesmith_cli.local.apiserver.errors import no_such_path
 from nodesmith_cli.local.apiserver.kinds import ALL_VERBS, Resource
-from nodesmith_cli.local.apiserver.messages import Reply, Request, reply
+from nodesmith_cli.local.apiserver.messages import NO_SUCH_PAGE, Reply, Request, reply
 from nodesmith_cli.local.apiserver.objects import Object
 from nodesmith_cli.local.apiserver.registry import Registry
 
@@ -42,6 +42,8 @@ def discovered(registry: Registry, request: Request) -> Reply:
             return reply(_resource_list(registry, "", "v1"))
         case ["apis", group, version] if version in _groups(registry).get(group, ()):
             return reply(_resource_list(registry, group, version))
+        case ["apis", group, *_] if group not in _groups(registry):
+            return NO_SUCH_PAGE
         case _:
             raise no_such_path()
 

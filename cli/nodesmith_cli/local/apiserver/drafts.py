@@ -8,7 +8,7 @@ from nodesmith_cli.local.apiserver import crds, defaults, schemas, validation
 from nodesmith_cli.local.apiserver.apply import noted
 from nodesmith_cli.local.apiserver.builtin import Schema, object_schema
 from nodesmith_cli.local.apiserver.celrules import rule_problems
-from nodesmith_cli.local.apiserver.errors import bad_request, conflict, invalid, modified
+from nodesmith_cli.local.apiserver.errors import Undecodable, bad_request, conflict, invalid, modified
 from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import Clock, Object, View, name_of
 
@@ -34,14 +34,14 @@ def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Obje
     """Give the object as a typed decoder would: unknown fields are dropped, wrong types of core kinds refused."""
     dropped: list[str] = []
     kept: Object = schemas.prune(schema, obj, dropped)
-    refused = f'{served.kind} in version "{served.versions[0]}" cannot be handled as a {served.kind}: '
     # Core kinds are decoded whole; of custom ones only the metadata, the rest is their schema's affair.
     typed: Schema = {"type": "object", "properties": object_schema()} if served.custom else schema
     for misfit in schemas.misfits(typed, kept):
-        raise bad_request(refused + misfit)
+        raise Undecodable(served.kind, served.versions[0], misfit)
     told = [f'unknown field "{path}"' for path in dropped]
     if told and write.field_validation == "Strict":
-        raise bad_request(f"{refused}strict decoding error: {', '.join(told)}")
+        why = f"strict decoding error: {', '.join(told)}"
+        raise Undecodable(served.kind, served.versions[0], why, dropped)
     if write.field_validation == "Warn":
         write.warnings.extend(each for each in told if each not in write.warnings)
     return kept

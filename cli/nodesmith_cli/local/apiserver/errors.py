@@ -25,10 +25,24 @@ class ApiError(Exception):
     def status(self) -> Object:
         """Give the metav1.Status body."""
         body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        body |= {"message": self.message, "reason": self.reason}
+        body |= {"message": self.message} | ({"reason": self.reason} if self.reason else {})
         if self.details:
             body["details"] = self.details
         return body | {"code": self.code}
+
+
+class Undecodable(ApiError):
+    """400 for an object that its kind's type cannot hold; `why` is the decoder's part of the message.
+
+    `unknown` are the paths of fields that the kind has not, where that is the trouble.
+    """
+
+    def __init__(self, kind: str, version: str, why: str, unknown: Sequence[str] = ()) -> None:
+        super().__init__(
+            400, "BadRequest", f'{kind} in version "{version}" cannot be handled as a {kind}: {why}'
+        )
+        self.why = why
+        self.unknown = tuple(unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +87,7 @@ def duplicate(field: str, value: object) -> FieldProblem:
 
 def not_found(resource: str, name: str) -> ApiError:
     """404 for an object; `resource` is the plural with its group (`nodepools.karpenter.sh`)."""
-    plural, _, group = resource.partition(".")
-    details = {"name": name, "group": group, "kind": plural} if group else {"name": name, "kind": plural}
-    return ApiError(404, "NotFound", f'{resource} "{name}" not found', details)
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
 
 
 def no_such_path() -> ApiError:
@@ -85,20 +97,13 @@ def no_such_path() -> ApiError:
 
 def already_exists(resource: str, name: str) -> ApiError:
     """409 for a create under a name that is taken."""
-    plural, _, group = resource.partition(".")
-    return ApiError(
-        409,
-        "AlreadyExists",
-        f'{resource} "{name}" already exists',
-        {"name": name, "group": group, "kind": plural},
-    )
+    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', _details(resource, name))
 
 
 def conflict(resource: str, name: str, detail: str) -> ApiError:
     """409 for a write that lost a race, or whose precondition does not hold."""
-    plural, _, group = resource.partition(".")
     message = f'Operation cannot be fulfilled on {resource} "{name}": {detail}'
-    return ApiError(409, "Conflict", message, {"name": name, "group": group, "kind": plural})
+    return ApiError(409, "Conflict", message, _details(resource, name))
 
 
 def modified(resource: str, name: str) -> ApiError:
@@ -112,8 +117,7 @@ def invalid(kind: str, name: str, problems: Sequence[FieldProblem]) -> ApiError:
     texts = [str(problem) for problem in problems]
     told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     causes = [{"reason": p.cause, "message": p.message, "field": p.field} for p in problems]
-    kind_name, _, group = kind.partition(".")
-    details = {"name": name, "group": group, "kind": kind_name, "causes": causes}
+    details = {**_details(kind, name), "causes": causes}
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {told}', details)
 
 
@@ -122,9 +126,20 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def internal(message: str) -> ApiError:
+    """500 for what a real server takes no other word for."""
+    return ApiError(500, "", message)
+
+
 def expired(message: str) -> ApiError:
     """410 for a resourceVersion, or a continue token, from before what the server remembers."""
     return ApiError(410, "Expired", message)
+
+
+def _details(qualified: str, name: str) -> Object:
+    """Give what a Status says of an object; `qualified` is its plural or its kind, with the group."""
+    kind, _, group = qualified.partition(".")
+    return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
 
 
 def _shown(value: object) -> str:

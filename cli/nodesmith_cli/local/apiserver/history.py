@@ -26,18 +26,26 @@ BACKLOG_LIMIT = 50_000  # changes a watcher may lag behind before it is cut off,
 class Revision:
     """One object at one revision. Its JSON is made once, however many lists and watchers send it."""
 
-    __slots__ = ("_body", "object", "revision")
+    __slots__ = ("_body", "_named", "object", "revision")
 
     def __init__(self, obj: Object, revision: int) -> None:
         self.object: View = obj
         self.revision = revision
-        self._body: bytes | None = None
+        self._body = b""
+        self._named = 0  # where the JSON goes on after kind and apiVersion
 
     def body(self) -> bytes:
         """Give the object as JSON."""
-        if self._body is None:
-            self._body = json.dumps(self.object, separators=(",", ":")).encode()
+        if not self._body:
+            rest = dict(self.object)
+            names = {name: rest.pop(name, "") for name in ("kind", "apiVersion")}
+            head, tail = (json.dumps(part, separators=(",", ":")).encode() for part in (names, rest))
+            self._body, self._named = head[:-1] + b"," + tail[1:], len(head)
         return self._body
+
+    def nameless(self) -> bytes:
+        """Give the object as JSON without kind and apiVersion, as lists of built-in kinds carry it."""
+        return b"{" + self.body()[self._named :]
 
 
 @dataclass(frozen=True, slots=True)

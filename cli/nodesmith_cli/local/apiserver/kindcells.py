@@ -14,7 +14,8 @@ from nodesmith_cli.local.apiserver.objects import View, condition_of, dig, parse
 def pod_ready(pod: View, _: datetime) -> str:
     """Show how many containers are ready."""
     total = len(dig(pod, "spec", "containers") or ())
-    ready = sum(bool(each.get("ready")) for each in dig(pod, "status", "containerStatuses") or ())
+    statuses = dig(pod, "status", "containerStatuses") or ()
+    ready = sum(bool(each.get("ready")) and dig(each, "state", "running") is not None for each in statuses)
     return f"{ready}/{total}"
 
 

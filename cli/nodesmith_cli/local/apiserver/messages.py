@@ -71,6 +71,9 @@ class Reply:
     warnings: tuple[str, ...] = ()
 
 
+NO_SUCH_PAGE = Reply(b"404 page not found\n", 404, "text/plain; charset=utf-8")  # where no API is at all
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """An answer that goes on: frames until the iterator ends. An empty frame asks whether anybody still listens."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 
-from nodesmith_cli.local.apiserver.errors import expired
+from nodesmith_cli.local.apiserver.errors import bad_request, expired
 from nodesmith_cli.local.apiserver.history import Revision
 from nodesmith_cli.local.apiserver.objects import Object
 
@@ -28,7 +30,7 @@ class Pages:
         metadata: Object = {"resourceVersion": str(revision)}
         if not limit or len(found) <= limit:
             return found, metadata
-        token = secrets.token_urlsafe(12)
+        token = _token(revision)
         with self._lock:
             self._waiting[token] = (revision, found[limit:])
             while len(self._waiting) > _KEPT:
@@ -36,7 +38,8 @@ class Pages:
         return found[:limit], {**metadata, "continue": token, "remainingItemCount": len(found) - limit}
 
     def next(self, token: str) -> tuple[int, Sequence[Revision]]:
-        """Give the rest that a token stands for, and the revision of its list. Raises ApiError 410."""
+        """Give the rest that a token stands for, and the revision of its list. Raises ApiError 400 or 410."""
+        _check(token)
         with self._lock:
             kept = self._waiting.get(token)
         if kept is None:
@@ -50,3 +53,16 @@ class Pages:
         """Let every token expire."""
         with self._lock:
             self._waiting.clear()
+
+
+def _token(revision: int) -> str:
+    """Make a token that looks like a real server's; `start` is where we keep the rest, not a key."""
+    place = {"v": "meta.k8s.io/v1", "rv": revision, "start": secrets.token_urlsafe(12)}
+    return urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def _check(token: str) -> None:
+    try:
+        json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    except ValueError as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error

@@ -24,9 +24,9 @@ def merge_patch(value: Any, patch: Any) -> Any:
 
 
 def json_patch(value: Any, operations: object) -> Any:
-    """Apply the operations in order. Raises ApiError 400 for a bad one, 422 for one that does not fit."""
+    """Apply the operations in order. Raises ApiError 400 for what is no patch, 422 for one that does not fit."""
     if not isinstance(operations, list):
-        raise bad_request("a JSON patch is a list of operations")
+        raise _no_patch(operations, "[]handlers.jsonPatchOp")
     document = clone(value)
     for operation in operations:
         if not isinstance(operation, dict) or "op" not in operation or "path" not in operation:
@@ -134,9 +134,7 @@ def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
                 raise _unfit(f"testing value {operation['path']} failed")
             return document
         case _:
-            raise bad_request(
-                f"unknown JSON patch operation {op!r}: add, remove, replace, move, copy or test"
-            )
+            raise _unfit(f"unknown operation {op!r}: add, remove, replace, move, copy or test")
 
 
 def _pointer(text: str) -> list[str]:
@@ -178,6 +176,27 @@ def _without(document: Any, path: Sequence[str]) -> Any:
     parent = _resolve(document, path[:-1])
     del parent[int(path[-1]) if isinstance(parent, list) else path[-1]]
     return document
+
+
+def check_object(patch: object) -> None:
+    """Refuse a merge patch, or a strategic one, that is no object. Raises ApiError 400."""
+    if not isinstance(patch, Mapping):
+        raise _no_patch(patch, "map[string]interface {}")
+
+
+def _no_patch(patch: object, wanted: str) -> ApiError:
+    names = ((dict, "object"), (list, "array"), (str, "string"), (bool, "bool"))
+    found = next((name for kind, name in names if isinstance(patch, kind)), "number")
+    return bad_request(f"error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}")
+
+
+def printed(value: Any) -> str:
+    """Write a value as Go prints maps: that is how refused strategic merges are shown."""
+    if isinstance(value, Mapping):
+        return f"map[{' '.join(f'{key}:{printed(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(printed, value))}]"
+    return "<nil>" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _unfit(message: str) -> ApiError:

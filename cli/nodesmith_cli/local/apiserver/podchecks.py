@@ -21,8 +21,6 @@ def pod_spec_problems(spec: View | None, path: str) -> Iterator[FieldProblem]:
     if not spec or not spec.get("containers"):
         yield required(f"{path}.containers")
         return
-    if spec.get("restartPolicy") not in (None, *_RESTARTS):
-        yield unsupported(f"{path}.restartPolicy", spec["restartPolicy"], _RESTARTS)
     names: set[str] = set()
     for field in ("initContainers", "containers"):
         for at, container in enumerate(spec.get(field) or ()):
@@ -31,6 +29,8 @@ def pod_spec_problems(spec: View | None, path: str) -> Iterator[FieldProblem]:
             if container.get("name") in names:
                 yield duplicate(f"{where}.name", container["name"])
             names.add(container.get("name", ""))
+    if spec.get("restartPolicy") not in (None, *_RESTARTS):
+        yield unsupported(f"{path}.restartPolicy", spec["restartPolicy"], _RESTARTS)
     yield from affinity_problems(spec.get("affinity"), f"{path}.affinity")
     for at, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{path}.tolerations[{at}]")

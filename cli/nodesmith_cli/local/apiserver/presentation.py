@@ -45,7 +45,9 @@ class Look:
         if self.form == "metadata":
             kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
         head = _json({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-        return head[:-1] + b',"items":[' + b",".join(self.one(each) for each in revisions) + b"]}"
+        nameless = self.form == "object" and not self.resource.custom
+        items = (each.nameless() if nameless else self.one(each) for each in revisions)
+        return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
     def _versioned(self, obj: View) -> Object:
         return {**obj, "apiVersion": self.resource.api_version(self.version)}

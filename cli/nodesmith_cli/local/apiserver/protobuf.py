@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def decoded(body: bytes) -> Object:
     """Read one object with its envelope (runtime.Unknown). Raises ApiError 400."""
     if not body.startswith(_MAGIC):
-        raise bad_request("the body is said to be Kubernetes protobuf but does not begin as such")
+        raise bad_request("the object provided is unrecognized: protobuf begins with k8s and a zero byte")
     try:
         envelope = dict(_parts(body[len(_MAGIC) :]))
         names = dict(_parts(envelope.get(1, b"")))
@@ -35,7 +35,7 @@ def decoded(body: bytes) -> Object:
             raise bad_request(f'no kind "{kind}" is registered for version "{api_version}"')
         return {"apiVersion": api_version, "kind": kind, **_message(envelope.get(2, b""), struct)}
     except (IndexError, StructError, UnicodeDecodeError, AttributeError, TypeError) as error:
-        raise bad_request(f"the protobuf body cannot be read: {error}") from error
+        raise bad_request(f"the object provided is unrecognized: protobuf: {error}") from error
 
 
 def _message(body: bytes, struct: str) -> Object:

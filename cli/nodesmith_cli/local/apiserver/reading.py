@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import uniform
 
 from nodesmith_cli.local.apiserver.messages import Reply, Request, Stream
+from nodesmith_cli.local.apiserver.options import check_list, check_watch, expect_revision
 from nodesmith_cli.local.apiserver.paging import Pages
 from nodesmith_cli.local.apiserver.selectors import field_matcher, label_matcher
 from nodesmith_cli.local.apiserver.store import Store
@@ -30,14 +31,16 @@ class Reading:
         return Reply(target.look(request, self._store.now).one(revision))
 
     def list(self, target: Target, request: Request) -> Reply:
-        """Answer with the objects that match, or with a page of them. Raises ApiError 400 or 410."""
+        """Answer with the objects that match, or with a page of them. Raises ApiError 400, 410, 422 or 504."""
         limit, token = request.number("limit"), request.query.get("continue", "")
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
+        oldest = check_list(request)
         if token:
             revision, found = self._pages.next(token)
         else:
             with self._store.history.lock:
                 revision = self._store.history.revision
+                expect_revision(oldest, revision)
                 found = self._store.revisions(target.resource, target.namespace, labels, fields)
         page, metadata = self._pages.page(found, revision, limit)
         if labels or fields:
@@ -45,22 +48,22 @@ class Reading:
         return Reply(target.look(request, self._store.now).many(page, metadata))
 
     def watch(self, target: Target, request: Request) -> Stream:
-        """Answer with changes as they come. Raises ApiError 400."""
-        fields = request.query.get("fieldSelector", "")
-        if target.name:
-            fields = ",".join(filter(None, (fields, f"metadata.name={target.name}")))
+        """Answer with changes as they come. Raises ApiError 400 or 422."""
+        since = check_watch(request)
         tests = (
             label_matcher(request.query.get("labelSelector", "")),
-            field_matcher(target.resource, fields),
+            field_matcher(target.resource, request.query.get("fieldSelector", "")),
         )
-        initial, bookmarks = request.flag("sendInitialEvents"), request.flag("allowWatchBookmarks")
+        told, bookmarks = request.query.get("sendInitialEvents"), request.flag("allowWatchBookmarks")
+        if told is not None and not request.flag("sendInitialEvents") and since is None:
+            since = self._store.history.revision
         wish = WatchWish(
             look=target.look(request, self._store.now),
             namespace=target.namespace,
             tests=[test for test in tests if test],
-            since=None if initial else request.number("resourceVersion") or None,
+            since=since,
             bookmarks=bookmarks,
-            initial_end=initial and bookmarks,
+            initial_end=bookmarks and since is None,
             seconds=float(request.number("timeoutSeconds") or uniform(1800, 3600)),  # noqa: S311 spreads reconnects
         )
         return Stream(self._streams.stream(wish))

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from nodesmith_cli.local.apiserver.errors import bad_request
+from nodesmith_cli.local.apiserver.errors import ApiError, bad_request
 from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import View, dig, labels_of
 
 Matcher: TypeAlias = Callable[[View], bool]
 
 _SET = re.compile(r"\s*([^\s,!=()]+)\s+(in|notin)\s*\(([^)]*)\)\s*(?:,|$)")
-_EQUAL = re.compile(r"\s*([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,()]*)\s*(?:,|$)")
+_EQUAL = re.compile(r"\s*([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,!=()]*)\s*(?:,|$)")
 _NUMBER = re.compile(r"\s*([^\s,!=()<>]+)\s*([<>])\s*(\d+)\s*(?:,|$)")
 _PRESENT = re.compile(r"\s*(!?)\s*([^\s,!=()]+)\s*(?:,|$)")
 
@@ -21,7 +21,7 @@ _PRESENT = re.compile(r"\s*(!?)\s*([^\s,!=()]+)\s*(?:,|$)")
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-        "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
+        "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
     ),
     "nodes": ("spec.unschedulable",),
     "namespaces": ("status.phase",),
@@ -56,10 +56,10 @@ def field_matcher(resource: Resource, text: str) -> Matcher | None:
     for term in filter(None, text.split(",")):
         match = re.fullmatch(r"\s*([^=!]+?)\s*(==|=|!=)\s*(.*?)\s*", term)
         if match is None:
-            raise bad_request(f"invalid field selector: {term!r}; write field=value or field!=value")
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         name, operator, value = match.groups()
         if name not in known:
-            raise bad_request(f"field label not supported: {name}")
+            raise _unselectable(resource, name)
         tests.append((name, operator != "!=", value))
     return lambda obj: all((_field(obj, name) == value) == wanted for name, wanted, value in tests)
 
@@ -106,6 +106,15 @@ def selector_text(selector: View) -> str:
             case operator:
                 terms.append(f"{rule['key']} {str(operator).lower()} ({','.join(rule.get('values') or ())})")
     return ",".join(terms)
+
+
+def _unselectable(resource: Resource, name: str) -> ApiError:
+    """Refuse a field, in the words of the kinds that offer more than metadata, or of those that do not."""
+    if resource.name in _FIELDS:
+        return bad_request(f"field label not supported: {name}")
+    known = ["metadata.name", "metadata.namespace", *resource.selectable]
+    listed = ", ".join(f'"{each}"' for each in known)
+    return bad_request(f'"{name}" is not a known field selector: only {listed}')
 
 
 def _label_tests(text: str) -> list[Callable[[Mapping[str, str]], bool]]:
@@ -166,6 +175,8 @@ def _field(obj: View, name: str) -> str:
         value = dig(obj, "source", "component")
     if name == "reportingComponent" and not value:
         value = dig(obj, "source", "component")
+    if name == "status.podIPs":  # the server takes the name, and then knows no pod that has any
+        return ""
     if value is None:
         return _EMPTY.get(name, "")
     return str(value).lower() if isinstance(value, bool) else str(value)

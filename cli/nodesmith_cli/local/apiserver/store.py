@@ -5,6 +5,7 @@ Everything here works in process as well as behind HTTP. Objects given out are s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, assert_never
@@ -16,11 +17,26 @@ from nodesmith_cli.local.apiserver.apply import applied
 from nodesmith_cli.local.apiserver.births import born
 from nodesmith_cli.local.apiserver.deletion import DeleteOptions, Deletions
 from nodesmith_cli.local.apiserver.drafts import Write, changed, check, decoded
-from nodesmith_cli.local.apiserver.errors import ApiError, already_exists, bad_request, not_found
+from nodesmith_cli.local.apiserver.errors import (
+    ApiError,
+    Undecodable,
+    already_exists,
+    bad_request,
+    internal,
+    invalid,
+    invalid_value,
+    not_found,
+)
 from nodesmith_cli.local.apiserver.history import History, Key, Revision, Watcher
 from nodesmith_cli.local.apiserver.kinds import Resource
-from nodesmith_cli.local.apiserver.objects import Clock, Object, View, clone, name_of, namespace_of
-from nodesmith_cli.local.apiserver.patches import json_patch, merge_patch, strategic_merge
+from nodesmith_cli.local.apiserver.objects import Clock, Object, View, clone, dig, name_of, namespace_of
+from nodesmith_cli.local.apiserver.patches import (
+    check_object,
+    json_patch,
+    merge_patch,
+    printed,
+    strategic_merge,
+)
 from nodesmith_cli.local.apiserver.registry import Registry
 from nodesmith_cli.local.apiserver.selectors import field_matcher, label_matcher
 
@@ -139,7 +155,12 @@ class Store:
             new = _patched(served, kind, old.object, patch)
             if not isinstance(new, dict):
                 raise bad_request("the patch leaves no object behind")
-            return self.replace(served, old, new, subresource, write or Write())
+            _check_uid(served, old.object, new)
+            try:
+                return self.replace(served, old, new, subresource, write or Write())
+            except Undecodable as error:
+                shown = printed(patch) if kind == "strategic" else json.dumps(new, separators=(",", ":"))
+                raise invalid("", "", [invalid_value("patch", shown, error.why)]) from error
 
     def apply(
         self, resource: str | Resource, obj: View, *, subresource: str = "", write: Write | None = None
@@ -151,7 +172,7 @@ class Store:
             old = self.history.find(served.name, (namespace, name_of(obj)))
             if old is None and subresource:
                 raise not_found(served.name, name_of(obj))
-            config = decoded(served, crds.schema_of(served), clone(dict(obj)), write)
+            config = _declared(served, clone(dict(obj)))
             new = applied(served, old.object if old else None, config, write.manager, write.force, self.now)
             if old is None:
                 return self.create(served, new, write), True
@@ -192,7 +213,27 @@ class Store:
         return stored
 
 
+def _declared(served: Resource, config: Object) -> Object:
+    """Decode what is applied: fields that the kind has not are no warning here but an error."""
+    try:
+        return decoded(served, crds.schema_of(served), config, Write(field_validation="Strict"))
+    except Undecodable as error:
+        place = f"{namespace_of(config)}/{name_of(config)}"
+        what = f"{served.group}/{served.versions[0]}, Kind={served.kind}"
+        why = f".{error.unknown[0]}: field not declared in schema" if error.unknown else error.why
+        raise internal(f"failed to create typed patch object ({place}; {what}): {why}") from error
+
+
+def _check_uid(served: Resource, old: View, new: View) -> None:
+    uid = dig(new, "metadata", "uid")
+    if uid and uid != old["metadata"]["uid"]:
+        problem = invalid_value("metadata.uid", uid, "field is immutable")
+        raise invalid(served.qualified_kind, name_of(old), [problem])
+
+
 def _patched(served: Resource, kind: PatchKind, obj: View, patch: Any) -> Any:
+    if kind != "json":
+        check_object(patch)
     match kind:
         case "merge":
             return merge_patch(obj, patch)

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith_cli.local.apiserver.deletion import DeleteOptions, Propagation
-from nodesmith_cli.local.apiserver.errors import ApiError, bad_request, conflict, invalid, invalid_value
+from nodesmith_cli.local.apiserver.errors import (
+    ApiError,
+    bad_request,
+    conflict,
+    invalid,
+    invalid_value,
+    unsupported,
+)
 from nodesmith_cli.local.apiserver.kinds import Resource
-from nodesmith_cli.local.apiserver.objects import (  # fmt: skip
+from nodesmith_cli.local.apiserver.objects import (
     Object,
     View,
     dig,
@@ -107,13 +114,12 @@ def evicted(store: Store, pod_name: str, namespace: str, eviction: View, write: 
 
 
 def delete_options(given: Mapping[str, Any], *, dry_run: bool = False) -> DeleteOptions:
-    """Read a metav1.DeleteOptions. Raises ApiError 400."""
+    """Read a metav1.DeleteOptions. Raises ApiError 400 or 422."""
     asked = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "Background")
     propagation = _PROPAGATIONS.get(asked)
     if propagation is None:
-        raise bad_request(
-            f"DeleteOptions: propagationPolicy {asked!r} must be Background, Foreground or Orphan"
-        )
+        problem = unsupported("propagationPolicy", asked, ("Foreground", "Background", "Orphan", "nil"))
+        raise invalid("DeleteOptions.meta.k8s.io", "", [problem])
     grace = given.get("gracePeriodSeconds")
     if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int) or grace < 0):
         raise bad_request(f"DeleteOptions: gracePeriodSeconds {grace!r} must be a whole number, 0 or more")

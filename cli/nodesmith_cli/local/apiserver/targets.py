@@ -55,7 +55,8 @@ def as_target(target: Target, obj: object) -> Object:
     found = obj.get("kind") or kind, obj.get("apiVersion") or version
     if found != (kind, version):
         raise bad_request(
-            f"{found[0]} in version {found[1]!r} cannot be handled as a {kind} in version {version!r}"
+            f'{found[0]} in version "{found[1].rpartition("/")[2]}" cannot be handled as a {kind}: '
+            f"the path is of {kind} in {version}, the body of {found[0]} in {found[1]}"
         )
     metadata = dict(obj.get("metadata") or {})
     name = metadata.get("name") or target.name

@@ -69,6 +69,7 @@ class Streams:
 def _begin(history: History, wish: WatchWish) -> tuple[Watcher, list[Revision], int]:
     with history.lock:
         if wish.since is not None and wish.since > history.revision:
+            # A real server keeps quiet until it gets there. This one has been started anew: better to say so.
             raise expired(
                 f"too old resource version: {wish.since} (from before this server, now {history.revision})"
             )

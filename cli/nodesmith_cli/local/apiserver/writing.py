@@ -6,6 +6,7 @@ from nodesmith_cli.local.apiserver.deletion import DeleteOptions
 from nodesmith_cli.local.apiserver.errors import ApiError, FieldProblem, bad_request, invalid, no_such_path
 from nodesmith_cli.local.apiserver.messages import Reply, Request, reply
 from nodesmith_cli.local.apiserver.objects import Object, View, dig, name_of, namespace_of
+from nodesmith_cli.local.apiserver.options import check_write
 from nodesmith_cli.local.apiserver.patches import json_patch, merge_patch
 from nodesmith_cli.local.apiserver.store import PatchKind, Store, Write
 from nodesmith_cli.local.apiserver.subresources import bound, delete_options, evicted, scale_of, scaled
@@ -17,6 +18,7 @@ _PATCHES: dict[str, PatchKind] = {
     "application/strategic-merge-patch+json": "strategic",
 }
 _APPLY = "application/apply-patch+yaml"
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
 class Writing:
@@ -69,6 +71,7 @@ class Writing:
             changed = json_patch(scale, patch) if _PATCHES.get(kind) == "json" else merge_patch(scale, patch)
             return self._scaled(target, changed, write)
         if kind == _APPLY:
+            _check_named(patch)
             config = as_target(target, patch)
             applied, new = self._store.apply(target.resource, config, subresource=_part(target), write=write)
             return self._written(target, request, applied, write, 201 if new else 200)
@@ -95,7 +98,7 @@ class Writing:
         if not gone or target.resource.name == "pods":
             return reply(target.look(request, self._store.now).shaped(last))
         details = {"name": target.name, "kind": target.resource.plural, "uid": last["metadata"]["uid"]}
-        return _success(200, details | ({"group": target.resource.group} if target.resource.group else {}))
+        return _deleted(details | ({"group": target.resource.group} if target.resource.group else {}))
 
     def delete_many(self, target: Target, request: Request) -> Reply:
         """Delete all that the selectors match."""
@@ -123,6 +126,14 @@ class Writing:
         return reply(target.look(request, self._store.now).shaped(obj), code, tuple(write.warnings))
 
 
+def _check_named(config: object) -> None:
+    """Refuse to apply what does not say its kind. Raises ApiError 400."""
+    api_version, kind = (dig(config, word) or "" for word in ("apiVersion", "kind"))
+    if not (api_version and kind):
+        group, _, version = str(api_version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+
+
 def _part(target: Target) -> str:
     """Give the subresource if the kind has it. Raises ApiError 404."""
     served = {
@@ -137,6 +148,7 @@ def _part(target: Target) -> str:
 
 
 def _write(request: Request) -> Write:
+    check_write(request)
     # An apply must name its manager; other writes are their program's unless they say otherwise.
     program = "" if _APPLY in request.content_type else request.user_agent.partition("/")[0]
     return Write(
@@ -155,6 +167,7 @@ def _body(request: Request) -> Object:
 
 
 def _deletion(request: Request) -> DeleteOptions:
+    check_write(request)
     given = _body(request) if request.body.strip() else {}
     query: Object = {}
     if request.query.get("propagationPolicy"):
@@ -164,6 +177,9 @@ def _deletion(request: Request) -> DeleteOptions:
     return delete_options({**given, **query}, dry_run=request.query.get("dryRun") == "All")
 
 
-def _success(code: int, details: Object | None = None) -> Reply:
-    status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
-    return reply({**status, "details": details} if details else status, code)
+def _deleted(details: Object) -> Reply:
+    return reply({**_SUCCESS, "details": details})
+
+
+def _success(code: int) -> Reply:
+    return reply({**_SUCCESS, "code": code}, code)
