@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 
+from tests.e2e.incluster.container import ROOT
 from tests.e2e.incluster.forwarder import FORWARDER
+from tests.e2e.incluster.image import build_image
 from tests.e2e.incluster.site import site, until
 
 MINUTE_SECONDS = 60.0
@@ -26,6 +31,19 @@ def test_the_shipped_manifests_give_the_forwarder_all_that_it_needs(folder: Path
         assert not cluster.snapshot().problems
         assert cluster.refusals() == 0
     assert not [text for text in forwarder.messages() if "403" in text]
+
+
+@pytest.mark.parametrize("forgotten", ["nodesmith", "boto3"])
+def test_an_image_without_something_that_the_forwarder_needs_is_found_out(
+    folder: Path, forgotten: str
+) -> None:
+    image = build_image(FORWARDER / "Dockerfile", ROOT, folder / "image")
+    command, environment = image.command, {"PATH": os.environ["PATH"], **image.environment}
+    whole = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "CLUSTER_NAME is not set" in whole.stderr
+    (Path(image.environment["PYTHONPATH"]) / forgotten).rename(folder / forgotten)
+    lacking = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert f"No module named '{forgotten}'" in lacking.stderr
 
 
 def test_a_forwarder_whose_pod_is_deleted_stops_and_the_next_one_takes_over(folder: Path) -> None:

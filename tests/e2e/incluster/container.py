@@ -55,8 +55,8 @@ class Container:
     @property
     def process_id(self) -> int | None:
         """The process; None while there is none."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if self._process and running else None
+        process = self._process  # of another thread
+        return process.pid if process is not None and process.poll() is None else None
 
     @property
     def has_ended(self) -> bool:

@@ -152,7 +152,7 @@ class InCluster:
         for uid in self._containers.keys() - pods.keys():
             self._containers[uid].stop()
             if self._containers[uid].has_ended:
-                self._restarts += self._containers.pop(uid).restarts
+                self._restarts += max(0, self._containers.pop(uid).restarts)
 
     def _bound_pods(self) -> Mapping[str, Manifest]:
         """Give the pods that a kubelet would run now, by uid."""

@@ -1,7 +1,7 @@
 """The forwarder's image as a folder, laid out by what its Dockerfile says.
 
 What the Dockerfile forgets to copy or to install is missing here as well. Two things stand in: the packages are those
-that are installed beside the tests, and `python` is their interpreter, without its own site-packages.
+that are installed beside the tests, and `python` is the tests' interpreter in an environment without any.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import json
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distribution
 from pathlib import Path, PurePosixPath
+from venv import EnvBuilder
 
 _PINNED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==", re.MULTILINE)
 _ELSEWHERE = {
@@ -63,10 +63,11 @@ def build_image(dockerfile: Path, context: Path, folder: Path) -> Image:
             stage.workdir = rest
         else:
             stage.instructions[instruction] = rest
-    return _image(stage)
+    EnvBuilder(symlinks=True).create(folder / "python")
+    return _image(stage, str(folder / "python" / "bin" / "python"))
 
 
-def _image(stage: _Stage) -> Image:
+def _image(stage: _Stage, interpreter: str) -> Image:
     program, *arguments = json.loads(stage.instructions["ENTRYPOINT"])
     if program != "python":
         raise ValueError(f"ENTRYPOINT starts {program!r}, known here is only python")
@@ -74,7 +75,6 @@ def _image(stage: _Stage) -> Image:
         name: str(stage.path(text)) if text.startswith("/") else text
         for name, text in stage.environment.items()
     }
-    interpreter = str(getattr(sys, "_base_executable", sys.executable))
     return Image(stage.root, (interpreter, *arguments), environment, int(stage.instructions["EXPOSE"]))
 
 
