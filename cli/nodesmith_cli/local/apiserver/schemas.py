@@ -69,9 +69,11 @@ def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldPro
     """Yield everything in `value` that breaks `schema`."""
     if value is None and schema.get("nullable"):
         return
+    yield from _choice_problems(schema, value, path)
     wrong = _type_problem(schema, value, path)
     if wrong:
         yield wrong
+        yield from _composed_problems(schema, value, path)
         return
     yield from _value_problems(schema, value, path)
     if isinstance(value, dict):
@@ -141,10 +143,13 @@ def _type_name(value: Any) -> str:
     return next((name for name, fits in _TYPES.items() if fits(value)), "null")
 
 
-def _value_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
+def _choice_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
     choices = schema.get("enum")
     if choices is not None and value not in choices:
         yield unsupported(path, value, choices)
+
+
+def _value_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
     if isinstance(value, str):
         yield from _text_problems(schema, value, path)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -155,10 +160,12 @@ def _text_problems(schema: Schema, value: str, path: str) -> Iterator[FieldProbl
     if len(value) > schema.get("maxLength", len(value)):
         detail = f"may not be more than {schema['maxLength']} bytes"
         yield FieldProblem(path, "FieldValueTooLong", f"Too long: {detail}")
+        return  # a real server, too, stops at the first of these
     if len(value) < schema.get("minLength", 0):
         yield invalid_value(
             path, value, f"{path} in body should be at least {schema['minLength']} chars long"
         )
+        return
     pattern = schema.get("pattern")
     if pattern and not _compiled(pattern).search(value):
         yield invalid_value(path, value, f"{path} in body should match '{pattern}'")
@@ -225,8 +232,11 @@ def _composed_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldP
         parts = schema.get(word)
         if parts:
             hits = sum(not any(problems_of(part, value, path)) for part in parts)
+            if hits == 0 and not schema.get("type"):
+                yield from problems_of(parts[0], value, path)
             if hits == 0 or (hits > 1 and word == "oneOf"):
-                yield invalid_value(path, value, f"{path} in body must validate {need} schema ({word})")
+                detail = f'"{path}" must validate {need} schema ({word})'
+                yield FieldProblem("<nil>", "FieldValueInvalid", f'Invalid value: "": {detail}')
     if isinstance(schema.get("not"), Mapping) and not any(problems_of(schema["not"], value, path)):
         yield invalid_value(path, value, f"{path} in body must not validate the schema (not)")
 

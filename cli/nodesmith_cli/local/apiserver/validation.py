@@ -36,12 +36,15 @@ _POD_RULE = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_INT32 = 2**31 - 1
 _CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
 
 
 def problems_of(resource: Resource, obj: View) -> Iterator[FieldProblem]:
     """Yield what is wrong with a new or changed object."""
     yield from _metadata(resource, obj)
+    if resource.custom and resource.scale:
+        yield from _replicas(obj, resource.scale.replicas)
     match resource.kind if not resource.custom else "":
         case "Pod":
             yield from pod_spec_problems(obj.get("spec"), "spec")
@@ -56,6 +59,21 @@ def problems_of(resource: Resource, obj: View) -> Iterator[FieldProblem]:
             yield from label_selector_problems(spec.get("selector"), "spec.selector")
         case _:
             return
+
+
+def _replicas(obj: View, steps: Sequence[str]) -> Iterator[FieldProblem]:
+    """Check the number that the scale subresource reads, which is an int32 whatever the schema says."""
+    path, value = f".{'.'.join(steps)}", dig(obj, *steps)
+    holder = dig(obj, *steps[:-1])
+    wrong, wanted = (value, "int64") if isinstance(holder, dict) else (holder, "map[string]interface{}")
+    if isinstance(wrong, str):
+        yield invalid_value(
+            path, 0, f"{path} accessor error: {wrong} is of the type string, expected {wanted}"
+        )
+    elif isinstance(value, int) and value < 0:
+        yield invalid_value(path, value, "should be a non-negative integer")
+    elif isinstance(value, int) and value > _INT32:
+        yield invalid_value(path, value, f"should be less than or equal to {_INT32}")
 
 
 def change_problems(resource: Resource, old: View, new: View) -> Iterator[FieldProblem]:
