@@ -16,6 +16,7 @@ import pytest
 from kubernetes import client
 
 from nodesmith.adapters.apiserver import connect
+from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.controlplane import ControlPlane
 from tests.contract.servers import (
@@ -24,6 +25,7 @@ from tests.contract.servers import (
     Call,
     Server,
     control_plane,
+    eventually,
     in_memory,
     make_real_forget,
     real,
@@ -42,13 +44,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run whatever uses a server once for each of those asked for."""
-    if "server" not in metafunc.fixturenames:
+    names = [name for name in ("world", "server") if name in metafunc.fixturenames]
+    if not names:
         return
     kinds = _ONLY[metafunc.config.getoption("--api-server")]
     if metafunc.definition.get_closest_marker("in_memory_only"):
         kinds = (IN_MEMORY,)
     marked = [pytest.param(kind, id=kind, marks=[_TOGETHER] if kind == REAL else []) for kind in kinds]
-    metafunc.parametrize("server", marked, indirect=True)
+    if names[0] == "world" and IN_MEMORY in kinds:
+        marked.insert(0, pytest.param("fake", id="fake"))
+    metafunc.parametrize(names[0], marked, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +61,21 @@ def plane() -> Iterator[ControlPlane]:
     """Give the real control plane."""
     with control_plane(os.environ.get("PYTEST_XDIST_WORKER", "main")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def plane_with_crds(plane: ControlPlane) -> ControlPlane:
+    """Give the real control plane with our CRDs installed."""
+    served, kinds = real(plane), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for crd in custom_resource_definitions():
+        assert served.call("POST", kinds, crd)[0] == 201
+    for path in (
+        "karpenter.sh/v1/nodepools",
+        "karpenter.sh/v1/nodeclaims",
+        "karpenter.k8s.aws/v1/ec2nodeclasses",
+    ):
+        eventually(lambda path=path: served.call("GET", f"/apis/{path}")[0] == 200)  # type: ignore[misc]
+    return plane
 
 
 @pytest.fixture

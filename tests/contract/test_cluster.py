@@ -15,7 +15,8 @@ from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import Taint
 from nodesmith.ports import Cluster
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
-from nodesmith_cli.local.apiserver import Store
+from tests.contract import servers
+from tests.contract.servers import Server
 from tests.fakes.cluster import FakeCluster
 from tests.served import CRDS
 
@@ -26,8 +27,14 @@ PLURALS = {
     "NodeClaim": "nodeclaims",
     "EC2NodeClass": "ec2nodeclasses",
 }
+PATHS = {
+    "Node": "/api/v1/nodes",
+    "NodePool": "/apis/karpenter.sh/v1/nodepools",
+    "NodeClaim": "/apis/karpenter.sh/v1/nodeclaims",
+    "EC2NodeClass": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
+}
+MERGE = "application/merge-patch+json"
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-OWNER = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "default-abc", "uid": "u1"}
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 SLOW = {"key": "slow", "effect": "NoSchedule", "value": "yes"}
 
@@ -72,22 +79,31 @@ class FakeWorld:
 
 
 class ServedWorld:
-    def __init__(self, server: LocalApiServer, clock: Clock) -> None:
+    """A cluster behind an API server; what is asked of it, and put into it, goes through plain requests."""
+
+    def __init__(self, server: Server, clock: Clock) -> None:
         self.clock = clock
-        self.store: Store = server.store
-        self.cluster: Cluster = ApiCluster(ApiServer(connect(server.url, "", lambda: "token")), clock)
+        self._call = server.call
+        token = server.token
+        self.cluster: Cluster = ApiCluster(
+            ApiServer(connect(server.url, server.ca_bundle, lambda: token)), clock
+        )
 
     def put(self, kind: str, manifest: dict[str, Any]) -> None:
-        self.store.create(PLURALS[kind], manifest)
+        assert self._call("POST", PATHS[kind], manifest)[0] == 201
         if "status" in manifest:
-            name = manifest["metadata"]["name"]
-            self.store.patch(PLURALS[kind], name, {"status": manifest["status"]}, subresource="status")
+            path, status = (
+                f"{PATHS[kind]}/{manifest['metadata']['name']}/status",
+                {"status": manifest["status"]},
+            )
+            assert self._call("PATCH", path, status, MERGE)[0] == 200
 
     def find(self, kind: str, name: str) -> Mapping[str, Any] | None:
-        return self.store.find(PLURALS[kind], name)
+        code, found = self._call("GET", f"{PATHS[kind]}/{name}")
+        return found if code == 200 else None
 
     def events(self) -> list[tuple[str, str, str, str, bool]]:
-        found = self.store.list("events")
+        _, found = self._call("GET", "/api/v1/events")
         return [
             (
                 event["involvedObject"]["kind"],
@@ -96,18 +112,33 @@ class ServedWorld:
                 event["message"],
                 event["type"] == "Warning",
             )
-            for event in found
+            for event in found["items"]
         ]
 
+    def clear(self) -> None:
+        """Leave nothing behind."""
+        for path in PATHS.values():
+            for each in self._call("GET", path)[1]["items"]:
+                name = each["metadata"]["name"]
+                self._call("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE)
+                self._call("DELETE", f"{path}/{name}")
+        self._call("DELETE", "/api/v1/namespaces/default/events")
 
-@pytest.fixture(params=["fake", "api"])
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    if request.param == "fake":
-        yield FakeWorld()
-        return
+    """Give a cluster: the fake of the unit tests, or our adapter on an API server (see conftest.py)."""
     clock = Clock()
-    with LocalApiServer(crds=CRDS, now=clock) as server:
-        yield ServedWorld(server, clock)
+    match request.param:
+        case "fake":
+            yield FakeWorld()
+        case servers.IN_MEMORY:
+            with LocalApiServer(crds=CRDS, now=clock) as running:
+                yield ServedWorld(servers.in_memory(running), clock)
+        case servers.REAL:
+            served = ServedWorld(servers.real(request.getfixturevalue("plane_with_crds")), clock)
+            yield served
+            served.clear()
 
 
 def a_claim(**status: Any) -> dict[str, Any]:
@@ -161,6 +192,13 @@ def taints_of(world: World, name: str = "n1") -> list[tuple[str, str]]:
     return sorted((t["key"], t["effect"]) for t in taints if t["key"] != "node.kubernetes.io/not-ready")
 
 
+def an_owner(world: World) -> dict[str, str]:
+    """Give the reference to a NodeClaim that exists: what has an owner that does not is collected as garbage."""
+    world.cluster.apply_nodeclaim(a_claim())
+    uid = there(world, "NodeClaim", "default-abc")["metadata"]["uid"]
+    return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "default-abc", "uid": uid}
+
+
 def test_a_claim_is_created_with_its_status(world: World) -> None:
     world.cluster.apply_nodeclaim(
         a_claim(providerID="aws:///a/i-1", conditions=[condition("Launched", "True")])
@@ -209,25 +247,29 @@ def test_a_deleted_claim_is_gone_and_deleting_it_again_is_fine(world: World) -> 
 
 def test_a_node_is_registered_with_labels_annotations_owner_and_taints(world: World) -> None:
     world.put("Node", a_node("n1", UNREGISTERED, SLOW))
+    owner = an_owner(world)
     patch = NodePatch(
         labels={"karpenter.sh/registered": "true"},
         annotations={"karpenter.sh/nodepool-hash": "1"},
         add_taints=(Taint("dedicated", "NoSchedule", "db"),),
         remove_taints=(Taint("karpenter.sh/unregistered", "NoExecute"),),
-        owner=OWNER,
+        owner=owner,
     )
     assert world.cluster.register_node("n1", patch)
     node = there(world, "Node", "n1")
     assert node["metadata"]["labels"] == {"kubernetes.io/os": "linux", "karpenter.sh/registered": "true"}
     assert node["metadata"]["annotations"]["karpenter.sh/nodepool-hash"] == "1"
-    assert [owner["uid"] for owner in node["metadata"]["ownerReferences"]] == ["u1"]
+    assert [each["uid"] for each in node["metadata"]["ownerReferences"]] == [owner["uid"]]
     assert taints_of(world) == [("dedicated", "NoSchedule"), ("slow", "NoSchedule")]
 
 
 def test_a_node_registered_twice_is_the_same_node(world: World) -> None:
     world.put("Node", a_node("n1", SLOW))
     patch = NodePatch(
-        {"a": "b"}, {}, add_taints=(Taint("slow", "NoSchedule", "no"), Taint("t", "NoExecute")), owner=OWNER
+        {"a": "b"},
+        {},
+        add_taints=(Taint("slow", "NoSchedule", "no"), Taint("t", "NoExecute")),
+        owner=an_owner(world),
     )
     assert world.cluster.register_node("n1", patch)
     first = there(world, "Node", "n1")

@@ -98,7 +98,7 @@ class History:
         self._objects: dict[str, dict[Key, Revision]] = {}
         self._changes: dict[str, deque[Change]] = {}
         self._forgotten: dict[str, int] = {}  # the newest revision that is no longer remembered
-        self._compacted = 0
+        self.compacted = 0
         self._watchers: dict[str, list[Watcher]] = {}
         self._children: dict[str, set[tuple[str, Key]]] = {}
         self._uids: dict[str, tuple[str, Key]] = {}
@@ -179,7 +179,7 @@ class History:
         with self.lock:
             self._changes.clear()
             self._forgotten.clear()
-            self._compacted = self.revision
+            self.compacted = self.revision
 
     def _stamp(self, obj: Object) -> Revision:
         self.revision += 1
@@ -187,7 +187,7 @@ class History:
         return Revision(stamped, self.revision)
 
     def _since(self, resource: str, since: int) -> Iterator[Change]:
-        oldest = max(self._forgotten.get(resource, 0), self._compacted)
+        oldest = max(self._forgotten.get(resource, 0), self.compacted)
         if since < oldest:
             raise expired(f"too old resource version: {since} ({oldest})")
         yield from (each for each in self._changes.get(resource, ()) if each.revision > since)

@@ -37,12 +37,12 @@ class Pages:
                 self._waiting.popitem(last=False)
         return found[:limit], {**metadata, "continue": token, "remainingItemCount": len(found) - limit}
 
-    def next(self, token: str) -> tuple[int, Sequence[Revision]]:
-        """Give the rest that a token stands for, and the revision of its list. Raises ApiError 400 or 410."""
+    def next(self, token: str, oldest: int) -> tuple[int, Sequence[Revision]]:
+        """Give the rest that a token stands for, and its revision. Raises ApiError 400, and 410 before `oldest`."""
         _check(token)
         with self._lock:
             kept = self._waiting.get(token)
-        if kept is None:
+        if kept is None or kept[0] < oldest:
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. You must start a new "
                 "list without the continue parameter."

@@ -36,7 +36,7 @@ class Reading:
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
         oldest = check_list(request)
         if token:
-            revision, found = self._pages.next(token)
+            revision, found = self._pages.next(token, self._store.history.compacted)
         else:
             with self._store.history.lock:
                 revision = self._store.history.revision
