@@ -257,7 +257,7 @@ class System:
     def asked_for(self, claim: NodeClaim) -> tuple[OfferingKey, ...]:
         """Give the offerings that EC2 was asked for on a claim's behalf."""
         nodes = self.records().read(claim.decision)["plan"]["nodes"]
-        (launch,) = (n["claim"]["launch"] for n in nodes if n["claim"]["name"] == claim.name)
+        (launch,) = (n["launch"] for n in nodes if n["claim"]["name"] == claim.name)
         return LaunchRequest.from_item(claim.name, launch).offerings()
 
     def launched_at(self) -> dict[str, datetime]:

@@ -6,12 +6,10 @@ import base64
 import json
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ from tests import builders
 from tests.e2e.deployed import Deployed, Faults, resources
 from tests.e2e.deployed.access import Authenticator, Credentials
 from tests.e2e.deployed.assembly import Assembly, synthesised
-from tests.e2e.deployed.faults import faulty_queues, kill_at_random
+from tests.e2e.deployed.faults import Mortal, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, InvocationFailed, read_function
 from tests.e2e.deployed.mappings import event_sources, ticks
 from tests.e2e.deployed.stacks import CLUSTER, Stacks
@@ -273,24 +271,6 @@ def test_a_shuffled_queue_delivers_in_the_order_of_its_seed(assembly: Assembly, 
     assert sorted(orders[0]) == list("abcdefg")
 
 
-def test_victims_are_killed_as_often_as_the_faults_say() -> None:
-    clock, stopping, killed = LocalClock(1000), threading.Event(), Counter[str]()
-
-    def kill(name: str) -> bool:
-        killed[name] += 1
-        return True
-
-    victims = [partial(kill, name) for name in "ab"]
-    faults = Faults(seed=3, kill_every_seconds=20)
-    killer = threading.Thread(target=kill_at_random, args=(faults, victims, clock, stopping))
-    killer.start()
-    time.sleep(1)
-    stopping.set()
-    killer.join()
-    assert 20 < killed.total() < 70
-    assert set(killed) == {"a", "b"}
-
-
 def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
     def every_seconds(edit: Edit) -> dict[str, float]:
         found = ticks(cluster_template(assembly, edit), str)
@@ -445,6 +425,19 @@ def test_a_killed_function_fails_and_starts_anew(assembly: Assembly, folder: Pat
         with pytest.raises(InvocationFailed, match="ExitError"):
             function({"sleep": 30})
         assert function({})["pid"] != first
+
+
+def test_as_many_of_the_first_invocations_as_the_faults_say_end_with_a_killed_process(
+    assembly: Assembly, folder: Path
+) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        mortal, failed = Mortal(function, Faults(seed=3, kills=2)), 0
+        for _ in range(8):
+            try:
+                mortal({"sleep": 0.3})
+            except InvocationFailed:
+                failed += 1
+    assert failed == mortal.killed == 2
 
 
 def test_a_function_goes_by_the_faster_clock_of_the_process_that_starts_it(

@@ -8,7 +8,7 @@ import pytest
 
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith_cli.local.cloud.stages import USUAL
-from tests.e2e.conftest import Start
+from tests.e2e.conftest import Figures, Start
 from tests.e2e.deployed import Faults
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, HURRIED, System
@@ -55,18 +55,20 @@ def test_messages_may_come_twice_and_in_any_order(start: Start, undisturbed: End
 
 @pytest.mark.parametrize("seed", range(10))
 def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
-    start: Start, seed: int, undisturbed: End
+    start: Start, figures: Figures, seed: int, undisturbed: End
 ) -> None:
     system = start(speed=HURRIED, delays=USUAL, faults=killing(seed))
     assert three_waves(system) == undisturbed
+    figures("kills", system.deployed.killed)
 
 
 @pytest.mark.parametrize("seed", range(10, 60))
 def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
-    start: Start, seed: int, undisturbed: End
+    start: Start, figures: Figures, seed: int, undisturbed: End
 ) -> None:
     system = start(real=False, speed=HURRIED, delays=USUAL, faults=killing(seed))
     assert three_waves(system) == undisturbed
+    figures("kills", system.deployed.killed)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> End:
 
 
 def killing(seed: int) -> Faults:
-    return Faults(seed=seed, duplicate=True, shuffle=True, kill_every_seconds=10.0)
+    return Faults(seed=seed, duplicate=True, shuffle=True, kills=3)
 
 
 def three_waves(system: System) -> End:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,7 +21,7 @@ from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume
 from tests.e2e.deployed.assembly import synthesised
 from tests.e2e.deployed.calls import CallRecord
-from tests.e2e.deployed.faults import Faults, faulty_queues, kill_at_random
+from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, read_function
 from tests.e2e.deployed.mappings import event_sources, ticks
 from tests.e2e.deployed.stacks import ACCOUNT, CLUSTER, Stacks
@@ -62,6 +61,7 @@ class Deployed:
         self._stopping = threading.Event()
         self._stack = ExitStack()
         self.functions: dict[str, DeployedFunction] = {}
+        self._mortals: dict[str, Mortal] = {}
         self._events: EventSources
         self._authenticator: Authenticator
         self._calls: CallRecord
@@ -99,6 +99,11 @@ class Deployed:
     def kill(self, concern: str) -> bool:
         """Kill a function's processes in the middle of whatever they do; False when there is none."""
         return self.functions[concern].kill()
+
+    @property
+    def killed(self) -> int:
+        """How often a function was killed by its faults."""
+        return sum(mortal.killed for mortal in self._mortals.values())
 
     def calls(self) -> Mapping[str, frozenset[str]]:
         """Give the IAM actions that were called: by concern, by the forwarder, by the ticks."""
@@ -163,23 +168,15 @@ class Deployed:
             )
             for queue in self.template.of_type("SQS::Queue").values()
         }
-        sources = event_sources(self.template, self.functions, self._sqs, urls.__getitem__, self._clock)
+        self._mortals = {concern: Mortal(each, self._faults) for concern, each in self.functions.items()}
+        sources = event_sources(self.template, self._mortals, self._sqs, urls.__getitem__, self._clock)
         all_ticks = ticks(self.template, urls.__getitem__)
         fed = {source.arn.rpartition(":")[2] for source in sources.values()}
         stack.enter_context(faulty_queues(self._faults, fed))
         self._events = EventSources(self._sqs(TICKER), sources, all_ticks, self._clock, self._stopping)
         stack.callback(self._events.join)
         self._events.start()
-        if self._faults.kill_every_seconds:
-            self._kill_at_random(stack)
         stack.callback(self._stopping.set)
-
-    def _kill_at_random(self, stack: ExitStack) -> None:
-        victims = [partial(self.kill, concern) for concern in self.functions]
-        arguments = (self._faults, victims, self._clock, self._stopping)
-        killer = threading.Thread(target=kill_at_random, args=arguments, name="killer", daemon=True)
-        killer.start()
-        stack.callback(killer.join, 10)
 
     def _sqs(self, concern: str) -> Any:
         credentials = self._credentials[concern]

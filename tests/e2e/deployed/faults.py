@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,23 +14,25 @@ from unittest.mock import patch
 
 from moto.sqs.models import Message, Queue
 
-from nodesmith_cli.local.clock import LocalClock
+from tests.e2e.deployed.functions import DeployedFunction
 
 _TWIN_LATE_SECONDS = 10  # at the most, after the first
+_EARLY = 8  # invocations of a function among which the fatal ones are
+_BUSY_SECONDS = 0.15  # of life: what a warm invocation takes at the most
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
     """Which, all drawn from the seed.
 
-    With `duplicate` SQS delivers every message twice, the second some seconds later; with `shuffle` in any order. A
-    function's processes are killed every so many seconds of the clock on average, 0 for never.
+    With `duplicate` SQS delivers every message twice, the second some seconds later; with `shuffle` in any order.
+    `kills` of each function's first invocations end, unless they are quicker, with its process killed.
     """
 
     seed: int = 0
     duplicate: bool = False
     shuffle: bool = False
-    kill_every_seconds: float = 0
+    kills: int = 0
 
 
 @contextmanager
@@ -55,10 +58,31 @@ def faulty_queues(faults: Faults, queues: Collection[str]) -> Iterator[None]:
         yield
 
 
-def kill_at_random(
-    faults: Faults, victims: Sequence[Callable[[], bool]], clock: LocalClock, stopping: threading.Event
-) -> None:
-    """Kill one of the victims at random moments until `stopping` is set."""
-    luck = random.Random(faults.seed)  # noqa: S311 not for secrets
-    while not clock.wait(stopping, luck.expovariate(1 / faults.kill_every_seconds)):
-        luck.choice(victims)()
+class Mortal:
+    """A function that is killed in the middle of some of its invocations. `killed` counts them."""
+
+    def __init__(self, function: DeployedFunction, faults: Faults) -> None:
+        luck = random.Random(f"{faults.seed} {function.concern}")  # noqa: S311 not for secrets
+        fatal = luck.sample(range(1, _EARLY + 1), faults.kills)
+        self._function = function
+        self._after_seconds = {number: luck.uniform(0, _BUSY_SECONDS) for number in fatal}
+        self._numbers = itertools.count(1)
+        self.killed = 0
+
+    @property
+    def concern(self) -> str:
+        return self._function.concern
+
+    def __call__(self, event: Mapping[str, Any]) -> Any:
+        seconds = self._after_seconds.get(next(self._numbers))
+        if seconds is None:
+            return self._function(event)
+        timer = threading.Timer(seconds, self._kill)
+        timer.start()
+        try:
+            return self._function(event)
+        finally:
+            timer.cancel()
+
+    def _kill(self) -> None:
+        self.killed += self._function.kill()

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.eventsource import EventSource, Mapped
+from nodesmith_cli.local.eventsource import EventSource, Invocable, Mapped
 from nodesmith_cli.local.invoker import Tick
-from tests.e2e.deployed.functions import DeployedFunction
 from tests.infra.templates import Template
 
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
@@ -29,7 +28,7 @@ def concurrency(mapping: Mapping[str, Any]) -> int:
 
 def event_sources(
     template: Template,
-    functions: Mapping[str, DeployedFunction],
+    functions: Mapping[str, Invocable],
     sqs: Callable[[str], Any],
     url: Callable[[str], str],
     clock: LocalClock,
