@@ -26,7 +26,10 @@ _SHOWN = 4
 
 def lines(told: Mapping[str, Any]) -> Iterator[str]:
     """Tell, line by line, what `nodesmith_cli.explainpod.tell` put together."""
-    yield f"pod {told['pod']}: {_OUTCOMES[told['outcome']]}"
+    has_node = bool(told["seen"]) and told["seen"]["outcome"] == "bound"
+    yield f"pod {told['pod']}: {_OUTCOMES['bound' if has_node else told['outcome']]}"
+    if has_node and told["decision"]:
+        yield f"  decided   {_OUTCOMES[told['outcome']]}"
     for number, reason in enumerate(_reasons(told["reason"] or "")):
         yield f"  {'' if number else 'reason':<9} {reason}"
     node = _node(told)

@@ -264,6 +264,7 @@ class TestWithASnapshot:
             "bound",
             "n1",
         )
+        assert told.startswith("pod default/web-0000: it has a node\n  decided   not placed\n  reason    ")
         assert "  since     it has a node, n1 (snapshot of 2026-11-21 12:05:00 UTC, " in told
 
     def test_the_snapshot_that_was_decided_on_adds_nothing(self, tmp_path: Path) -> None:
