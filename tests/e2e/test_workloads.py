@@ -1,0 +1,84 @@
+"""DaemonSets and priorities: pods that nodes are not bought for, and that weigh on those that are."""
+
+from __future__ import annotations
+
+from nodesmith.model.resources import parse_resources, total
+from nodesmith_cli.local.cloud.stages import USUAL
+from tests.e2e.conftest import Start
+from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vCPUs, 3.92 of them allocatable
+
+
+def daemons_on(system: System, node: Manifest) -> set[str]:
+    """Give the DaemonSets that have a running pod on a node."""
+    return {
+        each["metadata"]["labels"]["app"]
+        for each in system.pods()
+        if each["spec"].get("nodeName") == node["metadata"]["name"]
+        and each["status"].get("phase") == "Running"
+        and each["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
+    }
+
+
+def test_nodes_have_room_for_daemonsets_and_a_later_one_buys_none(start: Start) -> None:
+    system = start()
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]), daemonset("agent", "900m"))
+    system.until_nodepools_ready()
+    system.apply(deployment("web", 6))
+    system.until_running(6, "web")
+    system.until_settled()
+    nodes = system.nodes()
+    assert len(nodes) == 2, "three pods of 1 cpu beside 0.9 of the agent are all that a node holds"
+    system.until("the agent is everywhere", lambda: all(daemons_on(system, n) == {"agent"} for n in nodes))
+
+    system.apply(daemonset("late", "500m"), daemonset("small", "10m"))
+    system.until("the small one is", lambda: all(daemons_on(system, n) >= {"agent", "small"} for n in nodes))
+    system.stays("the fleet", lambda: len(system.instances()) == 2, seconds=5)
+    assert "late" not in daemons_on(system, nodes[0]) | daemons_on(system, nodes[1])
+
+    system.apply(deployment("more", 3, "800m"))
+    system.until_running(3, "more")
+    system.until_settled()
+    known = {node["metadata"]["name"] for node in nodes}
+    new = [node for node in system.nodes() if node["metadata"]["name"] not in known]
+    everything = {"agent", "late", "small"}
+    system.until("all daemons run there", lambda: all(daemons_on(system, node) == everything for node in new))
+    for node in new:
+        assert_not_overfull(system, node)
+
+
+def test_a_preempting_pod_does_not_get_a_second_node(start: Start) -> None:
+    system = start(speed=HURRIED, delays=USUAL)
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]), {**high, "value": 1000})
+    system.until_nodepools_ready()
+    system.apply(*(pod(f"low-{number}", "1200m") for number in range(3)))
+    system.until_running(3)
+    system.until_settled()
+    assert len(system.instances()) == 1
+
+    system.apply(pod("high", "1", priorityClassName="high"))
+    with system.watched_pods() as seen:
+        system.until("the high one runs", lambda: "high" in running(system), seconds=30)
+        system.stays(
+            "the fleet, for two minutes of the clock", lambda: len(system.instances()) == 1, seconds=12
+        )
+    assert len(running(system)) == 3
+    assert len({one.node for one in seen.values() if one.node}) == 1
+
+
+def running(system: System) -> set[str]:
+    return {each["metadata"]["name"] for each in system.pods() if each["status"].get("phase") == "Running"}
+
+
+def assert_not_overfull(system: System, node: Manifest) -> None:
+    asked = [
+        parse_resources(container["resources"]["requests"])
+        for each in system.pods()
+        if each["spec"].get("nodeName") == node["metadata"]["name"]
+        for container in each["spec"]["containers"]
+    ]
+    offered = parse_resources(node["status"]["allocatable"])
+    assert all(amount <= offered[resource] for resource, amount in total(asked).items())
