@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "in_memory_only(why): a contract test that the real API server cannot take"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave kubectl out where nothing real was asked for: it is built with the real API server."""
+    needs_kubectl = collection_path.name == "test_kubectl.py"
+    return True if needs_kubectl and config.getoption("--api-server") == IN_MEMORY else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

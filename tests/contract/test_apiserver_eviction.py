@@ -63,6 +63,7 @@ def test_an_eviction_that_breaks_the_budget_is_429_and_says_which(call: Call, ns
     assert (code, status["reason"]) == (429, "TooManyRequests")
     assert status["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
     cause = status["details"]["causes"][0]
+    assert "retryAfterSeconds" not in status["details"]  # or clients would try again by themselves
     assert cause["reason"] == "DisruptionBudget"
     assert cause["message"] == "The disruption budget web needs 1 healthy pods and has 1 currently"
     assert "deletionTimestamp" not in call("GET", pods(ns, "web"))[1]["metadata"]
@@ -76,6 +77,7 @@ def test_a_budget_that_has_not_been_counted_yet_allows_nothing(call: Call, ns: s
 
     assert code == 429
     assert "still being processed" in status["details"]["causes"][0]["message"]
+    assert status["details"]["retryAfterSeconds"] == 10
 
 
 def test_two_budgets_for_one_pod_are_an_error(call: Call, ns: str) -> None:

@@ -44,7 +44,8 @@ class Api:
             return self._answer(request)
         except ApiError as error:
             refused = reply(error.status(), error.code)
-            headers = {"Retry-After": "10"} if error.code == 429 else {}
+            seconds = error.details.get("retryAfterSeconds")
+            headers = {"Retry-After": str(seconds)} if seconds else {}
             return Reply(refused.body, error.code, headers=headers)
 
     def _answer(self, request: Request) -> Reply | Stream:

@@ -10,6 +10,7 @@ from nodesmith_cli.local.apiserver.errors import (
     ApiError,
     bad_request,
     conflict,
+    internal,
     invalid,
     invalid_value,
     unsupported,
@@ -73,10 +74,10 @@ def scaled(store: Store, resource: Resource, obj: View, scale: View, write: Writ
 
 
 def bound(store: Store, pod_name: str, namespace: str, binding: View, write: Write) -> None:
-    """Bind a pod to the node that `binding` targets. Raises ApiError 404, 409 or 422."""
+    """Bind a pod to the node that `binding` targets. Raises ApiError 404, 409 or 500."""
     node = dig(binding, "target", "name")
     if not node:
-        raise invalid("Binding", pod_name, [invalid_value("target.name", node or "", "a node must be named")])
+        raise internal("target.name: Required value")
     with store.history.lock:
         revision = store.revision(store.resource("pods"), pod_name, namespace)
         pod = revision.object
@@ -157,11 +158,11 @@ def _spend_budget(store: Store, pod: View, write: Write) -> None:
     allowed = status.get("disruptionsAllowed") or 0
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _violates(
-            budget, f"The disruption budget {name_of(budget)} is still being processed by the server."
+            f"The disruption budget {name_of(budget)} is still being processed by the server.",
+            retryAfterSeconds=10,
         )
     if allowed <= 0:
         raise _violates(
-            budget,
             f"The disruption budget {name_of(budget)} needs {status.get('desiredHealthy', 0)} healthy pods and has "
             f"{status.get('currentHealthy', 0)} currently",
         )
@@ -178,10 +179,11 @@ def _frees_unhealthy(budget: View) -> bool:
     return bool(wanted > 0 and current >= wanted)
 
 
-def _violates(budget: View, why: str) -> ApiError:
+def _violates(why: str, **more: int) -> ApiError:
+    """Refuse an eviction. Clients that are told when to try again do so unasked, so only some are told."""
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     cause = {"reason": "DisruptionBudget", "message": why}
-    return ApiError(429, "TooManyRequests", message, {"name": name_of(budget), "causes": [cause]})
+    return ApiError(429, "TooManyRequests", message, {"causes": [cause], **more})
 
 
 def _with(pod: View, condition: Object) -> list[Any]:
