@@ -17,6 +17,7 @@ from tests.e2e.system import System
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 CONTRACT = "tests/contract/"
+SHARING = {"test_controlplane", "test_crds", "test_deployed"}  # a control plane, or the synthesised app
 Figures = Callable[[str, float], None]
 Start = Callable[..., System]
 
@@ -28,12 +29,26 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Report())
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares something dear, and measure last, when the other workers have nothing left to do."""
+    for item in items:
+        if _is_measured(item):
+            item.add_marker(pytest.mark.xdist_group("measured"))
+        elif item.path.stem in SHARING:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=_is_measured)
+
+
+def _is_measured(item: pytest.Item) -> bool:
+    return item.get_closest_marker("measured") is not None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Share the machine with the other workers' tests, or wait until they have stopped and have it alone."""
-    alone = item.get_closest_marker("measured") is not None
     with (BUILD / "machine.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(lock, fcntl.LOCK_EX if _is_measured(item) else fcntl.LOCK_SH)
         return (yield)
 
 

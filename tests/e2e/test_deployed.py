@@ -427,12 +427,12 @@ def test_a_killed_function_fails_and_starts_anew(assembly: Assembly, folder: Pat
         assert function({})["pid"] != first
 
 
-def test_as_many_of_the_first_invocations_as_the_faults_say_end_with_a_killed_process(
+def test_as_many_invocations_as_the_faults_say_end_with_a_killed_process(
     assembly: Assembly, folder: Path
 ) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         mortal, failed = Mortal(function, Faults(seed=3, kills=2)), 0
-        for _ in range(8):
+        for _ in range(10):
             try:
                 mortal({"sleep": 0.3})
             except InvocationFailed:

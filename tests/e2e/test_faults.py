@@ -50,7 +50,7 @@ def test_the_api_server_may_restart_while_pods_wait(start: Start) -> None:
 
 def test_messages_may_come_twice_and_in_any_order(start: Start, undisturbed: End) -> None:
     system = start(speed=HURRIED, delays=USUAL, faults=Faults(seed=1, duplicate=True, shuffle=True))
-    assert three_waves(system) == undisturbed
+    assert two_waves(system) == undisturbed
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -58,8 +58,11 @@ def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
     start: Start, figures: Figures, seed: int, undisturbed: End
 ) -> None:
     system = start(speed=HURRIED, delays=USUAL, faults=killing(seed))
-    assert three_waves(system) == undisturbed
+    assert two_waves(system) == undisturbed
     figures("kills", system.deployed.killed)
+    assert system.deployed.killed >= 3, (
+        "provisioning, lifecycle and readiness at least; observation may not be needed"
+    )
 
 
 @pytest.mark.parametrize("seed", range(10, 60))
@@ -67,28 +70,32 @@ def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
     start: Start, figures: Figures, seed: int, undisturbed: End
 ) -> None:
     system = start(real=False, speed=HURRIED, delays=USUAL, faults=killing(seed))
-    assert three_waves(system) == undisturbed
+    assert two_waves(system) == undisturbed
     figures("kills", system.deployed.killed)
+    assert system.deployed.killed >= 3, (
+        "provisioning, lifecycle and readiness at least; observation may not be needed"
+    )
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> End:
     """How it ends without any fault, on the embedded system."""
     with System(tmp_path_factory.mktemp("undisturbed"), real=False, speed=HURRIED, delays=USUAL) as system:
-        return three_waves(system)
+        return two_waves(system)
 
 
 def killing(seed: int) -> Faults:
-    return Faults(seed=seed, duplicate=True, shuffle=True, kills=3)
+    return Faults(seed=seed, duplicate=True, shuffle=True, kills=1)
 
 
-def three_waves(system: System) -> End:
-    """Let pods come three times; give how many nodes of which type, sold how, run what in the end."""
+def two_waves(system: System) -> End:
+    """Let pods come twice; give how many nodes of which type, sold how, run what in the end."""
     system.apply(nodeclass(CLUSTER), nodepool())
     system.until_nodepools_ready()
-    for wave, (replicas, cpu) in enumerate([(4, "1"), (6, "500m"), (2, "3")], start=1):
-        system.apply(deployment(f"wave-{wave}", replicas, cpu))
-        system.until_running(replicas, f"wave-{wave}", seconds=120)
+    system.apply(deployment("early", 4))
+    system.until_running(4, seconds=120)
+    system.apply(deployment("late", 2, "3"), deployment("small", 3, "500m"))
+    system.until_running(9, seconds=120)
     system.until_settled(seconds=120)
     kinds = (
         (labels[INSTANCE_TYPE], labels[CAPACITY_TYPE])

@@ -13,7 +13,7 @@ from tests.e2e.incluster.measuring import usage
 from tests.e2e.incluster.site import site, until
 
 NODES, PODS, KINDS = 500, 5_000, 60
-WINDOW_SECONDS = 30.0
+WINDOW_SECONDS = 20.0
 CHURN_PER_SECOND = 50
 CALM_SECONDS = 3.0
 LARGEST_MIB = 150.0

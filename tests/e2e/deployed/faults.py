@@ -17,7 +17,7 @@ from moto.sqs.models import Message, Queue
 from tests.e2e.deployed.functions import DeployedFunction
 
 _TWIN_LATE_SECONDS = 10  # at the most, after the first
-_EARLY = 8  # invocations of a function among which the fatal ones are
+_APART = 4  # invocations from one fatal one to the next, at the most
 _BUSY_SECONDS = 0.15  # of life: what a warm invocation takes at the most
 
 
@@ -26,7 +26,7 @@ class Faults:
     """Which, all drawn from the seed.
 
     With `duplicate` SQS delivers every message twice, the second some seconds later; with `shuffle` in any order.
-    `kills` of each function's first invocations end, unless they are quicker, with its process killed.
+    `kills` invocations of each function, among its first, end with its process killed.
     """
 
     seed: int = 0
@@ -62,10 +62,10 @@ class Mortal:
     """A function that is killed in the middle of some of its invocations. `killed` counts them."""
 
     def __init__(self, function: DeployedFunction, faults: Faults) -> None:
-        luck = random.Random(f"{faults.seed} {function.concern}")  # noqa: S311 not for secrets
-        fatal = luck.sample(range(1, _EARLY + 1), faults.kills)
+        self._luck = random.Random(f"{faults.seed} {function.concern}")  # noqa: S311 not for secrets
         self._function = function
-        self._after_seconds = {number: luck.uniform(0, _BUSY_SECONDS) for number in fatal}
+        self._left = faults.kills
+        self._next = self._luck.randint(1, _APART)
         self._numbers = itertools.count(1)
         self.killed = 0
 
@@ -74,15 +74,18 @@ class Mortal:
         return self._function.concern
 
     def __call__(self, event: Mapping[str, Any]) -> Any:
-        seconds = self._after_seconds.get(next(self._numbers))
-        if seconds is None:
+        """Invoke; one that ends before its killer comes has got away, and the next one is in danger."""
+        if self._left <= 0 or next(self._numbers) < self._next:
             return self._function(event)
-        timer = threading.Timer(seconds, self._kill)
-        timer.start()
+        killer = threading.Timer(self._luck.uniform(0, _BUSY_SECONDS), self._kill)
+        killer.start()
         try:
             return self._function(event)
         finally:
-            timer.cancel()
+            killer.cancel()
 
     def _kill(self) -> None:
-        self.killed += self._function.kill()
+        if self._function.kill():
+            self._left -= 1
+            self._next += self._luck.randint(1, _APART)
+            self.killed += 1
