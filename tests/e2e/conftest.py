@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +18,9 @@ from tests.e2e.system import System
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 CONTRACT = "tests/contract/"
+UNUSED = "granted, never called"
 SHARING = {"test_controlplane", "test_crds", "test_deployed"}  # a control plane, or the synthesised app
+_SEED = re.compile(r"\[\d+\]$")
 Figures = Callable[[str, float], None]
 Start = Callable[..., System]
 
@@ -68,10 +71,19 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def start(folder: Path) -> Iterator[Start]:
-    """Start a system of the scenario's own: `system = start(delays=…)`. It is stopped when the test ends."""
+def start(folder: Path, record_property: Callable[[str, object], None]) -> Iterator[Start]:
+    """Start a system of the scenario's own: `system = start(delays=…)`. It is stopped when the test ends.
+
+    No scenario may call AWS without a grant; what was granted and never called is for the report.
+    """
     with ExitStack() as stack:
-        yield lambda **how: stack.enter_context(System(folder, **how))
+
+        def start(**how: Any) -> System:
+            system = stack.enter_context(System(folder, **how))
+            stack.callback(lambda: record_property(UNUSED, system.deployed.unused()))
+            return system
+
+        yield start
 
 
 @dataclass(slots=True)
@@ -87,12 +99,12 @@ class Scenario:
         """Count setup, call or teardown of a test."""
         self.failed[test] = self.failed.get(test, False) or not report.passed
         self.seconds += report.duration
-        self.figures |= dict(report.user_properties)
+        self.figures |= {name: value for name, value in report.user_properties if name != UNUSED}
 
     def line(self) -> dict[str, Any]:
         """Write the line."""
         ran, failed = len(self.failed), sum(self.failed.values())
-        kind = "seeds" if "[" in next(iter(self.failed)) and not self.name.startswith("contract") else "tests"
+        kind = "seeds" if _SEED.search(next(iter(self.failed))) else "tests"
         counts = {f"{kind}-run": ran, f"{kind}-failed": failed} if ran > 1 else {}
         return {
             "scenario": self.name,
@@ -103,10 +115,11 @@ class Scenario:
 
 
 class Report:
-    """Writes build/e2e/report.json at the end."""
+    """Writes build/e2e/report.json at the end, and says which IAM actions no scenario needed."""
 
     def __init__(self) -> None:
         self._scenarios: dict[str, Scenario] = {}
+        self._unused: list[frozenset[str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a report under its scenario."""
@@ -115,9 +128,22 @@ class Report:
         if test.startswith(CONTRACT):
             name = f"contract tests, {'real' if '[real' in test else 'in-memory'} API server"
         self._scenarios.setdefault(name, Scenario(name)).add(test, report)
+        if report.when == "teardown":
+            for kind, value in report.user_properties:
+                if kind == UNUSED:
+                    assert isinstance(value, list)
+                    self._unused.append(frozenset(value))
 
     def pytest_sessionfinish(self) -> None:
         """Write them all."""
         lines = [scenario.line() for scenario in self._scenarios.values()]
         if lines:
             (BUILD / "report.json").write_text(json.dumps(lines, indent=2) + "\n")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """List what could be taken from the roles, as far as these scenarios tell."""
+        if self._unused:
+            never = sorted(frozenset.intersection(*self._unused))
+            terminalreporter.section("granted, and called by no scenario")
+            for each in never:
+                terminalreporter.line(each)

@@ -40,7 +40,6 @@ def test_twenty_pods_run_on_spot_nodes_in_three_zones_where_kube_scheduler_has_b
     assert {node["metadata"]["labels"][CAPACITY_TYPE] for node in nodes} == {"spot"}
     assert_kube_scheduler_bound(system)
     assert_nodes_hold_what_they_say(system)
-    assert system.deployed.ungranted() == []
 
 
 def test_five_hundred_pods_of_forty_kinds_run(start: Start) -> None:
@@ -53,7 +52,6 @@ def test_five_hundred_pods_of_forty_kinds_run(start: Start) -> None:
 
     assert_kube_scheduler_bound(system)
     assert_nodes_hold_what_they_say(system)
-    assert system.deployed.ungranted() == []
 
 
 @pytest.mark.measured

@@ -21,4 +21,3 @@ def test_the_observation_function_sees_a_pending_forwarder_which_then_gets_its_n
     system.apply(deployment("web", 3))
     system.until_running(3)
     system.until_settled()
-    assert system.deployed.ungranted() == []
