@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,7 +20,6 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
 SHARING = {"test_controlplane", "test_crds", "test_deployed"}  # a control plane, or the synthesised app
-_SEED = re.compile(r"\[\d+\]$")
 Figures = Callable[[str, float], None]
 Start = Callable[..., System]
 
@@ -88,24 +87,26 @@ def start(folder: Path, record_property: Callable[[str, object], None]) -> Itera
 
 @dataclass(slots=True)
 class Scenario:
-    """A line of the report: one test, or all of a kind (the seeds of a test, a server's contract tests)."""
+    """A line of the report: one test, or all of a kind (a test's parameters, a server's contract tests)."""
 
     name: str
     seconds: float = 0.0
     failed: dict[str, bool] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: Counter[str] = field(default_factory=Counter)
 
     def add(self, test: str, report: pytest.TestReport) -> None:
-        """Count setup, call or teardown of a test."""
+        """Count setup, call or teardown of a test. Figures of the tests of one scenario add up."""
         self.failed[test] = self.failed.get(test, False) or not report.passed
         self.seconds += report.duration
-        self.figures |= {name: value for name, value in report.user_properties if name != UNUSED}
+        if report.when == "teardown":
+            self.figures.update(
+                {name: value for name, value in report.user_properties if isinstance(value, int | float)}
+            )
 
     def line(self) -> dict[str, Any]:
         """Write the line."""
         ran, failed = len(self.failed), sum(self.failed.values())
-        kind = "seeds" if _SEED.search(next(iter(self.failed))) else "tests"
-        counts = {f"{kind}-run": ran, f"{kind}-failed": failed} if ran > 1 else {}
+        counts = {"tests-run": ran, "tests-failed": failed} if ran > 1 else {}
         return {
             "scenario": self.name,
             "passed": not failed,

@@ -431,7 +431,8 @@ def test_as_many_invocations_as_the_faults_say_end_with_a_killed_process(
     assembly: Assembly, folder: Path
 ) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
-        mortal, failed = Mortal(function, Faults(seed=3, kills=2)), 0
+        mortal, failed = Mortal(function), 0
+        mortal.endanger(Faults(seed=3, kills=2))
         for _ in range(10):
             try:
                 mortal({"sleep": 0.3})

@@ -100,6 +100,11 @@ class Deployed:
         """Kill a function's processes in the middle of whatever they do; False when there is none."""
         return self.functions[concern].kill()
 
+    def endanger(self, faults: Faults) -> None:
+        """Let functions be killed from now on as these faults say; the queues' faults stay as they were."""
+        for mortal in self._mortals.values():
+            mortal.endanger(faults)
+
     @property
     def killed(self) -> int:
         """How often a function was killed by its faults."""
@@ -168,7 +173,8 @@ class Deployed:
             )
             for queue in self.template.of_type("SQS::Queue").values()
         }
-        self._mortals = {concern: Mortal(each, self._faults) for concern, each in self.functions.items()}
+        self._mortals = {concern: Mortal(each) for concern, each in self.functions.items()}
+        self.endanger(self._faults)
         sources = event_sources(self.template, self._mortals, self._sqs, urls.__getitem__, self._clock)
         all_ticks = ticks(self.template, urls.__getitem__)
         fed = {source.arn.rpartition(":")[2] for source in sources.values()}

@@ -61,13 +61,19 @@ def faulty_queues(faults: Faults, queues: Collection[str]) -> Iterator[None]:
 class Mortal:
     """A function that is killed in the middle of some of its invocations. `killed` counts them."""
 
-    def __init__(self, function: DeployedFunction, faults: Faults) -> None:
-        self._luck = random.Random(f"{faults.seed} {function.concern}")  # noqa: S311 not for secrets
+    def __init__(self, function: DeployedFunction) -> None:
         self._function = function
-        self._left = faults.kills
-        self._next = self._luck.randint(1, _APART)
+        self._luck = random.Random()  # noqa: S311 not for secrets
+        self._left = 0
+        self._next = 0
         self._numbers = itertools.count(1)
         self.killed = 0
+
+    def endanger(self, faults: Faults) -> None:
+        """Choose from the seed which of the coming invocations are fatal, and when."""
+        self._luck = random.Random(f"{faults.seed} {self.concern}")  # noqa: S311 not for secrets
+        self._numbers, self._next = itertools.count(1), self._luck.randint(1, _APART)
+        self._left = faults.kills
 
     @property
     def concern(self) -> str:

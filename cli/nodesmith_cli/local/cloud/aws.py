@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any
+from unittest.mock import patch
 
 # Without EC2's thousand public images, none of which a node boots, describing images takes 9 ms instead of 700.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 import boto3
+from moto import backends
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.responses import DynamoHandler
 from moto.moto_api._internal import moto_api_backend
@@ -89,6 +91,9 @@ class LocalAws:
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         with ExitStack() as stack:
             stack.enter_context(self.seam)
+            # moto looks its own folder through, a hundred times over, for every request.
+            modules = frozenset(backends.list_of_moto_modules())
+            stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
             stack.enter_context(in_turns(DynamoHandler))
             self._server.start()
             stack.callback(self._server.stop)
