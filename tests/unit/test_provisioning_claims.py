@@ -13,16 +13,18 @@ from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.claims import any_value, claim_name
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.requirements import Requirement
 from nodesmith.model.resources import Resources
+from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import Taint
 from tests.builders import (
     EXPRESS,
     NOW,
     ZONES,
     anti_affinity,
+    bind,
     catalog,
     claim,
     daemon,
@@ -234,3 +236,36 @@ class TestPodsThatWait:
 
         assert plan.waiting == {"default/web-0000": "default-x1"}
         assert [n.claim.nominated for n in plan.nodes] == [("default/late-0000",)]
+
+    def initialized(self, taken_by: str) -> tuple[NodeClaim, Snapshot]:
+        """Give a claim bought for one pod of 3 cpu, whose node runs something else by now."""
+        bought = claim(
+            phase=Phase.INITIALIZED, phase_since=NOW, nominated=("default/web-0000",), node_name="n1"
+        )
+        joined = node("n1", provider_id=bought.provider_id, labels={INITIALIZED: "true"})
+        intruder = bind(shape(taken_by, app="intruder"), "n1", unschedulable=False)
+        return bought, snapshot(pods=[*pods(shape("3")), *intruder], nodes=[joined])
+
+    def test_a_pod_whose_room_was_taken_by_others_is_bought_for_at_once(self) -> None:
+        bought, seen = self.initialized(taken_by="2")
+
+        plan = decide(inputs(snapshot=seen, ledger=ledger(claims=(bought,))))
+
+        assert not plan.waiting
+        assert [n.claim.nominated for n in plan.nodes] == [("default/web-0000",)]
+
+    def test_a_pod_whose_room_was_taken_may_have_the_room_that_the_taker_left(self) -> None:
+        bought, seen = self.initialized(taken_by="2")
+        other = claim("default-x2", nominated=("default/on-n1-0000",))
+
+        plan = decide(inputs(snapshot=seen, ledger=ledger(claims=(bought, other))))
+
+        assert not plan.nodes
+        assert plan.placed == {"default-x2": ("default/web-0000",)}
+
+    def test_a_pod_whose_room_is_still_there_waits_for_the_scheduler(self) -> None:
+        bought, seen = self.initialized(taken_by="500m")
+
+        plan = decide(inputs(snapshot=seen, ledger=ledger(claims=(bought,))))
+
+        assert plan.waiting == {"default/web-0000": "default-x1"}

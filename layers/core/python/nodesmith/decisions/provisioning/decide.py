@@ -15,7 +15,7 @@ from nodesmith.decisions.provisioning.refusals import refusal
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Assignment, Demand, assign, by_shape
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
-from nodesmith.decisions.scheduling.rooms import Room, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.rooms import Room, by_age, nominations, room_of, rooms
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
@@ -49,7 +49,8 @@ def decide(inputs: Inputs) -> Plan:
     nominated = nominations(claims, inputs.now)
     fresh, waiting = unserved(wanted, nominated)
     free = rooms(snapshot, claims)
-    _reserve(waiting, nominated, claims, free, snapshot)
+    waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
+    fresh += outdone
     apart = companies(by_shape(fresh), offers.templates)
     assignment = assign(fresh, free, _zones(offers.templates), apart, _scarce_zones(offers.templates))
     purchase = _buy(offers, assignment, inputs)
@@ -72,17 +73,27 @@ def _reserve(
     claims: Sequence[NodeClaim],
     free: Sequence[Room],
     snapshot: Snapshot,
-) -> None:
-    """Keep the room that claims were bought with for the pods they were bought for."""
+) -> tuple[list[Pod], list[Pod]]:
+    """Keep the room that claims were bought with for the pods they were bought for; oldest first.
+
+    Gives those that still wait, and those that kube-scheduler, which knows no promises, has given no room to wait for.
+    """
     by_name = {claim.name: claim for claim in claims}
     found: dict[str, Room | None] = {}
-    for pod in waiting:
+    kept: list[Pod] = []
+    outdone: list[Pod] = []
+    for pod in by_age(waiting):
         claim = by_name[nominated[pod.key]]
         if claim.name not in found:
             found[claim.name] = room_of(claim, free, snapshot.nodes)
         room = found[claim.name]
+        if room is not None and not room.in_flight and not room.fits(pod.shape, 1):
+            outdone.append(pod)
+            continue
         if room is not None:
             room.take(pod.shape, 1)
+        kept.append(pod)
+    return kept, outdone
 
 
 def _zones(templates: Sequence[Template]) -> Callable[[Shape], Sequence[str]]:
