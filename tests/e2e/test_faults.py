@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import pytest
 
@@ -11,22 +10,18 @@ from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL
 from nodesmith_cli.local.cloud.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.deployed import Faults
-from tests.e2e.manifests import deployment, nodeclass, nodepool
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED, System
 
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """What it comes to: the nodes, by instance type and the way they are sold."""
-
-    nodes: tuple[tuple[str, str], ...]
-
-
 MISCHIEF = Faults(seed=7, duplicate=True, shuffle=True)
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
+SPOT = requirement(CAPACITY_TYPE, "spot")
+EXPECTED = [("c6a.xlarge", "spot")] * 4
+"""Two pods of 1.9 cpus fill a node, and so does one of 3, however the pods come to be looked at together."""
 
 
 def test_pods_that_come_while_the_forwarder_is_away_are_served(start: Start) -> None:
-    system = start()
+    system = start(speed=HURRIED, delays=USUAL)
     system.apply(nodeclass(CLUSTER), nodepool(), deployment("before", 3))
     system.until_running(3)
 
@@ -51,43 +46,34 @@ def test_the_api_server_may_restart_while_pods_wait(start: Start) -> None:
     system.until_settled()
 
 
-def test_messages_may_come_twice_and_in_any_order(start: Start, undisturbed: End) -> None:
+def test_messages_may_come_twice_and_in_any_order(start: Start) -> None:
     system = start(speed=HURRIED, delays=USUAL, faults=Faults(seed=1, duplicate=True, shuffle=True))
-    assert two_waves(system, "only") == undisturbed
+    assert two_waves(system, "only") == EXPECTED
 
 
 @pytest.mark.parametrize("first", [0, 5])
 def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
-    start: Start, figures: Figures, first: int, undisturbed: End
+    start: Start, figures: Figures, first: int
 ) -> None:
-    survive(
-        start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + 5), figures, undisturbed
-    )
+    survive(start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + 5), figures)
 
 
 @pytest.mark.parametrize("first", [10, 20, 30, 40, 50])
 def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
-    start: Start, figures: Figures, first: int, undisturbed: End
+    start: Start, figures: Figures, first: int
 ) -> None:
     system = start(real=False, speed=HURRIED, delays=USUAL, faults=MISCHIEF)
-    survive(system, range(first, first + 10), figures, undisturbed)
+    survive(system, range(first, first + 10), figures)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> End:
-    """How it ends without any fault, on the embedded system."""
-    with System(tmp_path_factory.mktemp("undisturbed"), real=False, speed=HURRIED, delays=USUAL) as system:
-        return two_waves(system, "only")
-
-
-def survive(system: System, seeds: Iterable[int], figures: Figures, undisturbed: End) -> None:
+def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
     """Kill each function once a seed, in the middle of what it does, while new pods come; it must end as ever."""
     ran = survived = 0
     try:
         for ran, seed in enumerate(seeds, start=1):  # noqa: B007 counted
             before = system.deployed.killed
             system.deployed.endanger(Faults(seed=seed, kills=1))
-            assert two_waves(system, f"seed-{seed}") == undisturbed, f"seed {seed}"
+            assert two_waves(system, f"seed-{seed}") == EXPECTED, f"seed {seed}"
             assert system.deployed.killed - before >= 3, "provisioning, lifecycle and readiness at least"
             survived += 1
     finally:
@@ -96,17 +82,15 @@ def survive(system: System, seeds: Iterable[int], figures: Figures, undisturbed:
         figures("kills", system.deployed.killed)
 
 
-def two_waves(system: System, name: str) -> End:
-    """Let pods come twice to a NodePool of their own; give which nodes, sold how, run them in the end."""
+def two_waves(system: System, name: str) -> list[tuple[str, str]]:
+    """Let pods come twice to a NodePool of their own; give the nodes that run them in the end: type, and how sold."""
     labels = {"wave": name}
-    system.apply(nodeclass(CLUSTER, name), nodepool(name, nodeclass=name, labels=labels))
+    pool = nodepool(name, nodeclass=name, labels=labels, requirements=[ONE_SIZE, SPOT])
+    system.apply(nodeclass(CLUSTER, name), pool)
     system.until_nodepools_ready(seconds=60)
-    system.apply(deployment(f"{name}-early", 4, nodeSelector=labels))
-    system.until_running(4, f"{name}-early", seconds=120)
-    late = deployment(f"{name}-late", 2, "3", nodeSelector=labels)
-    system.apply(late, deployment(f"{name}-small", 3, "500m", nodeSelector=labels))
-    system.until_running(2, f"{name}-late", seconds=120)
-    system.until_running(3, f"{name}-small", seconds=120)
+    for wave, replicas, cpu in (("early", 4, "1900m"), ("late", 2, "3")):
+        system.apply(deployment(f"{name}-{wave}", replicas, cpu, nodeSelector=labels))
+        system.until_running(replicas, f"{name}-{wave}", seconds=120)
     system.until_settled(seconds=120)
     own = [node["metadata"]["labels"] for node in system.nodes()]
-    return End(tuple(sorted((o[INSTANCE_TYPE], o[CAPACITY_TYPE]) for o in own if o[NODEPOOL] == name)))
+    return sorted((o[INSTANCE_TYPE], o[CAPACITY_TYPE]) for o in own if o[NODEPOOL] == name)

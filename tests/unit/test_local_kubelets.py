@@ -283,15 +283,14 @@ def test_a_node_that_somebody_deleted_stays_deleted() -> None:
     assert world.kubelets.troubles() == {}
 
 
-def test_a_node_is_given_to_kwok_when_it_has_become_ready_and_not_before() -> None:
+def test_a_node_is_kwoks_from_the_beginning_lease_and_pods() -> None:
     world = World(booting(), kwok=True)
     world.after(0)
     world.after(27)
     assert world.ready() == "False"
-    assert "kwok.x-k8s.io/node" not in world.node()["metadata"]["labels"]
+    assert world.node()["metadata"]["labels"]["kwok.x-k8s.io/node"] == "fake"
     world.after(37)
     assert world.ready() == "True"
-    assert world.node()["metadata"]["labels"]["kwok.x-k8s.io/node"] == "fake"
     world.after(60)
     assert world.store.find("leases", NAME, "kube-node-lease") is None
 

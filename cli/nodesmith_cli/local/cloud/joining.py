@@ -26,17 +26,24 @@ from nodesmith_cli.local.objects import Objects
 
 _LEASES = "kube-node-lease"
 _LEASE_SECONDS = 40
-_KWOK = {"metadata": {"labels": {"kwok.x-k8s.io/node": "fake"}}}
+_KWOK = {"kwok.x-k8s.io/node": "fake"}
 
 
 class Joining:
-    """One cluster, from the side of the machines that join it. Raises ApiError and Transient, as `objects` does."""
+    """One cluster, from the side of the machines that join it. Raises ApiError and Transient, as `objects` does.
 
-    def __init__(self, objects: Objects, catalog: Catalog, *, endpoint: str, version: str) -> None:
+    With `kwok`, kwok renews the nodes' leases and runs their pods. It is told by the new node itself: of one that is
+    given to it later it overlooks pods that were bound meanwhile.
+    """
+
+    def __init__(
+        self, objects: Objects, catalog: Catalog, *, endpoint: str, version: str, kwok: bool = False
+    ) -> None:
         self._objects = objects
         self._catalog = catalog
         self._endpoint = endpoint
         self._version = version
+        self._labels = _KWOK if kwok else {}
 
     def register(self, machine: Machine, now: datetime) -> str:
         """Make the machine's Node; gives its name. Raises Unusable where it never will join."""
@@ -49,6 +56,7 @@ class Joining:
         if self._objects.find("nodes", name):
             self._objects.delete("nodes", name)  # of an instance that had this address before
         node = registered_node(machine, bootstrap, self._catalog, self._version, now)
+        node["metadata"]["labels"] |= self._labels
         self._objects.create("nodes", node)
         return name
 
@@ -64,10 +72,6 @@ class Joining:
     def make_ready(self, name: str, now: datetime) -> None:
         """Say that the node's network is up."""
         self._patch(name, {"status": {"conditions": conditions(True, now)}}, "status")
-
-    def give_to_kwok(self, name: str) -> None:
-        """Let kwok renew the node's lease and run its pods from now on."""
-        self._patch(name, _KWOK)
 
     def beat(self, name: str, now: datetime) -> None:
         """Renew the node's lease, and post its status anew where it was given up on meanwhile."""

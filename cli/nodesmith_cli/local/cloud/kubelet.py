@@ -55,7 +55,7 @@ class Kubelets:
     """All machines of one region, and the cluster they join.
 
     `step` moves everything to a moment, `run` follows a clock. `announce` is told of every change of an instance's
-    state, as EventBridge is. With `kwok`, a node that has become ready is left to it, lease and pods.
+    state, as EventBridge is. With `kwok`, leases and pods are left to it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Kubelets:
         kwok: bool = False,
     ) -> None:
         self._machines = machines
-        self._joining = Joining(nodes, catalog, endpoint=endpoint, version=version)
+        self._joining = Joining(nodes, catalog, endpoint=endpoint, version=version, kwok=kwok)
         self._announce = announce
         self._delays = delays
         self._kwok = kwok
@@ -133,9 +133,7 @@ class Kubelets:
                 self._joining.initialize(machine, life.node)
             case Stage.READY:
                 self._joining.make_ready(life.node, now)
-                if self._kwok:
-                    self._joining.give_to_kwok(life.node)
-                else:
+                if not self._kwok:
                     self._beat(life, now)
             case _:
                 raise AssertionError(f"nothing enters {stage!r} by the clock")
