@@ -74,7 +74,7 @@ def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
             before = system.deployed.killed
             system.deployed.endanger(Faults(seed=seed, kills=1))
             assert two_waves(system, f"seed-{seed}") == EXPECTED, f"seed {seed}"
-            assert system.deployed.killed - before >= 3, "provisioning, lifecycle and readiness at least"
+            assert system.deployed.killed - before >= 2, "provisioning and lifecycle at least"
             survived += 1
     finally:
         figures("seeds-run", ran)
@@ -85,8 +85,8 @@ def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
 def two_waves(system: System, name: str) -> list[tuple[str, str]]:
     """Let pods come twice to a NodePool of their own; give the nodes that run them in the end: type, and how sold."""
     labels = {"wave": name}
-    pool = nodepool(name, nodeclass=name, labels=labels, requirements=[ONE_SIZE, SPOT])
-    system.apply(nodeclass(CLUSTER, name), pool)
+    pool = nodepool(name, labels=labels, requirements=[ONE_SIZE, SPOT])
+    system.apply(nodeclass(CLUSTER), pool)
     system.until_nodepools_ready(seconds=60)
     for wave, replicas, cpu in (("early", 4, "1900m"), ("late", 2, "3")):
         system.apply(deployment(f"{name}-{wave}", replicas, cpu, nodeSelector=labels))
