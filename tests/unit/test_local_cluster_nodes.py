@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from nodesmith_cli.local.apiserver import Store
 from nodesmith_cli.local.apiserver.objects import View, condition_of, dig
 from nodesmith_cli.local.cluster import Cluster, Pace, forget_node
+from nodesmith_cli.local.cluster.mirrors import Mirrors
+from nodesmith_cli.local.cluster.nodelifecycle import NodeLifecycle
 from tests.standins import StandIns
 
 
@@ -29,6 +31,21 @@ def test_a_ready_node_loses_the_taint_it_was_born_with_and_keeps_its_own() -> No
     world.settle()
 
     assert taints(world, "n1") == [("team", "NoSchedule")]
+
+
+def test_a_taint_that_somebody_takes_away_meanwhile_is_not_put_back() -> None:
+    world = StandIns()
+    world.add_node("n1", taints=[{"key": "team", "effect": "NoSchedule"}], ready=False)
+    mirrors = Mirrors(world.store, lambda: None)
+    lifecycle = NodeLifecycle(world.store, mirrors)
+    mirrors.refresh()
+    world.store.patch("nodes", "n1", {"spec": {"taints": None}})
+
+    lifecycle.step()
+    mirrors.refresh()
+    lifecycle.step()
+
+    assert sorted(taints(world, "n1")) == [("not-ready", "NoExecute"), ("not-ready", "NoSchedule")]
 
 
 def test_a_cordoned_node_is_tainted_as_long_as_it_is() -> None:

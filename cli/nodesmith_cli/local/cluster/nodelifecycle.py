@@ -64,7 +64,7 @@ class NodeLifecycle(Controller):
         new = kept + [each for each in wanted if _mark(each) not in map(_mark, kept)]
         wrote = new != taints
         if wrote:
-            self.store.patch("nodes", name_of(node), {"spec": {"taints": new or None}})
+            self._patch(node, {"spec": {"taints": new or None}})
         return self._mark_pods(node) or wrote
 
     def _is_silent(self, key: Key, node: View) -> bool:
@@ -87,9 +87,14 @@ class NodeLifecycle(Controller):
                 unknown = {"type": kind, "status": "Unknown", "reason": "NodeStatusUnknown"}
                 unknown["message"] = "Kubelet stopped posting node status."
                 conditions = with_condition({"status": {"conditions": conditions}}, unknown, now)
-        self.store.patch("nodes", name_of(node), {"status": {"conditions": conditions}}, subresource="status")
+        self._patch(node, {"status": {"conditions": conditions}}, "status")
         message = f"Node {name_of(node)} status is now: NodeNotReady"
         record(self.store, node, "node-controller", "NodeNotReady", message)
+
+    def _patch(self, node: View, patch: Object, subresource: str = "") -> None:
+        """Write what was concluded from a node, unless it has changed since: lists are replaced whole."""
+        unchanged = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}}
+        self.store.patch("nodes", name_of(node), {**patch, **unchanged}, subresource=subresource)
 
     def _wanted_taints(self, node: View) -> list[Object]:
         now = self.store.now()
