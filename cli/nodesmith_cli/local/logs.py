@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from nodesmith.errors import Rejected
+from nodesmith.model.events import Concern
 
 _OURS = ("nodesmith", "nodesmith_cli", "nodesmith_forwarder", "werkzeug", "urllib3", "botocore")
 
@@ -21,6 +22,8 @@ def logs_to(path: Path) -> Iterator[TextIO]:
         file = path.open("w", encoding="utf-8", buffering=1)
     except OSError as error:
         raise Rejected(f"{path}: {error.strerror}: name a folder that can be written with --keep") from None
+    for concern in Concern:  # powertools keeps a logger per name, and it the standard output of its first day
+        logging.root.manager.loggerDict.pop(concern, None)
     handler = logging.StreamHandler(file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
     before = {name: (logging.getLogger(name).propagate, logging.getLogger(name).level) for name in _OURS}

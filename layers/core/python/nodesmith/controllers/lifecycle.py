@@ -88,7 +88,7 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
     if kinds & {GiveUp, Forget}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up"))
-    if Initialize in kinds:  # by then the scheduler has bound whom it will, and others may have taken a pod's room
+    if Initialize in kinds:  # by then the scheduler has bound pods, and others may have taken one's room
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), SOON_SECONDS)
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))

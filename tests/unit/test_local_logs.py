@@ -1,0 +1,20 @@
+"""Where the functions of a local system say what they did."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from nodesmith.model.events import Concern
+from nodesmith.telemetry import Telemetry
+from nodesmith_cli.local.logs import logs_to
+
+
+def test_the_functions_of_each_system_of_a_process_speak_into_its_own_file(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("first.log", "second.log")]
+    for path in files:
+        with logs_to(path) as file, redirect_stdout(file):
+            Telemetry(Concern.PROVISIONING, path.stem).ran({"PodsUnplaced": 1})
+    told = [path.read_text() for path in files]
+    assert ['"first"' in told[0], '"second"' in told[0]] == [True, False]
+    assert ['"first"' in told[1], '"second"' in told[1]] == [False, True]
