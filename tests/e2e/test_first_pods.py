@@ -100,7 +100,9 @@ def assert_nodes_hold_what_they_say(system: System) -> None:
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]
         assert labels[INSTANCE_TYPE] == instances[name]["InstanceType"]
         assert labels[ZONE] == instances[name]["Placement"]["AvailabilityZone"]
-        requests = [c["resources"]["requests"] for pod in asked[name] for c in pod["spec"]["containers"]]
+        requests = [
+            c["resources"]["requests"] for pod in asked.get(name, ()) for c in pod["spec"]["containers"]
+        ]
         together = total([parse_resources(each) for each in requests])
         offered = parse_resources(node["status"]["allocatable"])
         assert all(amount <= offered[resource] for resource, amount in together.items())
