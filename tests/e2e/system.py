@@ -104,8 +104,6 @@ class System:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ungranted = self.deployed.ungranted()
-        if error is not None:
-            (self.folder / "state.txt").write_text(self.state())
         self._stack.close()
         assert error is not None or not ungranted, f"called without a grant: {ungranted}"
 
