@@ -12,16 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.messages import SqsHints
 from nodesmith.adapters.store import DynamoStore
-from nodesmith.model.events import Concern
 from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ledger import Ledger
@@ -31,7 +27,6 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.machines import MotoMachines
-from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.cloud.stages import Delays
 from nodesmith_cli.local.controlplane import ControlPlane, User
 from nodesmith_cli.local.decisions import reasons_of
@@ -39,11 +34,13 @@ from nodesmith_cli.local.embedded import EmbeddedCluster
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import undecided_nodepools
 from nodesmith_cli.local.real import RealCluster
+from nodesmith_cli.local.started import Started
+from nodesmith_cli.local.system import forwarder_here
 from nodesmith_cli.local.timeline import condition, pod_key
 from nodesmith_cli.records import Bucket, Records
-from nodesmith_forwarder.forwarder import Forwarder
 from tests.e2e.deployed import Deployed, Faults
 from tests.e2e.incluster import InCluster
+from tests.e2e.incluster.site import kwok_node
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "nodesmith-local"  # as examples/ call it
@@ -67,7 +64,7 @@ class Waited:
     node: str = ""
 
 
-class System:
+class System(Started):
     """One cluster on the real control plane (or the embedded one), its AWS account, the functions, the forwarder.
 
     A context manager. `own_node` is a node of a managed node group for the forwarder to run on; without it the cluster
@@ -92,19 +89,12 @@ class System:
         self.deployed: Deployed
         self.forwarder: InCluster
         self._stopping = threading.Event()
-        self._stack = ExitStack()
-
-    def __enter__(self) -> System:
-        with ExitStack() as stack:
-            self._start(stack)
-            self._stack = stack.pop_all()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ungranted = self.deployed.ungranted()
-        self._stack.close()
+        super().__exit__(kind, error, trace)
         assert error is not None or not ungranted, f"called without a grant: {ungranted}"
 
     def _start(self, stack: ExitStack) -> None:
@@ -154,21 +144,20 @@ class System:
             stack.enter_context(self.forwarder)
             self.forwarder.start()
             return
-        server = ApiServer(connect(self.cluster.url, self.cluster.ca_bundle, lambda: self.cluster.token))
-        urls = {Concern(c): self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in FORWARDER_WAKES}
-        blobs = S3Blobs(self.aws.client("s3"), self.deployed.outputs["BucketName"])
-        hints = SqsHints(self.aws.client("sqs"), urls)
-        thread = Forwarder(CLUSTER, server, blobs, hints, self.clock)
+        bucket = self.deployed.outputs["BucketName"]
+        thread = forwarder_here(
+            CLUSTER, self.cluster, self.aws.client, bucket, self._queue_urls(), self.clock
+        )
         self._thread(stack, "forwarder", lambda: thread.run(self._stopping))
 
     def _forwarder_values(self) -> Mapping[str, str]:
         """What operations.md tells users to put into forwarder.env: the stack's outputs under these names."""
-        urls = {
-            f"{c.upper()}_QUEUE_URL": self.deployed.outputs[f"{c.capitalize()}QueueUrl"]
-            for c in FORWARDER_WAKES
-        }
+        urls = {f"{concern.upper()}_QUEUE_URL": url for concern, url in self._queue_urls().items()}
         bucket = self.deployed.outputs["BucketName"]
         return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, **urls}
+
+    def _queue_urls(self) -> Mapping[str, str]:
+        return {c: self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in FORWARDER_WAKES}
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)
@@ -373,28 +362,15 @@ class System:
 
 def managed_node() -> Manifest:
     """Give a node of a managed node group: nodesmith did not make it, so it must never touch it."""
-    offered = {"cpu": "2", "memory": "4Gi", "pods": "29", "ephemeral-storage": "20Gi"}
-    labels = {
+    node = kwok_node("managed-1", cpu="2", memory="4Gi", pods="29", **{"ephemeral-storage": "20Gi"})
+    node["metadata"]["labels"] |= {
         "eks.amazonaws.com/nodegroup": "system",
-        "kwok.x-k8s.io/node": "fake",
-        "kubernetes.io/arch": "amd64",
-        "kubernetes.io/hostname": "managed-1",
-        "kubernetes.io/os": "linux",
         "node.kubernetes.io/instance-type": "t3.medium",
         "topology.kubernetes.io/region": REGION,
         "topology.kubernetes.io/zone": f"{REGION}a",
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "managed-1", "labels": labels},
-        "spec": {
-            "providerID": f"aws:///{REGION}a/i-0123456789abcdef0",
-            "taints": [{"key": "CriticalAddonsOnly", "value": "true", "effect": "NoSchedule"}],
-        },
-        "status": {
-            "capacity": offered,
-            "allocatable": offered,
-            "conditions": conditions(True, datetime.now(UTC)),
-        },
+    node["spec"] = {
+        "providerID": f"aws:///{REGION}a/i-0123456789abcdef0",
+        "taints": [{"key": "CriticalAddonsOnly", "value": "true", "effect": "NoSchedule"}],
     }
+    return node

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from contextlib import ExitStack
-from types import TracebackType
 
 from nodesmith.errors import Rejected
 from nodesmith.model.schema.crds import custom_resource_definitions
@@ -12,9 +11,10 @@ from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.apiserver.objects import Object
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cluster import Cluster
+from nodesmith_cli.local.started import Started
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(Started):
     """A context manager; inside it the cluster lives, as fast as `clock` runs. Port 0 takes a free one."""
 
     kwok = False
@@ -25,7 +25,6 @@ class EmbeddedCluster:
     def __init__(self, clock: LocalClock, port: int = 0) -> None:
         self._clock = clock
         self._port = port
-        self._running = ExitStack()
         self._server: ApiServer
 
     @property
@@ -42,19 +41,11 @@ class EmbeddedCluster:
         """Give a kubeconfig, ready to be written as JSON or YAML."""
         return self._server.kubeconfig()
 
-    def __enter__(self) -> EmbeddedCluster:
+    def _start(self, stack: ExitStack) -> None:
         """Raises Rejected for a port that cannot be had."""
-        with ExitStack() as stack:
-            self._server = stack.enter_context(self._api_server())
-            cluster = Cluster(self.objects).start(self._clock.speed)
-            stack.callback(cluster.stop)
-            self._running = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
+        self._server = stack.enter_context(self._api_server())
+        cluster = Cluster(self.objects).start(self._clock.speed)
+        stack.callback(cluster.stop)
 
     def _api_server(self) -> ApiServer:
         try:

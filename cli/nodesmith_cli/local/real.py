@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from types import TracebackType
 
 import yaml
 
@@ -20,6 +19,7 @@ from nodesmith_cli.local.ekstokens import access_key_of
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.objects import Objects
 from nodesmith_cli.local.serverobjects import ServerObjects
+from nodesmith_cli.local.started import Started
 
 _CRD = "customresourcedefinitions.apiextensions.k8s.io"
 _ESTABLISHED_WITHIN_SECONDS = 20
@@ -32,7 +32,7 @@ def functions_of(access_key: str) -> Authenticate:
     return lambda token: _FUNCTIONS if access_key_of(token) == access_key else None
 
 
-class RealCluster:
+class RealCluster(Started):
     """A context manager; inside it kube-apiserver, controllers, scheduler and kwok run. Logs go into `folder`.
 
     `authenticate` knows the bearer tokens that the API server does not know itself. With `rights`, nodesmith's groups
@@ -52,7 +52,6 @@ class RealCluster:
     ) -> None:
         self.plane = ControlPlane(find_binaries(), folder, port=port, authenticate=authenticate, stage=stage)
         self._rights = rights
-        self._running = ExitStack()
         self.objects: Objects
 
     @property
@@ -74,21 +73,13 @@ class RealCluster:
         """Give the administrator's kubeconfig, ready to be written as JSON or YAML."""
         return self.plane.kubeconfig()
 
-    def __enter__(self) -> RealCluster:
+    def _start(self, stack: ExitStack) -> None:
         """Raises Rejected where a part does not become ready."""
-        with ExitStack() as stack:
-            stack.enter_context(self.plane)
-            self.objects = ServerObjects(self.url, self.ca_bundle, self.token)
-            install_crds(self.objects)
-            if self._rights:
-                grant_rights(self.objects)
-            self._running = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
+        stack.enter_context(self.plane)
+        self.objects = ServerObjects(self.url, self.ca_bundle, self.token)
+        install_crds(self.objects)
+        if self._rights:
+            grant_rights(self.objects)
 
 
 def install_crds(objects: Objects) -> None:

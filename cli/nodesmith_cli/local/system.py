@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, assert_never
 
 from nodesmith import parts
@@ -34,6 +33,7 @@ from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
 from nodesmith_cli.local.report import Report, build_report
+from nodesmith_cli.local.started import Started
 from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
 from nodesmith_cli.records import Bucket, Folder
 from nodesmith_forwarder.forwarder import Forwarder
@@ -69,7 +69,7 @@ class Place:
     control_plane: ControlPlaneKind = "embedded"
 
 
-class LocalSystem:
+class LocalSystem(Started):
     """A context manager. Inside it the cluster lives: use `store` in process, or `api.url` from outside.
 
     `state` is the folder for the log and the records of decisions, `stage` wraps each part of the start, `timeline`
@@ -97,7 +97,6 @@ class LocalSystem:
         self._keep = Folder(state)
         self.stage = stage
         self._stopping = threading.Event()
-        self._stack = ExitStack()
 
     @property
     def objects(self) -> Objects:
@@ -135,17 +134,6 @@ class LocalSystem:
         named = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in claims}
         return {str(node): claim for node, claim in named.items() if node}
 
-    def __enter__(self) -> LocalSystem:
-        with ExitStack() as stack:
-            self._start(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
     def _start(self, stack: ExitStack) -> None:
         """Start what others lean on first; the stack ends it in the opposite order."""
         # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
@@ -159,7 +147,10 @@ class LocalSystem:
             deployment = deploy(client, self.place.cluster, self.place.region)
         with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
-            self._run(stack, "forwarder", self._forwarder(client, deployment).run)
+            forwarder = forwarder_here(
+                deployment.cluster, self.cluster, client, deployment.bucket, deployment.queue_urls, self.clock
+            )
+            self._run(stack, "forwarder", forwarder.run)
             kubelets = self.aws.kubelets(self.objects, kwok=self.cluster.kwok)
             self._run(stack, "kubelets", lambda stop: kubelets.run(self.clock, stop))
         stack.callback(self._stopping.set)
@@ -212,16 +203,6 @@ class LocalSystem:
         stack.callback(self.invoker.join)
         self.invoker.start()
 
-    def _forwarder(self, client: Callable[[str], Any], deployment: Deployment) -> Forwarder:
-        urls = {Concern(concern): url for concern, url in deployment.queue_urls.items()}
-        return Forwarder(
-            cluster=deployment.cluster,
-            server=ApiServer(connect(self.cluster.url, self.cluster.ca_bundle, lambda: self.cluster.token)),
-            blobs=S3Blobs(client("s3"), deployment.bucket),
-            hints=SqsHints(client("sqs"), urls),
-            clock=self.clock,
-        )
-
     def _follow(self, stack: ExitStack) -> None:
         """Put what happens to the cluster's objects on the timeline."""
         for resource in FOLLOWED:
@@ -242,3 +223,21 @@ class LocalSystem:
         thread = threading.Thread(target=job, name=name, daemon=True)
         thread.start()
         stack.callback(thread.join, 5)
+
+
+def forwarder_here(
+    name: str,
+    cluster: RunningCluster,
+    client: Callable[[str], Any],
+    bucket: str,
+    queue_urls: Mapping[str, str],
+    clock: LocalClock,
+) -> Forwarder:
+    """Give a forwarder that runs in this process. `name` is the cluster's, `queue_urls` go by concern."""
+    return Forwarder(
+        cluster=name,
+        server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
+        blobs=S3Blobs(client("s3"), bucket),
+        hints=SqsHints(client("sqs"), {Concern(concern): url for concern, url in queue_urls.items()}),
+        clock=clock,
+    )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import boto3
@@ -17,6 +16,7 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import EventSources
+from nodesmith_cli.local.started import Started
 from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume
 from tests.e2e.deployed.assembly import synthesised
@@ -33,7 +33,7 @@ FORWARDER, TICKER = "forwarder", "ticks"
 Edit = Callable[[str], str]
 
 
-class Deployed:
+class Deployed(Started):
     """The CDK app for the cluster of `aws`, deployed there, its functions awake. A context manager.
 
     `folder` takes what the functions print. moto's queues must be on `clock` (`queues_run_on`) by the time messages
@@ -59,23 +59,11 @@ class Deployed:
         self.template, self.account = stacks.cluster, stacks.account
         self._credentials: dict[str, Credentials] = {}
         self._stopping = threading.Event()
-        self._stack = ExitStack()
         self.functions: dict[str, DeployedFunction] = {}
         self._mortals: dict[str, Mortal] = {}
         self._events: EventSources
         self._authenticator: Authenticator
         self._calls: CallRecord
-
-    def __enter__(self) -> Deployed:
-        with ExitStack() as stack:
-            self._start(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     @property
     def sources(self) -> Mapping[str, EventSource]:

@@ -1,0 +1,29 @@
+"""The shape of whatever is made of parts that must be stopped again: a system, a cluster, a deployment."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+
+class Started(ABC):
+    """A context manager whose parts `_start` enters. They end in the opposite order, also where a later one fails."""
+
+    _parts: ExitStack
+
+    @abstractmethod
+    def _start(self, stack: ExitStack) -> None:
+        """Start what others lean on first."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._start(stack)
+            self._parts = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._parts.close()
