@@ -211,17 +211,17 @@ def test_shapes_are_equal_by_identity_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("term", "namespaces", "everywhere"),
+    ("term", "namespaces"),
     [
-        ({}, (), False),
-        ({"namespaces": ["b", "a"]}, ("a", "b"), False),
-        ({"namespaceSelector": {}}, (), True),
-        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, (), True),
+        ({}, {"default"}),
+        ({"namespaces": ["b", "a"]}, {"a", "b"}),
+        ({"namespaceSelector": {}}, None),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, None),
     ],
 )
 def test_anti_affinity_reaches_the_namespaces_it_names_and_with_a_selector_all(
-    term: dict[str, Any], namespaces: tuple[str, ...], everywhere: bool
+    term: dict[str, Any], namespaces: set[str] | None
 ) -> None:
     read = shape(affinity=anti_affinity(**term)).affinities[0]
 
-    assert (read.anti, read.namespaces, read.all_namespaces) == (True, namespaces, everywhere)
+    assert (read.anti, read.namespaces) == (True, namespaces)

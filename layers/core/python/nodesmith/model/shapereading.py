@@ -60,8 +60,8 @@ def _parse(
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
         spreads=tuple(_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
         affinities=(
-            *_pod_terms(affinity.get("podAffinity") or {}, labels, anti=False),
-            *_pod_terms(affinity.get("podAntiAffinity") or {}, labels, anti=True),
+            *_pod_terms(affinity.get("podAffinity") or {}, namespace, labels, anti=False),
+            *_pod_terms(affinity.get("podAntiAffinity") or {}, namespace, labels, anti=True),
         ),
         host_ports=_host_ports(spec.get("containers") or ()),
         priority=int(spec.get("priority") or 0),
@@ -155,7 +155,9 @@ def _spread(raw: Manifest, labels: Mapping[str, str]) -> Spread:
     )
 
 
-def _pod_terms(affinity: Manifest, labels: Mapping[str, str], *, anti: bool) -> list[PodAffinityTerm]:
+def _pod_terms(
+    affinity: Manifest, namespace: str, labels: Mapping[str, str], *, anti: bool
+) -> list[PodAffinityTerm]:
     return [
         PodAffinityTerm(
             topology_key=normalised(str(term["topologyKey"])),
@@ -165,8 +167,9 @@ def _pod_terms(affinity: Manifest, labels: Mapping[str, str], *, anti: bool) -> 
                 {k: labels[k] for k in term.get("mismatchLabelKeys") or () if k in labels},
             ),
             anti=anti,
-            namespaces=tuple(sorted(map(str, term.get("namespaces") or ()))),
-            all_namespaces=term.get("namespaceSelector") is not None,
+            namespaces=None
+            if term.get("namespaceSelector") is not None
+            else frozenset(map(str, term.get("namespaces") or (namespace,))),
         )
         for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
     ]

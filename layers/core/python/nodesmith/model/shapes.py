@@ -26,16 +26,24 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:
-    """A required pod (anti-)affinity term; empty `namespaces` means the pod's own.
+    """A pod (anti-)affinity term: required where `weight` is 0, else preferred (1-100).
 
-    Labels of namespaces are not observed: any namespaceSelector is taken to select all of them.
+    `namespaces` are those whose pods it looks at; None means all. No `selector` selects no pod.
     """
 
     topology_key: str
     selector: Selector | None
     anti: bool
-    namespaces: tuple[str, ...] = ()
-    all_namespaces: bool = False
+    namespaces: frozenset[str] | None
+    weight: int = 0
+
+    def selects(self, other: Shape) -> bool:
+        """Tell whether it looks at pods of a shape."""
+        return (
+            self.selector is not None
+            and (self.namespaces is None or other.namespace in self.namespaces)
+            and self.selector.matches(other.labels)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,8 @@ class Shape:
 
     `own_terms` are the alternatives of the required node affinity, each already intersected with the node selector;
     `terms` are the same, narrowed to where the volumes can be reached from; one of them must hold. (A spread counts on
-    all nodes that the own ones allow.) `owner` reads `Kind/name`.
+    all nodes that the own ones allow.) `preferred_terms` are preferred node affinity: weight (1-100) and term.
+    `owner` reads `Kind/name`.
     `refusal` is why nothing can be provisioned for such a pod whatever the NodePools offer, empty when there is none.
     """
 
@@ -57,6 +66,7 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     spreads: tuple[Spread, ...] = ()
     affinities: tuple[PodAffinityTerm, ...] = ()
+    preferred_terms: tuple[tuple[int, Requirements], ...] = ()
     host_ports: tuple[tuple[str, int, str], ...] = ()
     priority: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)

@@ -9,11 +9,17 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`count` things alike. `per_node` is how many of them one node may hold, whatever room it has."""
+    """`count` things alike. `per_node` is how many of them one node may hold, whatever room it has.
+
+    `groups` are the numbers of the groups it belongs to. `caps` are rules about company: (group, most) means that a
+    node which holds any of this item holds at most so many of the group, this item's own counted where they belong.
+    """
 
     size: Vector
     count: int
     per_node: int
+    groups: tuple[int, ...] = ()
+    caps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,13 +67,7 @@ def ports_collide(some: Iterable[HostPort], others: Sequence[HostPort]) -> bool:
 
 
 def _repels(shape: Shape, other: Shape) -> bool:
-    return any(
-        term.anti
-        and term.selector is not None
-        and (term.all_namespaces or other.namespace in (term.namespaces or (shape.namespace,)))
-        and term.selector.matches(other.labels)
-        for term in shape.affinities
-    )
+    return any(term.anti and not term.weight and term.selects(other) for term in shape.affinities)
 
 
 def matching(spread: Spread, shape: Shape, room: Room) -> int:
