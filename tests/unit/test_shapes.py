@@ -76,6 +76,55 @@ def test_a_preferred_node_affinity_requires_nothing() -> None:
 
     assert not read.refusal
     assert not read.terms[0]
+    assert [(weight, str(wanted["team"])) for weight, wanted in read.preferred_terms] == [
+        (100, "team In [blue]")
+    ]
+
+
+def test_preferred_node_affinity_that_no_node_can_meet_or_that_says_nothing_is_dropped() -> None:
+    terms = [
+        {},
+        {"matchExpressions": []},
+        {"matchExpressions": [expression("team", "In", 'x" --v="1')]},
+        {"matchExpressions": [expression("karpenter.sh/capacity", "In", "spot")]},
+        {"matchFields": [expression("metadata.name", "In", "node-1")]},
+    ]
+    preferred = [{"weight": 1 + i, "preference": term} for i, term in enumerate(terms)]
+    read = shape(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
+
+    assert [(weight, str(wanted[HOSTNAME])) for weight, wanted in read.preferred_terms] == [
+        (5, f"{HOSTNAME} In [node-1]")
+    ]
+    assert not read.refusal
+
+
+def test_preferred_pod_affinity_terms_stand_with_the_required_ones_and_have_their_weight() -> None:
+    def terms(key: str, weight: int) -> dict[str, Any]:
+        term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}}
+        return {
+            "requiredDuringSchedulingIgnoredDuringExecution": [term],
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, "podAffinityTerm": term}],
+        }
+
+    read = shape(affinity={"podAffinity": terms(ZONE, 7), "podAntiAffinity": terms(HOSTNAME, 100)})
+
+    assert [(term.topology_key, term.anti, term.weight) for term in read.affinities] == [
+        (ZONE, False, 0),
+        (ZONE, False, 7),
+        (HOSTNAME, True, 0),
+        (HOSTNAME, True, 100),
+    ]
+    assert all(term.namespaces == {"default"} for term in read.affinities)
+    assert all(term.selects(shape(app="web")) for term in read.affinities)
+
+
+@pytest.mark.parametrize("weight", [0, 101, -1, "10", None, 1.5, True])
+@pytest.mark.parametrize("part", ["nodeAffinity", "podAffinity", "podAntiAffinity"])
+def test_a_weight_beyond_1_to_100_is_refused(part: str, weight: object) -> None:
+    term = {"weight": weight, "preference": {}, "podAffinityTerm": {"topologyKey": ZONE}}
+    read = shape(affinity={part: {"preferredDuringSchedulingIgnoredDuringExecution": [term]}})
+
+    assert f"the weight of a preferred affinity term is {weight!r}: must be 1 to 100" in read.refusal
 
 
 @pytest.mark.parametrize(

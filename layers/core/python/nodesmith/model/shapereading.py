@@ -6,7 +6,7 @@ the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nodesmith.model.labels import (
     HOSTNAME,
@@ -22,6 +22,10 @@ from nodesmith.model.requirements import Requirement, Requirements, requirement
 from nodesmith.model.selectors import parse_selector
 from nodesmith.model.shapes import PodAffinityTerm, Shape, Spread
 from nodesmith.model.taints import Toleration
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_HEAVIEST = 100
 
 
 def parse_shape(manifest: Manifest) -> Shape:
@@ -63,6 +67,7 @@ def _parse(
             *_pod_terms(affinity.get("podAffinity") or {}, namespace, labels, anti=False),
             *_pod_terms(affinity.get("podAntiAffinity") or {}, namespace, labels, anti=True),
         ),
+        preferred_terms=_preferred_terms(affinity.get("nodeAffinity") or {}),
         host_ports=_host_ports(spec.get("containers") or ()),
         priority=int(spec.get("priority") or 0),
         annotations=dict(metadata.get("annotations") or {}),
@@ -78,7 +83,7 @@ def _owner(references: Sequence[Manifest]) -> str:
 def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requirements, ...], str]:
     """Give the OR terms, each with the node selector in it, and why they are refused (empty when they are not)."""
     base = Requirements.from_labels({str(k): str(v) for k, v in selector.items()})
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    required = affinity.get(_REQUIRED) or {}
     raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
     if any(term.get("matchFields") for term in raw_terms):
         return (base,), "required node affinity by matchFields names a node, and no new node has that name"
@@ -157,22 +162,50 @@ def _spread(raw: Manifest, labels: Mapping[str, str]) -> Spread:
 
 def _pod_terms(
     affinity: Manifest, namespace: str, labels: Mapping[str, str], *, anti: bool
-) -> list[PodAffinityTerm]:
-    return [
-        PodAffinityTerm(
-            topology_key=normalised(str(term["topologyKey"])),
-            selector=parse_selector(
-                term.get("labelSelector"),
-                {k: labels[k] for k in term.get("matchLabelKeys") or () if k in labels},
-                {k: labels[k] for k in term.get("mismatchLabelKeys") or () if k in labels},
-            ),
-            anti=anti,
-            namespaces=None
-            if term.get("namespaceSelector") is not None
-            else frozenset(map(str, term.get("namespaces") or (namespace,))),
-        )
-        for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-    ]
+) -> Iterator[PodAffinityTerm]:
+    for term in affinity.get(_REQUIRED) or ():
+        yield _pod_term(term, namespace, labels, anti=anti, weight=0)
+    for each in affinity.get(_PREFERRED) or ():
+        yield _pod_term(each["podAffinityTerm"], namespace, labels, anti=anti, weight=_weight(each))
+
+
+def _pod_term(
+    term: Manifest, namespace: str, labels: Mapping[str, str], *, anti: bool, weight: int
+) -> PodAffinityTerm:
+    every = term.get("namespaceSelector") is not None
+    return PodAffinityTerm(
+        topology_key=normalised(str(term["topologyKey"])),
+        selector=parse_selector(
+            term.get("labelSelector"),
+            {k: labels[k] for k in term.get("matchLabelKeys") or () if k in labels},
+            {k: labels[k] for k in term.get("mismatchLabelKeys") or () if k in labels},
+        ),
+        anti=anti,
+        namespaces=None if every else frozenset(map(str, term.get("namespaces") or (namespace,))),
+        weight=weight,
+    )
+
+
+def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
+    """Give preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
+    read = (
+        (_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
+        for each in affinity.get(_PREFERRED) or ()
+    )
+    return tuple((weight, term) for weight, term in read if term and not _restricted((term,), ""))
+
+
+def _by_hostname(term: Manifest) -> Manifest:
+    """Read matchFields, which can only be about metadata.name, as expressions on the hostname."""
+    named = [{**field, "key": HOSTNAME} for field in term.get("matchFields") or ()]
+    return {"matchExpressions": [*(term.get("matchExpressions") or ()), *named]}
+
+
+def _weight(term: Manifest) -> int:
+    weight = term.get("weight")
+    if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
+        raise ValueError(f"the weight of a preferred affinity term is {weight!r}: must be 1 to {_HEAVIEST}")
+    return weight
 
 
 def _host_ports(containers: Sequence[Manifest]) -> tuple[tuple[str, int, str], ...]:

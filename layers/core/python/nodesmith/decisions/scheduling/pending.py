@@ -58,7 +58,7 @@ def shape_refusal(shape: Shape) -> str:
     if negative:
         return f"its request of {format_amount(negative, shape.requests[negative])} {negative} is negative"
     for term in shape.affinities:
-        if not term.anti or term.topology_key != HOSTNAME:
+        if not term.weight and (not term.anti or term.topology_key != HOSTNAME):
             kind = "anti-affinity" if term.anti else "affinity"
             return f"required pod {kind} over {term.topology_key} is not looked at yet"
     for spread in shape.spreads:
