@@ -34,11 +34,20 @@ def vectors(largest: int, smallest: int = 0) -> st.SearchStrategy[tuple[int, ...
     return st.tuples(*[st.integers(smallest, largest)] * AXES)
 
 
+GROUPS = st.integers(0, 2)
+ITEMS = st.builds(
+    Item,
+    vectors(12),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.frozensets(GROUPS, max_size=2).map(lambda groups: tuple(sorted(groups))),
+    st.dictionaries(GROUPS, st.integers(0, 5), max_size=2).map(lambda caps: tuple(sorted(caps.items()))),
+)
+
+
 @st.composite
 def problems(draw: st.DrawFn, *, purses: bool = True) -> Problem:
-    items = draw(
-        st.lists(st.builds(Item, vectors(12), st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=5)
-    )
+    items = draw(st.lists(ITEMS, min_size=1, max_size=5))
     spending = {n: draw(st.tuples(st.integers(-2, 60), st.integers(0, 12))) for n in range(2) if purses}
     bins = []
     for number in range(draw(st.integers(1, 10))):
@@ -56,7 +65,9 @@ def packed(problem: Problem) -> tuple[Packing, dict[int, tuple[int, ...]]]:
 
 
 def fits(item: Item, number: int, bin: Bin, times: int = 1) -> bool:  # noqa: A002 (the packer's own word)
-    admitted = bool(bin.admits >> number & 1)
+    admitted = bool(bin.admits >> number & 1) and all(
+        most for group, most in item.caps if group in item.groups
+    )
     return admitted and all(size * times <= room for size, room in zip(item.size, bin.room, strict=True))
 
 
@@ -75,6 +86,17 @@ def test_no_node_holds_more_than_its_room_its_caps_or_what_it_admits(problem: Pr
         for number, count in enumerate(node.counts):
             assert count <= problem.items[number].per_node
             assert not count or node.bin.admits >> number & 1
+
+
+@given(problem=problems())
+def test_every_item_of_a_node_keeps_the_caps_of_every_other(problem: Problem) -> None:
+    packing, _ = packed(problem)
+
+    for node in packing.nodes:
+        on_it = [(item, count) for item, count in zip(problem.items, node.counts, strict=True) if count]
+        for item, _ in on_it:
+            for group, most in item.caps:
+                assert sum(count for other, count in on_it if group in other.groups) <= most
 
 
 @given(problem=problems())

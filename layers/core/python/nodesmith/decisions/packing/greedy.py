@@ -12,6 +12,7 @@ from operator import gt, mul
 from typing import NamedTuple
 
 from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Vector
+from nodesmith.decisions.packing.sharing import Sharing
 
 _MAX_ROUNDS = 10_000
 _LEAST_WORTH = 1e-12
@@ -33,6 +34,7 @@ def pack(
     left = [item.count for item in items]
     worth = [max(prices[0] * item.size[0] + prices[1] * item.size[1], _LEAST_WORTH) for item in items]
     candidates = [b for b in bins if b.admits]
+    ruled = any(item.groups or item.caps for item in items)
     orders = [_order(candidate, items, worth) for candidate in candidates]
     fillings: list[_Filling | None] = [None] * len(candidates)
     nodes: list[Node] = []
@@ -46,7 +48,9 @@ def pack(
                 continue  # could not be the better choice if it were filled to the brim
             filling = fillings[index]
             if filling is None or any(map(gt, filling[0], left)):
-                filling = fillings[index] = _fill(candidate.room, orders[index], left)
+                filling = fillings[index] = _fill(
+                    candidate.room, orders[index], left, items if ruled else None
+                )
                 steps += 1
             counts, value = filling
             if value <= 0 or not _affordable(candidate, purse_left):
@@ -102,8 +106,12 @@ def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> lis
     return steps[::-1]
 
 
-def _fill(room: Sequence[int], order: Sequence[_Step], left: Sequence[int]) -> _Filling:
+def _fill(
+    room: Sequence[int], order: Sequence[_Step], left: Sequence[int], ruled: Sequence[Item] | None
+) -> _Filling:
+    """Fill an empty node. `ruled` are the items if any has rules about company."""
     counts = [0] * len(left)
+    sharing = Sharing()
     value = 0.0
     for index, size, per_node, worth, (cpu, memory) in order:
         if cpu > room[0] or memory > room[1]:
@@ -116,6 +124,8 @@ def _fill(room: Sequence[int], order: Sequence[_Step], left: Sequence[int]) -> _
         for have, each in zip(room, size):  # noqa: B905 - strict costs a fifth of the whole search
             if count * each > have:
                 count = have // each
+        if ruled is not None and count:
+            count = sharing.add(ruled[index], count)
         if count:
             counts[index] = count
             value += count * worth

@@ -1,0 +1,48 @@
+"""Who may share a node, whatever order they come in."""
+
+from __future__ import annotations
+
+from nodesmith.decisions.packing import Bin, Item, pack, resource_prices
+from nodesmith.decisions.packing.sharing import Sharing
+
+LARGE = Bin("large", (100, 100), 1.0, 0b111)
+
+
+def nodes_of(*items: Item) -> list[tuple[int, ...]]:
+    packing, _ = pack(items, [LARGE], resource_prices(items, [LARGE]))
+    assert not any(packing.left)
+    return sorted(node.counts for node in packing.nodes for _ in range(node.repeats))
+
+
+def test_a_spread_over_nodes_counts_whoever_is_selected() -> None:
+    spread = Item((1, 1), 2, 10, caps=((7, 1),))
+    selected = Item((1, 1), 3, 10, groups=(7,))
+
+    counts = nodes_of(spread, selected)
+
+    assert all(not on[0] or on[1] <= 1 for on in counts)
+
+
+def test_one_that_repels_itself_has_a_node_to_itself() -> None:
+    assert nodes_of(Item((1, 1), 3, 10, groups=(0,), caps=((0, 1),))) == [(1,), (1,), (1,)]
+
+
+def test_one_that_repels_another_keeps_it_out_whichever_comes_first() -> None:
+    for sizes in ((1, 5), (5, 1)):
+        repels = Item((sizes[0], 1), 1, 10, caps=((3, 0),))
+        repelled = Item((sizes[1], 1), 1, 10, groups=(3,))
+
+        assert nodes_of(repels, repelled) == [(0, 1), (1, 0)]
+
+
+def test_a_cap_leaves_alone_those_of_other_groups() -> None:
+    assert nodes_of(Item((1, 1), 1, 10, caps=((3, 0),)), Item((1, 1), 5, 10, groups=(4,))) == [(1, 5)]
+
+
+def test_those_that_are_there_limit_those_that_come() -> None:
+    sharing = Sharing()
+
+    assert sharing.add(Item((1,), 9, 9, groups=(1,), caps=((1, 3),)), 9) == 3
+    assert sharing.add(Item((1,), 9, 9, groups=(1,)), 9) == 0
+    assert sharing.add(Item((1,), 9, 9, caps=((1, 2),)), 9) == 0
+    assert sharing.add(Item((1,), 9, 9, caps=((1, 3),)), 9) == 9
