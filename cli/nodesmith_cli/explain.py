@@ -7,6 +7,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.reasons import Reason
 from nodesmith.model.times import parse_time
 
 Record = Mapping[str, Any]
@@ -46,9 +47,9 @@ def explain(record: Record) -> Iterator[str]:
     for claim, pods in _by_value(plan["waiting"]).items():
         yield f"  waits     for {claim}: {_some(pods)}"
     for group in plan["unplaced"]:
-        yield f"  unplaced  {_some(group['pods'])}: {group['reason']}"
+        yield f"  unplaced  {_some(group['pods'])}: {in_a_sentence(group)}"
     for group in plan["ignored"]:
-        yield f"  ignored   {_some(group['pods'])}: {group['reason']}"
+        yield f"  ignored   {_some(group['pods'])}: {in_a_sentence(group)}"
     for pool, reason in plan["obstacles"].items():
         yield f"  obstacle  NodePool {pool}: {reason}"
     for problem in plan["problems"]:
@@ -134,3 +135,8 @@ def _count(count: int, noun: str) -> str:
 
 def _moment(text: str) -> str:
     return f"{parse_time(text):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def in_a_sentence(group: Mapping[str, Any]) -> str:
+    """Give why a plan leaves a group of pods, and what would help."""
+    return str(Reason(group["reason"], fix=group.get("fix") or ""))

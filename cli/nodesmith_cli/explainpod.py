@@ -29,6 +29,7 @@ _NODE_FIELDS = {
     "message": "message",
 }
 """what is told of a node, and what the claim in a record calls it"""
+_REASON_FIELDS = ("reason", "nodePool", "blocking", "fix")
 _OFFERED_FIELDS = ("priceEstimated", "instanceTypes", "zones")
 
 
@@ -74,7 +75,7 @@ def tell(search: Search, snapshot: Snapshot | None, now: datetime) -> Told | Non
     where no decision speaks of the pod. `seen` is what a snapshot taken after the decision shows.
     """
     seen = _seen(search.pod, snapshot, now)
-    told: Told = {"pod": search.pod, "outcome": None, "reason": None}
+    told: Told = {"pod": search.pod, "outcome": None, "reason": None, "blocking": None, "fix": None}
     told |= dict.fromkeys((*_NODE_FIELDS, *_OFFERED_FIELDS, "decision", "at", "ageSeconds"))
     told |= {"decisionsLookedAt": search.looked_at, "seen": seen}
     if search.record is None:
@@ -100,7 +101,8 @@ def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Told]]:
     """Give what a plan says of each pod."""
     for outcome in ("ignored", "unplaced"):
         for group in plan[outcome]:
-            yield from ((pod, {"outcome": outcome, "reason": group["reason"]}) for pod in group["pods"])
+            told = {"outcome": outcome, **{name: group.get(name) or None for name in _REASON_FIELDS}}
+            yield from ((pod, told) for pod in group["pods"])
     for name, pods in plan["placed"].items():
         yield from ((pod, {"outcome": "fits", "node": name}) for pod in pods)
     for pod, claim in plan["waiting"].items():

@@ -30,8 +30,9 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
     yield f"pod {told['pod']}: {_OUTCOMES['bound' if has_node else told['outcome']]}"
     if has_node and told["decision"]:
         yield f"  decided   {_OUTCOMES[told['outcome']]}"
-    for number, reason in enumerate(_reasons(told["reason"] or "")):
-        yield f"  {'' if number else 'reason':<9} {reason}"
+    for name in ("reason", "fix"):
+        if told[name]:
+            yield f"  {name:<9} {told[name]}"
     node = _node(told)
     if node:
         yield f"  node      {node}"
@@ -42,14 +43,6 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"  decision  {told['decision']}, {_when(told)} ({looked_at})"
     if told["seen"]:
         yield f"  {'since' if told['decision'] else 'seen':<9} {_seen(told['seen'])}"
-
-
-def _reasons(reason: str) -> Iterator[str]:
-    """Part what is said of several NodePools."""
-    mark = "NodePool "
-    first, *others = reason.split(f"; {mark}")
-    yield from [first] * bool(first)
-    yield from (mark + other for other in others)
 
 
 def _node(told: Mapping[str, Any]) -> str:

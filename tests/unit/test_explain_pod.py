@@ -135,21 +135,25 @@ def test_a_pod_that_limits_hold_back_is_told_what_to_raise(tmp_path: Path) -> No
     assert (
         "pod default/web-0000: not placed\n  reason    NodePool small: its limit of 1 cpu is reached" in told
     )
-    assert "raise spec.limits.cpu to at least 2\n" in told
+    assert "\n  fix       for this pod raise spec.limits.cpu to at least 2\n" in told
 
 
-def test_each_nodepool_has_its_own_line(tmp_path: Path) -> None:
+def test_of_several_nodepools_the_nearest_is_told_and_the_rest_are_counted(tmp_path: Path) -> None:
     pools = [
         nodepool_manifest("a", weight=2, limits={"cpu": "1"}),
-        nodepool_manifest("b", limits={"cpu": "0"}),
+        nodepool_manifest("b", taints=[{"key": "gpu", "effect": "NoSchedule"}]),
     ]
     _, written = decided(pods(shape()), nodepools=pools)
     keep(tmp_path, written)
 
     lines = explain(tmp_path, "web-0000").stdout.splitlines()
+    found = as_json(tmp_path, "web-0000")
 
-    assert lines[1].startswith("  reason    NodePool a: ")
-    assert lines[2].startswith("            NodePool b: ")
+    assert lines[1].startswith(
+        "  reason    0 of 2 NodePools fit: 1 at their limit, 1 with a taint that the pods do not tolerate; "
+        "nearest is NodePool a: its limit of 1 cpu is reached"
+    )
+    assert (found["nodePool"], found["blocking"]) == ("a", "limit cpu")
 
 
 def test_a_pod_that_is_left_alone_is_told_why(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclassstatus import StatusCondition
+from nodesmith.model.reasons import Reason
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Taint
 from tests.builders import (
@@ -41,7 +42,7 @@ def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
     assert not plan.nodes
     (group,) = plan.unplaced
     assert group.pods == ("default/web-0000",)
-    return group.reason
+    return str(group.why)
 
 
 @pytest.mark.parametrize(
@@ -90,25 +91,30 @@ def test_the_largest_node_is_named() -> None:
         ),
     )
 
-    assert said.endswith("the most that a node offers to pods is 3.92 (m5.xlarge)")
+    assert "the most that a node offers to pods is 3.92 (m5.xlarge)" in said
 
 
-def test_every_nodepool_has_its_own_reason_heaviest_first() -> None:
+def test_the_nearest_nodepool_is_told_and_the_others_are_counted() -> None:
     tainted = nodepool_manifest(
         "tainted", weight=5, taints=[{"key": "gpu", "value": "true", "effect": "NoSchedule"}]
     )
 
     said = reason(shape("10000"), nodepool_manifest(), tainted)
 
-    first, second = said.split("; ")
-    assert first == "NodePool tainted: pods do not tolerate the taint gpu=true:NoSchedule"
-    assert second.startswith("NodePool default: one pod asks for 10000 cpu")
+    first, second, fix = said.split("; ")
+    assert first == "0 of 2 NodePools fit: 1 too small, 1 with a taint that the pods do not tolerate"
+    assert second.startswith("nearest is NodePool default: one pod asks for 10000 cpu")
+    assert fix.startswith("allow instance types with more cpu, or ask for at most ")
 
 
 def test_a_limit_is_named_with_what_is_used_what_a_node_takes_and_what_would_be_enough() -> None:
-    assert reason(shape("1"), nodepool_manifest(limits={"cpu": "1"})) == (
-        "NodePool default: its limit of 1 cpu is reached (0 used, the smallest node that would do takes 2);"
-        " for this pod raise spec.limits.cpu to at least 2"
+    (group,) = decided(shape("1"), nodepool_manifest(limits={"cpu": "1"})).unplaced
+
+    assert group.why == Reason(
+        "NodePool default: its limit of 1 cpu is reached (0 used, the smallest node that would do takes 2)",
+        nodepool="default",
+        blocking="limit cpu",
+        fix="for this pod raise spec.limits.cpu to at least 2",
     )
 
 
@@ -128,7 +134,7 @@ def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
     plan = decide(inputs(snapshot=snapshot(pods=pods(hermits, 3), nodepools=[one])))
 
     assert len(plan.nodes) == 1
-    assert plan.unplaced[0].reason == (
+    assert str(plan.unplaced[0].why) == (
         "NodePool default: its limit of 1 nodes is reached (1 used, the smallest node that would do takes 1);"
         " for these 2 pods raise spec.limits.nodes to at least 3"
     )
@@ -159,7 +165,7 @@ def test_limits_raised_as_the_reason_says_serve_the_pods(
         inputs(snapshot=snapshot(pods=pods(of, count), nodepools=[nodepool_manifest(limits=limits)]))
     )
     (stuck,) = first.unplaced
-    raised = dict(re.findall(r"spec\.limits\.(\w+) to at least (\S+)", stuck.reason))
+    raised = dict(re.findall(r"spec\.limits\.(\w+) to at least (\S+)", stuck.why.fix))
     assert raised
 
     again = nodepool_manifest(limits=limits | raised)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.model.times import parse_time
 from nodesmith.settings import decision_key, decision_snapshot_key
-from nodesmith_cli.explain import summary
+from nodesmith_cli.explain import in_a_sentence, summary
 from nodesmith_cli.local.timeline import DECIDED, Entry, Timeline
 from nodesmith_cli.records import Blobs, Folder, Records
 
@@ -98,7 +98,7 @@ def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
 def refused_by(record: Mapping[str, Any]) -> dict[str, str]:
     """Give the pods for which a decision does nothing, and why."""
     groups = (*record["plan"]["ignored"], *record["plan"]["unplaced"])
-    return {pod: group["reason"] for group in groups for pod in group["pods"]}
+    return {pod: in_a_sentence(group) for group in groups for pod in group["pods"]}
 
 
 def helped_by(record: Mapping[str, Any]) -> set[str]:

@@ -12,6 +12,7 @@ from nodesmith.decisions.provisioning.claims import another, claim_name, planned
 from nodesmith.decisions.provisioning.flexibility import options
 from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import ZONE
@@ -31,7 +32,7 @@ class Purchase:
     tiers: list[list[Template]] = field(default_factory=list)
     nodes: list[PlannedNode] = field(default_factory=list)
     left: list[Demand] = field(default_factory=list)
-    refusals: dict[tuple[Shape, str | None, str], str] = field(default_factory=dict)
+    refusals: dict[tuple[Shape, str | None, str], Refusal] = field(default_factory=dict)
     bound_hourly_usd: float = 0.0
     steps: int = 0
 
@@ -169,7 +170,9 @@ def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Orde
     found = options(offered.shelves[ware.template.name], ware, sum(1 << i for i in held), size)
     if not found.wares:
         for demand in (offered.demands[i] for i in held):
-            result.refusals[demand.shape, demand.zone, ware.template.name] = found.refusal
+            result.refusals[demand.shape, demand.zone, ware.template.name] = Refusal(
+                Filter.MIN_VALUES, found.refusal, "minValues", "lower minValues, or allow more instance types"
+            )
         return False
     first: PlannedNode | None = None
     for _ in range(node.repeats):

@@ -11,7 +11,7 @@ from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
 from nodesmith.decisions.provisioning.company import companies
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
-from nodesmith.decisions.provisioning.refusals import refusal
+from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Assignment, Demand, assign, by_shape
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
@@ -22,6 +22,7 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.pods import Pod
+from nodesmith.model.reasons import Reason
 from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 
@@ -43,7 +44,7 @@ def decide(inputs: Inputs) -> Plan:
     snapshot = inputs.snapshot
     wanted, ignored = provisionable(snapshot.pods)
     if not wanted:
-        return Plan(ignored=_unplaced(ignored), problems=snapshot.problems)
+        return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     nominated = nominations(claims, inputs.now)
@@ -59,7 +60,7 @@ def decide(inputs: Inputs) -> Plan:
         placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
         waiting={pod.key: nominated[pod.key] for pod in waiting},
         unplaced=_unplaced(_stuck(assignment) + _refused(purchase, offers)),
-        ignored=_unplaced(ignored),
+        ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
         problems=offers.problems,
         bound_hourly_usd=purchase.bound_hourly_usd,
@@ -138,23 +139,27 @@ def _buy(offers: Pools, assignment: Assignment, inputs: Inputs) -> Purchase:
     return buy(offers.tiers, assignment.demands, Order(inputs.decision, cluster, inputs.now))
 
 
-def _stuck(assignment: Assignment) -> list[tuple[Pod, str]]:
-    return [(pod, reason) for pods, reason in assignment.stuck for pod in pods]
+def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
+    return [(pod, Reason(why)) for pod, why in pods]
 
 
-def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, str]]:
+def _stuck(assignment: Assignment) -> list[tuple[Pod, Reason]]:
+    return [(pod, Reason(why)) for pods, why in assignment.stuck for pod in pods]
+
+
+def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, Reason]]:
     templates = [t for tier in purchase.tiers for t in tier]
-    found: list[tuple[Pod, str]] = []
+    found: list[tuple[Pod, Reason]] = []
     for demand in purchase.left:
-        why = refusal(demand, templates, offers.obstacles, purchase.refusals)
+        why = reason(demand, templates, offers.obstacles, purchase.refusals)
         found += [(pod, why) for pod in demand.pods]
     return found
 
 
-def _unplaced(pods: Iterable[tuple[Pod, str]]) -> tuple[Unplaced, ...]:
+def _unplaced(pods: Iterable[tuple[Pod, Reason]]) -> tuple[Unplaced, ...]:
     """Group pods by reason, in order of reason."""
     ordered = sorted(pods, key=lambda p: (p[1], p[0].key))
     return tuple(
-        Unplaced(tuple(pod.key for pod, _ in group), reason)
-        for reason, group in groupby(ordered, key=lambda p: p[1])
+        Unplaced(tuple(pod.key for pod, _ in group), why)
+        for why, group in groupby(ordered, key=lambda p: p[1])
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,15 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Pods (namespace/name) for which nothing is bought, and the one thing that stood in the way."""
+    """Pods (namespace/name) for which nothing is bought, and why."""
 
     pods: tuple[str, ...]
-    reason: str
+    why: Reason
+
+    @property
+    def reason(self) -> str:
+        """Why, in a sentence."""
+        return self.why.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,14 @@ def plan_item(plan: Plan) -> dict[str, Any]:
 
 
 def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
-    return {"pods": list(unplaced.pods), "reason": unplaced.reason}
+    why = unplaced.why
+    return {
+        "pods": list(unplaced.pods),
+        "reason": why.text,
+        "nodePool": why.nodepool,
+        "blocking": why.blocking,
+        "fix": why.fix,
+    }
 
 
 def _node_item(node: PlannedNode) -> dict[str, Any]:

@@ -1,54 +1,102 @@
-"""Why a demand found nothing to buy: for every NodePool the one thing that stood in the way."""
+"""Why one NodePool cannot serve a demand: the first filter that leaves nothing, and what stands there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
 
 from nodesmith.decisions.provisioning.market import limit_cost
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.labels import ZONE
+from nodesmith.model.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
-from nodesmith.model.shapes import Shape
-
-_MOST_SHOWN = 3
-_TYPO_CPU_MILLI = 1_000_000_000  # a million cores: somebody meant milli-cores or bytes
+from nodesmith.model.taints import first_untolerated
 
 
-def refusal(
-    demand: Demand,
-    templates: Sequence[Template],
-    obstacles: Mapping[str, str],
-    tried: Mapping[tuple[Shape, str | None, str], str],
-) -> str:
-    """Give the reason for pods that stay: NodePool by NodePool, in order of weight.
+class Filter(IntEnum):
+    """What a NodePool is held against, in this order: the later it fails, the nearer it came."""
 
-    `tried` is what refused a purchase, by shape, zone and NodePool.
-    """
-    if not templates and not obstacles:
-        return "there is no NodePool"
-    parts = [
-        f"NodePool {t.name}: {tried.get((demand.shape, demand.zone, t.name)) or _template_refusal(demand, t)}"
-        for t in templates
-    ]
-    parts += [f"NodePool {name}: {why}" for name, why in obstacles.items()]
-    return "; ".join(parts) + _by_volumes(demand.shape) + _typo(demand.shape.requests)
+    TAINT = 1
+    REQUIREMENT = 2
+    NODEPOOL = 3
+    OFFERING = 4
+    HOST_PORT = 5
+    RESOURCE = 6
+    MIN_VALUES = 7
+    LIMIT = 8
 
 
-def _template_refusal(demand: Demand, template: Template) -> str:
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The filter, why in a sentence, the one thing in the way, and what would help; see `model.reasons.Reason`."""
+
+    filter: Filter
+    why: str
+    blocking: str
+    fix: str = ""
+
+
+def refusal(demand: Demand, template: Template) -> Refusal:
+    """Say why a NodePool that may buy now cannot buy for a demand."""
+    taint = first_untolerated(template.pool.taints, demand.shape.tolerations)
+    if taint is not None:
+        return Refusal(
+            Filter.TAINT,
+            f"pods do not tolerate the taint {taint}",
+            f"taint {taint}",
+            f"give the pods a toleration for {taint}",
+        )
+    found = [template.requirements.conflict(term) for term in demand.shape.terms]
+    conflicts = [conflict for conflict in found if conflict is not None]
+    if len(conflicts) == len(found):
+        return _conflict(conflicts[0], template)
     admission = Admission(template, (demand,))
-    if admission.refusals:
-        return admission.refusals[0]
     admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
-    if not admitted and admission.port_holders:
-        return f"{admission.port_holders[0].owner} uses the pods' host port on every node that would do"
     if not admitted:
-        return f"no instance type with an offering left{_where(demand)} has what the pods select"
+        return _nothing_admitted(demand, template, admission)
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
-    if not fitting:
-        return _too_large(demand.shape.requests, admitted)
-    return _over_limits(demand, fitting, template)
+    return _over_limits(demand, fitting, template) if fitting else _too_large(demand, admitted)
+
+
+def _conflict(conflict: Conflict, template: Template) -> Refusal:
+    wanted = conflict.wanted
+    if conflict.offered is None:
+        fix = f"give nodes of NodePool {template.name} the label {wanted.key}, or take it from the pods"
+    else:
+        fix = f"let NodePool {template.name} have {wanted}"
+    return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
+
+
+def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
+    if admission.port_holders:
+        owner = admission.port_holders[0].owner
+        why = f"{owner} uses the pods' host port on every node that would do"
+        return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
+    culprit = next(_culprits(demand, template), None)
+    return Refusal(
+        Filter.OFFERING,
+        f"no instance type with an offering left{_where(demand)} has what the pods select",
+        f"requirement {culprit}" if culprit else "offerings",
+        f"let the pods do without {culprit}"
+        if culprit
+        else "allow more instance types, zones or capacity types",
+    )
+
+
+def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
+    """Give the requirements of the pods without which something would be left to buy, by key."""
+    for term in demand.shape.terms:
+        for key in sorted(term):
+            less = Requirements({k: r for k, r in term.items() if k != key})
+            freed = replace(demand, shape=replace(demand.shape, terms=(less,)))
+            if key == ZONE:
+                freed = replace(freed, zone=None)
+            admission = Admission(template, (freed,))
+            if any(admission.mask(c, o) for c in template.choices for o in c.offerings):
+                yield term[key]
 
 
 def _where(demand: Demand) -> str:
@@ -62,39 +110,46 @@ def _where(demand: Demand) -> str:
     return f" in {' or '.join(sorted(zones))}"
 
 
-def _too_large(requests: Resources, admitted: Sequence[Choice]) -> str:
-    def offered(name: str) -> int:
-        return max(c.room.of(name) for c in admitted)
-
-    lacking = [name for name in sorted(requests) if requests[name] > offered(name)]
+def _too_large(demand: Demand, admitted: Sequence[Choice]) -> Refusal:
+    requests = demand.shape.requests
+    lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
     if not lacking:
-        return f"no instance type offers all that one pod asks for ({_shown(requests)}) at once"
+        why = f"no instance type offers all that one pod asks for ({_shown(requests)}) at once"
+        return Refusal(
+            Filter.RESOURCE, why, "resources together", "allow larger instance types, or ask for less"
+        )
     name = lacking[0]
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
-    return (
+    most = _amount(name, max(0, largest.room.of(name)))
+    why = (
         f"one pod asks for {_amount(name, requests[name])} {name}, the most that a node offers to pods is"
-        f" {_amount(name, max(0, largest.room.of(name)))} ({largest.type.name})"
+        f" {most} ({largest.type.name})"
     )
+    fix = f"allow instance types with more {name}, or ask for at most {most}"
+    return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
 
 
-def _over_limits(demand: Demand, fitting: Sequence[Choice], template: Template) -> str:
+def _over_limits(demand: Demand, fitting: Sequence[Choice], template: Template) -> Refusal:
     """Name the limits that stop even one node, and what would be enough for all pods of the demand."""
     limits, left = template.pool.limits, template.remaining
     plain = [c for c in fitting if not c.is_exotic] or fitting
     smallest = {name: min(limit_cost(c, name) for c in plain) for name in sorted(left)}
-    stops = [
-        f"its limit of {_amount(name, limits.of(name))} {name} is reached"
+    stops = {
+        name: f"its limit of {_amount(name, limits.of(name))} {name} is reached"
         f" ({_amount(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
         f" {_amount(name, amount)})"
         for name, amount in smallest.items()
         if amount > left[name]
-    ]
-    reached = (
-        " and ".join(stops) or f"its limits leave no room for a node that would do ({_shown(left)} left)"
+    }
+    why = (
+        " and ".join(stops.values())
+        or f"its limits leave no room for a node that would do ({_shown(left)} left)"
     )
     raised = [f"spec.limits.{name} to at least {amount}" for name, amount in _enough(demand, plain, template)]
     pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"
-    return f"{reached}; for {pods} raise {' and '.join(raised)}" if raised else reached
+    fix = f"for {pods} raise {' and '.join(raised)}" if raised else ""
+    blocking = f"limit {next(iter(stops))}" if stops else "limits together"
+    return Refusal(Filter.LIMIT, why, blocking, fix)
 
 
 def _enough(demand: Demand, choices: Sequence[Choice], template: Template) -> list[tuple[str, str]]:
@@ -125,19 +180,6 @@ def _rounded(name: str, amount: int) -> str:
 
 def _shown(resources: Resources) -> str:
     return ", ".join(f"{_amount(n, resources[n])} {n}" for n in sorted(resources))
-
-
-def _by_volumes(shape: Shape) -> str:
-    """Say what is not in the pod's own spec, for there it would be looked for in vain."""
-    own = {str(one) for term in shape.own_terms for one in term.values()}
-    added = sorted({str(one) for term in shape.terms for one in term.values()} - own)
-    return f" (for their volumes: {' or '.join(added[:_MOST_SHOWN])})" if added else ""
-
-
-def _typo(requests: Resources) -> str:
-    if requests.cpu_milli >= _TYPO_CPU_MILLI:
-        return f" (a cpu request of {_amount('cpu', requests.cpu_milli)} looks like a unit mistake)"
-    return ""
 
 
 def _amount(name: str, amount: int) -> str:

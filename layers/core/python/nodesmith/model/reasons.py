@@ -1,0 +1,23 @@
+"""Reasons: why pods find no place, and the one thing that would let them in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reason:
+    """`text` says why to a person, in a sentence; `fix` is what would help, empty where nothing is known.
+
+    `nodepool` is the NodePool that came nearest to serving the pods, `blocking` the one thing in the way there, as
+    `taint gpu=true:NoSchedule`, `requirement kubernetes.io/arch In [arm64]`, `resource cpu` or `limit nodes`; both are
+    empty where there is no such thing.
+    """
+
+    text: str
+    nodepool: str = ""
+    blocking: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.fix}" if self.fix else self.text
