@@ -1,0 +1,109 @@
+"""What a cluster's admission gives a pod: its priority, what its runtime class takes and wants, host ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nodesmith.model.labels import did_you_mean
+from nodesmith.observation.wire import UNREADABLE
+from nodesmith_cli.local.manifests import Document, Fault
+from nodesmith_cli.planning.workloads import is_active
+
+Manifest = Mapping[str, Any]
+_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+
+def admitted(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
+    """Complete every pod, and call those without a node unschedulable, as kube-scheduler would.
+
+    A class that is named and not there is told once, and the pod goes on without.
+    """
+    given = list(documents)
+    classes = _Classes(given)
+    complete: list[Document] = []
+    for document in given:
+        if document.manifest["kind"] == "Pod":
+            try:
+                document = replace(document, manifest=classes.admit(document))
+            except UNREADABLE as error:
+                classes.faults.append(document.fault(f"cannot be read, the pod is left out: {error!r}"))
+                continue
+        complete.append(document)
+    return complete, classes.faults
+
+
+class _Classes:
+    """PriorityClasses and RuntimeClasses by name, and what pods ask of them in vain."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.faults: list[Fault] = []
+        self._told: set[tuple[str, str]] = set()
+        self._priority: dict[str, Manifest] = {name: {"value": v} for name, v in _SYSTEM.items()}
+        self._runtime: dict[str, Manifest] = {}
+        for document in documents:
+            name = str(document.manifest["metadata"]["name"])
+            if document.manifest["kind"] == "PriorityClass":
+                self._priority[name] = document.manifest
+            elif document.manifest["kind"] == "RuntimeClass":
+                self._runtime[name] = document.manifest
+        defaults = (name for name, each in sorted(self._priority.items()) if each.get("globalDefault"))
+        self._default = next(defaults, "")
+
+    def admit(self, document: Document) -> Manifest:
+        """Complete one pod. Raises as UNREADABLE lists."""
+        pod, spec = document.manifest, dict(document.manifest["spec"])
+        if spec.get("priority") is None:
+            spec["priority"] = self._priority_of(document, spec.get("priorityClassName") or self._default)
+        if spec.get("runtimeClassName"):
+            spec |= self._runtime_of(document, spec)
+        if spec.get("hostNetwork"):
+            spec["containers"] = [_with_host_ports(c) for c in spec.get("containers") or ()]
+        return {**pod, "spec": spec, "status": _pending(pod, spec)}
+
+    def _priority_of(self, document: Document, name: str) -> int:
+        found = self._priority.get(name)
+        if name and found is None:
+            self._tell(document, "PriorityClass", "spec.priorityClassName", name, self._priority)
+        return int(found["value"]) if found else 0
+
+    def _runtime_of(self, document: Document, spec: Manifest) -> dict[str, Any]:
+        """Give what the class adds; what a pod of a live cluster has been given already is not added again."""
+        name = str(spec["runtimeClassName"])
+        found = self._runtime.get(name)
+        if found is None:
+            if spec.get("overhead") is None:
+                self._tell(document, "RuntimeClass", "spec.runtimeClassName", name, self._runtime)
+            return {}
+        scheduling = found.get("scheduling") or {}
+        tolerations = list(spec.get("tolerations") or ())
+        tolerations += [t for t in scheduling.get("tolerations") or () if t not in tolerations]
+        return {
+            "overhead": spec.get("overhead") or (found.get("overhead") or {}).get("podFixed"),
+            "nodeSelector": {**(scheduling.get("nodeSelector") or {}), **(spec.get("nodeSelector") or {})},
+            "tolerations": tolerations,
+        }
+
+    def _tell(self, document: Document, kind: str, field: str, name: str, known: Mapping[str, Any]) -> None:
+        if (kind, name) not in self._told:
+            self._told.add((kind, name))
+            hint = did_you_mean(name, frozenset(known)) or ": add it to the files"
+            message = f"there is no {kind} {name!r}{hint}; the pods are planned without"
+            self.faults.append(document.fault(message, field))
+
+
+def _with_host_ports(container: Manifest) -> Manifest:
+    ports = [{"hostPort": port.get("containerPort"), **port} for port in container.get("ports") or ()]
+    return {**container, "ports": ports} if ports else container
+
+
+def _pending(pod: Manifest, spec: Manifest) -> Manifest:
+    """Call a pod unschedulable that waits for a node, unless a gate or a nomination holds it."""
+    status: Manifest = pod.get("status") or {}
+    held = spec.get("nodeName") or spec.get("schedulingGates") or status.get("nominatedNodeName")
+    if held or not is_active(pod):
+        return status
+    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
+    return {**status, "conditions": [*others, _UNSCHEDULABLE]}

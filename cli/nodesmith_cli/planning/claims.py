@@ -1,0 +1,42 @@
+"""NodeClaims of a cluster as the ledger would hold them: nodes that are bought and on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.resources import parse_resources
+
+_REACHED = {"Launched": Phase.LAUNCHED, "Registered": Phase.REGISTERED, "Initialized": Phase.INITIALIZED}
+"""Conditions in the order in which a claim comes by them."""
+
+
+def claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> tuple[NodeClaim, ...]:
+    """Read the claims that stand for a node, there or to come. One being deleted stands for none."""
+    return tuple(sorted(_claims(manifests, now), key=lambda claim: claim.name))
+
+
+def _claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[NodeClaim]:
+    for manifest in manifests:
+        claim = parse_nodeclaim(manifest, now).value
+        if claim is None or manifest["metadata"].get("deletionTimestamp"):
+            continue
+        status: Mapping[str, Any] = manifest.get("status") or {}
+        held = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
+        phase = next((p for name, p in reversed(_REACHED.items()) if name in held), Phase.PENDING)
+        yield replace(
+            claim,
+            phase=phase,
+            node_name=str(status.get("nodeName") or ""),
+            provider_id=str(status.get("providerID") or ""),
+            instance_type=claim.labels.get(INSTANCE_TYPE, ""),
+            zone=claim.labels.get(ZONE, ""),
+            capacity_type=claim.labels.get(CAPACITY_TYPE, ""),
+            capacity=parse_resources(status.get("capacity")),
+            allocatable=parse_resources(status.get("allocatable")),
+        )

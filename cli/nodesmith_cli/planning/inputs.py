@@ -1,0 +1,79 @@
+"""What a decision about manifests is made from: snapshot, ledger, catalogue, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.decisions.provisioning import Inputs, decision_id
+from nodesmith.errors import Rejected
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.labels import did_you_mean
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.observation.mirror import WATCHED, Mirror, observed
+from nodesmith.observation.wire import decode, encode
+from nodesmith_cli.planning.claims import claims
+from nodesmith_cli.planning.manifests import Manifests
+from nodesmith_cli.planning.nodeclasses import assumed_nodeclass, assumed_zones, statuses
+
+CLUSTER = "plan"
+MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
+"""When plans are made, unless said: the same files give the same plan at any time of day."""
+_EXAMPLE = "examples/express-test/nodepool.yaml"
+
+
+def plan_inputs(
+    manifests: Manifests,
+    catalog: Catalog,
+    *,
+    pools: Collection[str] = (),
+    settings: NodeSettings | None = None,
+    now: datetime = MOMENT,
+) -> Inputs:
+    """Take the way of a live cluster: objects reduced as the forwarder does, to a snapshot as bytes, and read.
+
+    `pools` restricts the NodePools to these. Raises Rejected where none is left.
+    """
+    nodepools = _chosen(list(manifests.of_kind("NodePool")), pools)
+    nodeclasses = list(manifests.of_kind("EC2NodeClass")) or [
+        assumed_nodeclass(name) for name in sorted(set(map(_nodeclass_name, nodepools)))
+    ]
+    held: dict[str, list[Mapping[str, Any]]] = {"NodePool": nodepools, "EC2NodeClass": nodeclasses}
+    mirrors = [Mirror(kind) for kind in WATCHED]
+    for mirror in mirrors:
+        kind = mirror.kind.kind
+        for manifest in held.get(kind) or manifests.of_kind(kind):
+            mirror.put(manifest)
+    data = encode(CLUSTER, now, observed(mirrors))
+    ledger = Ledger(
+        claims=claims(manifests.of_kind("NodeClaim"), now),
+        nodeclasses=statuses(nodeclasses, assumed_zones(catalog), now),
+        cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", "1.34"),
+    )
+    decision = decision_id(hashlib.sha256(data).hexdigest(), ledger.version, now)
+    return Inputs(decode(data), ledger, catalog, settings or NodeSettings(), now, decision)
+
+
+def _chosen(nodepools: list[Mapping[str, Any]], wanted: Collection[str]) -> list[Mapping[str, Any]]:
+    names = [str(pool["metadata"]["name"]) for pool in nodepools]
+    if not nodepools:
+        raise Rejected(
+            f"no NodePool: nothing says which nodes may be bought. Add one with -f; {_EXAMPLE} is an example"
+        )
+    for name in wanted:
+        if name not in names:
+            hint = did_you_mean(name, frozenset(names)) or f", there is {', '.join(sorted(names))}"
+            raise Rejected(f"--pool {name}: no such NodePool{hint}")
+    return [pool for pool, name in zip(nodepools, names, strict=True) if not wanted or name in wanted]
+
+
+def _nodeclass_name(nodepool: Mapping[str, Any]) -> str:
+    spec: Any = nodepool.get("spec")
+    try:
+        return str(spec["template"]["spec"]["nodeClassRef"]["name"])
+    except (KeyError, TypeError):
+        return "default"

@@ -1,0 +1,101 @@
+"""The objects of a plan: files, as a cluster that holds them would show them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nodesmith.model.labels import did_you_mean
+from nodesmith_cli.local.manifests import Document, Fault, load_manifests
+from nodesmith_cli.planning.admission import admitted
+from nodesmith_cli.planning.workloads import WORKLOADS, with_pods
+
+GROUPS: Mapping[str, str] = {
+    **WORKLOADS,
+    "Pod": "",
+    "Node": "",
+    "Namespace": "",
+    "PersistentVolume": "",
+    "PersistentVolumeClaim": "",
+    "DaemonSet": "apps",
+    "StorageClass": "storage.k8s.io",
+    "CSINode": "storage.k8s.io",
+    "PriorityClass": "scheduling.k8s.io",
+    "RuntimeClass": "node.k8s.io",
+    "PodDisruptionBudget": "policy",
+    "NodePool": "karpenter.sh",
+    "NodeClaim": "karpenter.sh",
+    "EC2NodeClass": "karpenter.k8s.aws",
+}
+"""The kinds that a plan reads, with the API group that each belongs to."""
+_TODAY = {"Provisioner": "NodePool", "Machine": "NodeClaim", "AWSNodeTemplate": "EC2NodeClass"}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """What was read, the pods of workloads among it; `unread` counts objects of other kinds, by kind."""
+
+    documents: tuple[Document, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    unread: Mapping[str, int] = field(default_factory=dict)
+
+    def of_kind(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
+        """Give the manifests of these kinds, in the order of the files."""
+        return (d.manifest for d in self.documents if d.manifest["kind"] in kinds)
+
+
+def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manifests:
+    """Read files, folders, and `-` for standard input; `more` are objects from elsewhere. Nothing raises.
+
+    Workloads are given the pods they still lack, pods what a cluster's admission gives them: a pod without a node is
+    pending, whatever its status says. What is wrong is in `faults`, and the rest goes on.
+    """
+    loaded = load_manifests(paths)
+    documents, unread, faults = _known((*more, *loaded.documents))
+    expanded, wrong = with_pods(documents)
+    complete, refused = admitted(expanded)
+    return Manifests(tuple(complete), (*loaded.faults, *faults, *wrong, *refused), unread)
+
+
+def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int], list[Fault]]:
+    """Keep the kinds that a plan reads, each once."""
+    known: dict[tuple[Any, ...], Document] = {}
+    unread: Counter[str] = Counter()
+    faults: list[Fault] = []
+    for document in documents:
+        kind = str(document.manifest["kind"])
+        group = str(document.manifest["apiVersion"]).rpartition("/")[0]
+        if GROUPS.get(kind) == group:
+            known[document.identity] = _stamped(document)
+            continue
+        unread[kind] += 1
+        meant = _TODAY.get(kind, kind if kind in GROUPS else "")
+        if meant:
+            wanted = "/".join(filter(None, (GROUPS[meant], "v1")))
+            faults.append(document.fault(f"is not read: write a {meant} of {wanted}", "apiVersion"))
+        elif hint := did_you_mean(kind, frozenset(GROUPS)):
+            faults.append(document.fault(f"is {kind!r}, which is not read{hint}", "kind"))
+    return list(known.values()), dict(sorted(unread.items())), faults
+
+
+_UNNAMESPACED = frozenset(
+    "Node Namespace PersistentVolume StorageClass CSINode PriorityClass RuntimeClass NodePool NodeClaim"
+    " EC2NodeClass".split()
+)
+_CREATED = "2000-01-01T00:00:00Z"
+"""When objects came to be that do not say: equal for equal files, so that plans are."""
+
+
+def _stamped(document: Document) -> Document:
+    """Give an object what an API server stamps on it."""
+    manifest, metadata = document.manifest, dict(document.manifest["metadata"])
+    kind = str(manifest["kind"])
+    name = metadata.get("name") or f"{metadata['generateName']}{document.number}"
+    metadata |= {"name": str(name), "creationTimestamp": metadata.get("creationTimestamp") or _CREATED}
+    if kind not in _UNNAMESPACED:
+        metadata["namespace"] = metadata.get("namespace") or "default"
+    place = "/".join(filter(None, (kind, metadata.get("namespace"), metadata["name"])))
+    metadata["uid"] = metadata.get("uid") or f"uid-of-{place}"
+    return replace(document, manifest={**manifest, "metadata": metadata})

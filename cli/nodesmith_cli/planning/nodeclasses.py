@@ -1,0 +1,80 @@
+"""EC2NodeClasses as they would be resolved: what their status says, and what is assumed where it says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclassstatus import Image, NodeClassStatus, SecurityGroup, StatusCondition, Subnet
+from nodesmith.model.nodespec import read_requirements
+
+Manifest = Mapping[str, Any]
+_ZONES = 3
+_ASSUMED = "assumed"
+_READY = StatusCondition("Ready", "True", "Ready")
+
+
+def assumed_zones(catalog: Catalog) -> tuple[str, ...]:
+    """Give the zones that a cluster is taken to have subnets in: the region's first three, a to c.
+
+    Local zones such as us-west-2-lax-1a, whose names are longer, are none of them while the region has others.
+    """
+    sold = {offering.zone for offerings in catalog.offerings.values() for offering in offerings}
+    return tuple(sorted(sold, key=lambda zone: (len(zone), zone))[:_ZONES])
+
+
+def assumed_nodeclass(name: str) -> dict[str, Any]:
+    """Give the EC2NodeClass that is taken to be there where the files hold none."""
+    selector = [{"tags": {"karpenter.sh/discovery": _ASSUMED}}]
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name},
+        "spec": {
+            "role": _ASSUMED,
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": selector,
+            "securityGroupSelectorTerms": selector,
+        },
+    }
+
+
+def statuses(
+    manifests: Iterable[Manifest], zones: Sequence[str], now: datetime
+) -> dict[str, NodeClassStatus]:
+    """Resolve every EC2NodeClass that can be read, by name."""
+    found: dict[str, NodeClassStatus] = {}
+    for manifest in manifests:
+        nodeclass = parse_nodeclass(manifest).value
+        if nodeclass is not None:
+            found[nodeclass.name] = _status(nodeclass, manifest.get("status") or {}, zones, now)
+    return found
+
+
+def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str], now: datetime) -> NodeClassStatus:
+    subnets = tuple(
+        Subnet(str(s["id"]), str(s["zone"]), str(s.get("zoneID") or "")) for s in shown.get("subnets") or ()
+    )
+    images = tuple(
+        Image(str(a["id"]), str(a.get("name") or ""), read_requirements(a.get("requirements") or ()))
+        for a in shown.get("amis") or ()
+    )
+    failing = tuple(
+        StatusCondition(str(c["type"]), "False", str(c.get("reason") or ""), str(c.get("message") or ""))
+        for c in shown.get("conditions") or ()
+        if c.get("status") == "False" and c.get("type") != "Ready"
+    )
+    return NodeClassStatus(
+        name=nodeclass.name,
+        generation=nodeclass.generation,
+        hash=nodeclass.hash,
+        resolved_at=now,
+        subnets=subnets or tuple(Subnet(f"subnet-{zone}", zone) for zone in zones),
+        security_groups=(SecurityGroup("sg-assumed"),),
+        images=images or (Image("ami-assumed"),),
+        instance_profile=_ASSUMED,
+        conditions=failing or (_READY,),
+    )

@@ -1,0 +1,62 @@
+"""A plan as JSON: for people's scripts, the audit and the benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, plan_item
+from nodesmith.model.resources import format_resources
+
+_DIGITS = 9
+
+
+def plan_json(plan: Plan, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
+    """Write a plan. `seconds` is how long the decision took; all else is the same for the same inputs.
+
+    `requests` of a node are those of its pods and of the DaemonSets that will run on it. `existing` are nodes, and
+    NodeClaims on their way, that take pods. Every pod is `namespace/name`, prices are USD an hour.
+    """
+    del inputs
+    return {
+        "nodes": [_node(node) for node in plan.nodes],
+        "existing": list(_existing(plan)),
+        "unplaced": sorted(_unplaced(plan), key=lambda entry: str(entry["pod"])),
+        "priceHourly": round(plan.price_hourly_usd, _DIGITS),
+        "lowerBoundHourly": round(plan.bound_hourly_usd, _DIGITS),
+        "seconds": round(seconds, 4),
+        "steps": plan.steps,
+    }
+
+
+def _node(node: PlannedNode) -> dict[str, Any]:
+    claim, cheapest = node.claim, node.request.overrides[0]
+    return {
+        "name": claim.name,
+        "nodePool": claim.nodepool,
+        "instanceType": cheapest.instance_type,
+        "instanceTypes": list(dict.fromkeys(o.instance_type for o in node.request.overrides)),
+        "zone": cheapest.zone,
+        "capacityType": claim.capacity_type,
+        "priceHourly": round(node.price_hourly_usd, _DIGITS),
+        "requests": format_resources(claim.requests),
+        "pods": list(claim.nominated),
+    }
+
+
+def _existing(plan: Plan) -> Iterator[dict[str, Any]]:
+    taken = {name: list(pods) for name, pods in (plan.placed or {}).items()}
+    for pod, claim in (plan.waiting or {}).items():
+        taken.setdefault(claim, []).append(pod)
+    for name in sorted(taken):
+        yield {"node": name, "pods": sorted(taken[name])}
+
+
+def _unplaced(plan: Plan) -> Iterator[dict[str, str]]:
+    """Give every pod that stays: those that nothing could be bought for, and those left alone."""
+    told: Mapping[str, Any] = plan_item(replace(plan, nodes=()))
+    for group in (*told["unplaced"], *told["ignored"]):
+        about = {name: str(group.get(name, "")) for name in ("reason", "nodePool", "blocking", "fix")}
+        for pod in group["pods"]:
+            yield {"pod": pod, **about}
