@@ -7,6 +7,7 @@ from typing import Any
 
 from nodesmith.model.events import Concern
 from nodesmith.observation.mirror import (
+    NAMESPACES,
     NODECLAIMS,
     NODECLASSES,
     NODEPOOLS,
@@ -23,8 +24,9 @@ from nodesmith_forwarder.windows import Topic
 def triggered(change: Change, is_awaited: Callable[[str], bool]) -> Iterator[tuple[Topic, str]]:
     """Give the topics of a change, each with the key that counts once in its window.
 
-    What a NodePool, an EC2NodeClass or a volume has become may be what a pending pod was waiting for, so provisioning
-    looks too. `is_awaited` tells whether a pod waits for a claim (namespace/name).
+    What a NodePool, an EC2NodeClass, a volume or a namespace's labels have become may be what a pending pod was waiting
+    for, so provisioning looks too; a new namespace is empty, and its pods speak for themselves. `is_awaited` tells
+    whether a pod waits for a claim (namespace/name).
     """
     key = f"{change.kind.kind}/{change.key}"
     yield None, key
@@ -37,8 +39,12 @@ def triggered(change: Change, is_awaited: Callable[[str], bool]) -> Iterator[tup
             yield Concern.READINESS, key
         if _is_wanted_otherwise(change) or _conditions(change.before) != _conditions(change.after):
             yield Concern.PROVISIONING, key
-    elif change.after is not None and _is_awaited_volume(change, is_awaited):
+    elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
+
+
+def _is_relabelled(change: Change) -> bool:
+    return change.kind == NAMESPACES and None not in (change.before, change.after)
 
 
 def _is_awaited_volume(change: Change, is_awaited: Callable[[str], bool]) -> bool:

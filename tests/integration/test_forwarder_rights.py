@@ -66,7 +66,7 @@ def right(method: Method, path: str) -> Right:
     """Read a request as RBAC does."""
     parts = path.partition("?")[0].strip("/").split("/")
     group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
-    if rest[0] == "namespaces":
+    if rest[0] == "namespaces" and len(rest) > 2:
         rest = rest[2:]
     resource = "/".join([rest[0], *rest[2:]])
     verb = {"GET": "get" if len(rest) > 1 else "list", "POST": "create"}.get(method, method.lower())

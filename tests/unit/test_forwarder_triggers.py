@@ -10,6 +10,7 @@ import pytest
 from nodesmith.model.events import Concern
 from nodesmith.observation.mirror import (
     DAEMONSETS,
+    NAMESPACES,
     NODECLAIMS,
     NODECLASSES,
     NODEPOOLS,
@@ -131,3 +132,10 @@ def test_a_volume_wakes_provisioning_if_it_is_for_an_awaited_claim_or_for_any() 
 def test_a_storage_class_that_comes_or_changes_wakes_provisioning() -> None:
     assert woken(STORAGE_CLASSES, storage_class("gp3")) == {Concern.PROVISIONING}
     assert woken(STORAGE_CLASSES, storage_class("gp3"), None) == set()
+
+
+def test_a_namespace_wakes_provisioning_when_its_labels_change_and_not_when_it_comes_or_goes() -> None:
+    plain, teamed = {"metadata": {"name": "shop"}}, {"metadata": {"name": "shop", "labels": {"team": "a"}}}
+    assert woken(NAMESPACES, plain) == set()
+    assert woken(NAMESPACES, plain, teamed) == {Concern.PROVISIONING}
+    assert woken(NAMESPACES, plain, None) == set()

@@ -12,9 +12,9 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_node
+from nodesmith.observation.reduction import reduce_namespace, reduce_node
 from nodesmith.observation.wire import LARGEST_BYTES, Observed, decode, encode
-from tests.clusters import cluster, node, rolled
+from tests.clusters import cluster, deployment_pod, node, rolled
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -147,8 +147,8 @@ def test_something_that_is_no_snapshot_is_rejected_with_what_was_found(data: byt
 
 
 def test_a_snapshot_of_a_newer_format_is_rejected_with_the_remedy() -> None:
-    with pytest.raises(Rejected, match=r"'version' is 3, this release reads 1 to 2: deploy .* same release"):
-        decode(rewritten(version=3))
+    with pytest.raises(Rejected, match=r"'version' is 4, this release reads 1 to 3: deploy .* same release"):
+        decode(rewritten(version=4))
 
 
 def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> None:
@@ -160,6 +160,47 @@ def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> N
     refusals = {pod.key.partition("/")[2]: pod.shape.refusal for pod in snapshot.pods}
     assert refusals[plain["names"][0]] == ""
     assert "did not look at its volumes: update the forwarder" in refusals[mounting["names"][0]]
+
+
+def choosing(selector: dict[str, Any] | None) -> dict[str, Any]:
+    """Give a cluster as it is written: a pod with anti-affinity to namespaces, of which two are known."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": selector}
+    pod = deployment_pod(1, rolled(1))
+    pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    labels = {"shop": {"team": "a", "cost-center": "7"}, "ops": {"cost-center": "7"}}
+    namespaces = [reduce_namespace({"metadata": {"name": n, "labels": own}}) for n, own in labels.items()]
+    reduced = reduce_pod(pod)
+    assert reduced is not None
+    document = gzip.decompress(encode("c", NOW, Observed(pods=[reduced], namespaces=namespaces)))
+    written: dict[str, Any] = json.loads(document)
+    return written
+
+
+def chosen(document: dict[str, Any]) -> frozenset[str] | None:
+    snapshot = decode(gzip.compress(json.dumps(document).encode()))
+    return snapshot.pods[0].shape.affinities[0].namespaces
+
+
+def test_a_namespace_selector_finds_its_namespaces_in_the_snapshot() -> None:
+    assert chosen(choosing({"matchLabels": {"team": "a"}})) == frozenset({"shop"})
+    assert chosen(choosing({"matchLabels": {"kubernetes.io/metadata.name": "team-1"}})) == frozenset({"team-1"})
+    assert chosen(choosing({})) is None
+
+
+def test_of_namespaces_only_what_some_selector_reads_is_in_the_snapshot() -> None:
+    assert choosing({"matchLabels": {"team": "a"}})["namespaces"] == {
+        "ops": {},
+        "shop": {"team": "a"},
+        "team-1": {},
+    }
+    assert choosing({})["namespaces"] == {}
+    assert choosing(None)["namespaces"] == {}
+
+
+def test_a_namespace_selector_of_the_second_format_means_all_namespaces() -> None:
+    document = choosing({"matchLabels": {"team": "a"}})
+    del document["namespaces"]
+    assert chosen({**document, "version": 2}) is None
 
 
 @pytest.mark.parametrize(

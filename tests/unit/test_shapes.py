@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.namespaces import Namespaces
 from nodesmith.model.shapereading import parse_shape
 from nodesmith.model.shapes import Shape, Spread
 from nodesmith.model.taints import Toleration
@@ -114,7 +115,7 @@ def test_preferred_pod_affinity_terms_stand_with_the_required_ones_and_have_thei
         (HOSTNAME, True, 0),
         (HOSTNAME, True, 100),
     ]
-    assert all(term.namespaces == {"default"} for term in read.affinities)
+    assert all(term.namespaces == frozenset({"default"}) for term in read.affinities)
     assert all(term.selects(shape(app="web")) for term in read.affinities)
 
 
@@ -259,18 +260,35 @@ def test_shapes_are_equal_by_identity_only() -> None:
     assert len({one, one, other}) == 2
 
 
+TEAMS = Namespaces({"shop": {"team": "a"}, "till": {"team": "a"}, "ops": {}})
+
+
 @pytest.mark.parametrize(
     ("term", "namespaces"),
     [
         ({}, {"default"}),
         ({"namespaces": ["b", "a"]}, {"a", "b"}),
         ({"namespaceSelector": {}}, None),
-        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, None),
+        ({"namespaceSelector": {}, "namespaces": ["a"]}, None),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, {"shop", "till"}),
+        (
+            {"namespaceSelector": {"matchLabels": {"team": "a"}}, "namespaces": ["ops"]},
+            {"shop", "till", "ops"},
+        ),
+        ({"namespaceSelector": {"matchLabels": {"team": "b"}}}, set()),
+        ({"namespaceSelector": {"matchExpressions": [expression("team", "DoesNotExist")]}}, {"ops"}),
     ],
 )
-def test_anti_affinity_reaches_the_namespaces_it_names_and_with_a_selector_all(
+def test_anti_affinity_reaches_the_namespaces_it_names_and_those_its_selector_means(
     term: dict[str, Any], namespaces: set[str] | None
 ) -> None:
-    read = shape(affinity=anti_affinity(**term)).affinities[0]
+    manifest = {"spec": {"affinity": anti_affinity(**term)}}
+    read = parse_shape(manifest, TEAMS).affinities[0]
 
     assert (read.anti, read.namespaces) == (True, namespaces)
+
+
+def test_a_namespace_selector_means_every_namespace_where_nobody_told_their_labels() -> None:
+    affinity = anti_affinity(namespaceSelector={"matchLabels": {"team": "a"}})
+
+    assert shape(affinity=affinity).affinities[0].namespaces is None

@@ -6,36 +6,35 @@ the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from nodesmith.model.labels import (
     HOSTNAME,
     LONGEST_LABEL_VALUE,
     NODEPOOL,
     is_label_value,
-    normalised,
     restriction,
 )
+from nodesmith.model.namespaces import Namespaces
+from nodesmith.model.podrules import PREFERRED, REQUIRED, read_pod_affinity, read_spread, read_weight
 from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.requirements import Requirement, Requirements, requirement
-from nodesmith.model.selectors import parse_selector
-from nodesmith.model.shapes import PodAffinityTerm, Shape, Spread
+from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Toleration
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_HEAVIEST = 100
 
+def parse_shape(manifest: Manifest, namespaces: Namespaces | None = None) -> Shape:
+    """Read a reduced pod manifest. Never raises on what users can write: see `Shape.refusal`.
 
-def parse_shape(manifest: Manifest) -> Shape:
-    """Read a reduced pod manifest. Never raises on what users can write: see `Shape.refusal`."""
-    metadata, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
+    `namespaces` are those of the cluster, None where they are not known.
+    """
+    metadata = manifest.get("metadata") or {}
     namespace = str(metadata.get("namespace") or "default")
     labels = {str(k): str(v) for k, v in (metadata.get("labels") or {}).items()}
     owner = _owner(metadata.get("ownerReferences") or ())
     try:
-        return _parse(namespace, labels, owner, metadata, spec, manifest.get("status") or {})
+        return _parse(namespace, labels, owner, manifest, namespaces)
     except QuantityError as error:
         refusal = f"a resource quantity cannot be read: {error}"
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
@@ -47,10 +46,10 @@ def _parse(
     namespace: str,
     labels: Mapping[str, str],
     owner: str,
-    metadata: Manifest,
-    spec: Manifest,
-    status: Manifest,
+    manifest: Manifest,
+    namespaces: Namespaces | None,
 ) -> Shape:
+    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     affinity = spec.get("affinity") or {}
     own_terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
     terms, unreachable = _reaching(own_terms, spec)
@@ -62,11 +61,8 @@ def _parse(
         terms=terms,
         own_terms=own_terms,
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
-        spreads=tuple(_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
-        affinities=(
-            *_pod_terms(affinity.get("podAffinity") or {}, namespace, labels, anti=False),
-            *_pod_terms(affinity.get("podAntiAffinity") or {}, namespace, labels, anti=True),
-        ),
+        spreads=tuple(read_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
+        affinities=tuple(read_pod_affinity(affinity, namespace, labels, namespaces)),
         preferred_terms=_preferred_terms(affinity.get("nodeAffinity") or {}),
         host_ports=_host_ports(spec.get("containers") or ()),
         priority=int(spec.get("priority") or 0),
@@ -83,12 +79,27 @@ def _owner(references: Sequence[Manifest]) -> str:
 def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requirements, ...], str]:
     """Give the OR terms, each with the node selector in it, and why they are refused (empty when they are not)."""
     base = Requirements.from_labels({str(k): str(v) for k, v in selector.items()})
-    required = affinity.get(_REQUIRED) or {}
+    required = affinity.get(REQUIRED) or {}
     raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
     if any(term.get("matchFields") for term in raw_terms):
         return (base,), "required node affinity by matchFields names a node, and no new node has that name"
     terms = tuple(base.union(_expressions(term)) for term in raw_terms)
     return terms, _restricted(terms, "node selector or affinity")
+
+
+def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
+    """Give preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
+    read = (
+        (read_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
+        for each in affinity.get(PREFERRED) or ()
+    )
+    return tuple((weight, term) for weight, term in read if term and not _restricted((term,), ""))
+
+
+def _by_hostname(term: Manifest) -> Manifest:
+    """Read matchFields, which can only be about metadata.name, as expressions on the hostname."""
+    named = [{**field, "key": HOSTNAME} for field in term.get("matchFields") or ()]
+    return {"matchExpressions": [*(term.get("matchExpressions") or ()), *named]}
 
 
 def _reaching(own: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requirements, ...], str]:
@@ -145,67 +156,6 @@ def _toleration(raw: Manifest) -> Toleration:
         value=str(raw.get("value") or ""),
         effect=str(raw.get("effect") or ""),
     )
-
-
-def _spread(raw: Manifest, labels: Mapping[str, str]) -> Spread:
-    keys = raw.get("matchLabelKeys") or ()
-    return Spread(
-        topology_key=normalised(str(raw["topologyKey"])),
-        max_skew=max(1, int(raw.get("maxSkew") or 1)),
-        hard=raw.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",
-        selector=parse_selector(raw.get("labelSelector"), {k: labels[k] for k in keys if k in labels}),
-        min_domains=int(raw.get("minDomains") or 1),
-        honor_affinity=raw.get("nodeAffinityPolicy", "Honor") == "Honor",
-        honor_taints=raw.get("nodeTaintsPolicy", "Ignore") == "Honor",
-    )
-
-
-def _pod_terms(
-    affinity: Manifest, namespace: str, labels: Mapping[str, str], *, anti: bool
-) -> Iterator[PodAffinityTerm]:
-    for term in affinity.get(_REQUIRED) or ():
-        yield _pod_term(term, namespace, labels, anti=anti, weight=0)
-    for each in affinity.get(_PREFERRED) or ():
-        yield _pod_term(each["podAffinityTerm"], namespace, labels, anti=anti, weight=_weight(each))
-
-
-def _pod_term(
-    term: Manifest, namespace: str, labels: Mapping[str, str], *, anti: bool, weight: int
-) -> PodAffinityTerm:
-    every = term.get("namespaceSelector") is not None
-    return PodAffinityTerm(
-        topology_key=normalised(str(term["topologyKey"])),
-        selector=parse_selector(
-            term.get("labelSelector"),
-            {k: labels[k] for k in term.get("matchLabelKeys") or () if k in labels},
-            {k: labels[k] for k in term.get("mismatchLabelKeys") or () if k in labels},
-        ),
-        anti=anti,
-        namespaces=None if every else frozenset(map(str, term.get("namespaces") or (namespace,))),
-        weight=weight,
-    )
-
-
-def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
-    """Give preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
-    read = (
-        (_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
-        for each in affinity.get(_PREFERRED) or ()
-    )
-    return tuple((weight, term) for weight, term in read if term and not _restricted((term,), ""))
-
-
-def _by_hostname(term: Manifest) -> Manifest:
-    """Read matchFields, which can only be about metadata.name, as expressions on the hostname."""
-    named = [{**field, "key": HOSTNAME} for field in term.get("matchFields") or ()]
-    return {"matchExpressions": [*(term.get("matchExpressions") or ()), *named]}
-
-
-def _weight(term: Manifest) -> int:
-    weight = term.get("weight")
-    if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
-        raise ValueError(f"the weight of a preferred affinity term is {weight!r}: must be 1 to {_HEAVIEST}")
-    return weight
 
 
 def _host_ports(containers: Sequence[Manifest]) -> tuple[tuple[str, int, str], ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
-from nodesmith.observation.reduction import reduce_custom, reduce_node
+from nodesmith.observation.reduction import reduce_custom, reduce_namespace, reduce_node
 from nodesmith.observation.volumereduction import reduce_claim, reduce_class, reduce_volume
 from nodesmith.observation.wire import UNREADABLE, Observed
 
@@ -46,6 +46,7 @@ VOLUMES = WatchedKind("persistentvolumes", "PersistentVolume", "/api/v1/persiste
 STORAGE_CLASSES = WatchedKind(
     "storageclasses", "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", reduce_class
 )
+NAMESPACES = WatchedKind("namespaces", "Namespace", "/api/v1/namespaces", reduce_namespace)
 WATCHED = (
     PODS,
     NODES,
@@ -56,6 +57,7 @@ WATCHED = (
     VOLUME_CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,
+    NAMESPACES,
 )
 
 

@@ -1,4 +1,4 @@
-"""Nodes and Karpenter's own objects, reduced to what a decision reads."""
+"""Nodes, namespaces and Karpenter's own objects, reduced to what a decision reads."""
 
 from __future__ import annotations
 
@@ -61,6 +61,16 @@ def reduce_node(manifest: Manifest) -> dict[str, Any]:
         "status": without_empty(shows),
     }
     return without_empty(kept)
+
+
+def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
+    """Keep a namespace's name and labels, by which pod affinity may choose it. Raises KeyError or TypeError."""
+    metadata = manifest["metadata"]
+    return {
+        "metadata": without_empty(
+            {"name": str(metadata["name"]), "labels": dict(metadata.get("labels") or {})}
+        )
+    }
 
 
 def reduce_custom(manifest: Manifest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which pod labels matter: those that some selector in the cluster reads.
+"""Which labels of pods and namespaces matter: those that some selector in the cluster reads.
 
 Everything else (`job-name`, `statefulset.kubernetes.io/pod-name`, `pod-template-hash`, a workflow's run id …) can
 change no decision, but would make every pod a shape of its own.
@@ -19,10 +19,24 @@ def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*map(_keys_of, shapes))
 
 
+def selected_namespace_keys(shapes: Iterable[str]) -> frozenset[str]:
+    """Give the label keys of namespaces that any namespaceSelector of these manifests reads."""
+    return frozenset().union(*map(_namespace_keys_of, shapes))
+
+
 @lru_cache(maxsize=8192)
 def _keys_of(shape: str) -> frozenset[str]:
     spec = json.loads(shape).get("spec") or {}
     return frozenset(key for constraint in _constraints(spec) for key in _keys(constraint))
+
+
+@lru_cache(maxsize=8192)
+def _namespace_keys_of(shape: str) -> frozenset[str]:
+    if "namespaceSelector" not in shape:
+        return frozenset()
+    spec = json.loads(shape).get("spec") or {}
+    selectors = (term.get("namespaceSelector") for term in _constraints(spec))
+    return frozenset(key for selector in selectors for key in _selector_keys(selector or {}))
 
 
 def _constraints(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -35,8 +49,11 @@ def _constraints(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _keys(constraint: Mapping[str, Any]) -> Iterator[str]:
-    selector = constraint.get("labelSelector") or {}
-    yield from selector.get("matchLabels") or ()
-    yield from (expression["key"] for expression in selector.get("matchExpressions") or ())
+    yield from _selector_keys(constraint.get("labelSelector") or {})
     for name in _KEY_LISTS:
         yield from constraint.get(name) or ()
+
+
+def _selector_keys(selector: Mapping[str, Any]) -> Iterator[str]:
+    yield from selector.get("matchLabels") or ()
+    yield from (expression["key"] for expression in selector.get("matchExpressions") or ())

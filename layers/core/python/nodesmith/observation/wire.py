@@ -11,26 +11,29 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.errors import Rejected
+from nodesmith.model.namespaces import NAME_LABEL, Namespaces
 from nodesmith.model.nodes import Node, parse_node
 from nodesmith.model.pods import Manifest, Pod
 from nodesmith.model.shapereading import parse_shape
+from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import parse_time
 from nodesmith.observation.podreduction import ReducedPod
-from nodesmith.observation.selection import selected_keys
+from nodesmith.observation.selection import selected_keys, selected_namespace_keys
 from nodesmith.observation.volumereduction import ReducedClaim, ReducedClass, ReducedVolume
 from nodesmith.observation.volumes import Reach, Volumes
 
 FORMAT = "nodesmith-snapshot"
-VERSION = 2
-_READABLE = {1, VERSION}
-"""The first knew no volumes: its pods that have any are refused (see `parse_shape`)."""
+VERSION = 3
+_READABLE = {1, 2, VERSION}
+"""The first knew no volumes: its pods that have any are refused (see `parse_shape`). The second knew no namespaces."""
+_KNOWS_NAMESPACES = 3
 _UNSCHEDULABLE, _NOMINATED, _DELETING = 1, 2, 4
 SOMEWHERE = "a node that the snapshot does not name"
 """Where a nominated pod is promised room, by snapshots of releases that did not say."""
@@ -54,6 +57,7 @@ class Observed:
     persistentvolumeclaims: Sequence[ReducedClaim] = ()
     persistentvolumes: Sequence[ReducedVolume] = ()
     storageclasses: Sequence[ReducedClass] = ()
+    namespaces: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
 
 
@@ -62,6 +66,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     names = sorted(
         {_name(n) for n in observed.nodes} | {where for p in observed.pods if (where := _where(p))}
     )
+    shapes = {*(pod.shape for pod in observed.pods), *map(_text, observed.daemonsets)}
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -69,19 +74,34 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "takenAt": taken_at.astimezone(UTC).isoformat(timespec="milliseconds"),
         "nodeNames": names,
         "nodes": sorted(observed.nodes, key=_name),
-        "pods": list(_groups(observed, {name: index for index, name in enumerate(names)})),
+        "pods": list(
+            _groups(observed, selected_keys(shapes), {name: index for index, name in enumerate(names)})
+        ),
         "daemonsets": sorted(observed.daemonsets, key=_text),
         "nodepools": sorted(observed.nodepools, key=_name),
         "nodeclasses": sorted(observed.nodeclasses, key=_name),
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
+        "namespaces": _namespaces(observed, selected_namespace_keys(shapes)),
         "problems": sorted(observed.problems),
     }
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
 
 
-def _groups(observed: Observed, index_of: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
-    shapes = {pod.shape for pod in observed.pods}
-    keys = sorted(selected_keys({*shapes, *map(_text, observed.daemonsets)}))
+def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    """Give the namespaces with those of their labels that affinity chooses them by; none where it chooses none."""
+    if not keys:
+        return {}
+    pods = (pod.namespace for pod in observed.pods)
+    daemons = (str(daemon["metadata"]["namespace"]) for daemon in observed.daemonsets)
+    labels: dict[str, dict[str, str]] = {name: {NAME_LABEL: name} for name in (*pods, *daemons)}
+    labels.update({_name(n): n["metadata"].get("labels") or {} for n in observed.namespaces})
+    return {name: {k: v for k, v in own.items() if k in keys} for name, own in labels.items()}
+
+
+def _groups(
+    observed: Observed, selected: Collection[str], index_of: Mapping[str, int]
+) -> Iterator[Mapping[str, Any]]:
+    keys = sorted(selected)
     volumes = Volumes(observed.persistentvolumeclaims, observed.persistentvolumes, observed.storageclasses)
     groups: dict[tuple[str, tuple[tuple[str, str], ...], str], list[tuple[ReducedPod, str]]] = {}
     for pod in observed.pods:
@@ -142,12 +162,13 @@ def decode(data: bytes) -> Snapshot:
     document = _document(data)
     try:
         problems = [str(problem) for problem in document["problems"]]
+        known = Namespaces(document["namespaces"]) if document["version"] >= _KNOWS_NAMESPACES else None
         return Snapshot(
             cluster=str(document["cluster"]),
             taken_at=parse_time(document["takenAt"]),
-            pods=tuple(_pods(document["pods"], document["nodeNames"], problems)),
+            pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
             nodes=tuple(_nodes(document["nodes"], problems)),
-            daemonsets=tuple(parse_shape(manifest) for manifest in document["daemonsets"]),
+            daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
             nodepools=tuple(document["nodepools"]),
             nodeclasses=tuple(document["nodeclasses"]),
             nodeclaims=tuple(document["nodeclaims"]),
@@ -198,19 +219,23 @@ def _nodes(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[Node]
             problems.append(f"Node/{_name(manifest)}: cannot be read, the node is left out: {error}")
 
 
-def _pods(groups: Iterable[Manifest], node_names: Sequence[str], problems: list[str]) -> Iterator[Pod]:
+def _pods(
+    groups: Iterable[Manifest], node_names: Sequence[str], known: Namespaces | None, problems: list[str]
+) -> Iterator[Pod]:
     moments: dict[int, datetime] = {}
     names = [*node_names, ""]  # so that -1 is no node
     for group in groups:
         try:
-            yield from _group(group, names, moments)
+            yield from _group(group, parse_shape(group["shape"], known), names, moments)
         except UNREADABLE as error:
             named = ", ".join(map(str, group["names"][:3]))
             problems.append(f"Pod/{named} and its like cannot be read: {error}")
 
 
-def _group(group: Manifest, node_names: Sequence[str], moments: dict[int, datetime]) -> list[Pod]:
-    shape, pods = parse_shape(group["shape"]), []
+def _group(
+    group: Manifest, shape: Shape, node_names: Sequence[str], moments: dict[int, datetime]
+) -> list[Pod]:
+    pods = []
     refusals = group.get("refusals") or {}
     columns = zip(group["names"], group["created"], group["nodes"], group["flags"], strict=True)
     for name, created, node, flags in columns:
