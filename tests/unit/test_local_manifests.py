@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gzip
 import io
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +106,7 @@ def test_the_items_of_a_list_are_objects_of_their_own(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(GOOD))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode())))
 
     assert [d.file for d in load_manifests(["-"]).documents] == ["standard input"]
 
@@ -182,7 +185,7 @@ def test_an_object_given_twice_is_named_with_both_places_and_the_last_holds(tmp_
 
 
 def test_generated_names_and_other_namespaces_are_other_objects(tmp_path: Path) -> None:
-    pods = [
+    pods: list[dict[str, Any]] = [
         "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}}",
@@ -190,3 +193,57 @@ def test_generated_names_and_other_namespaces_are_other_objects(tmp_path: Path) 
     manifests = load_manifests([write(tmp_path, "pods.yaml", "\n---\n".join([*pods, pods[0]]))])
 
     assert (len(manifests.documents), manifests.faults) == (4, ())
+
+
+def test_compressed_files_are_read_from_folders_and_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pool.yaml.gz").write_bytes(gzip.compress(GOOD.encode()))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(GOOD.encode()))))
+
+    for path in (str(tmp_path), "-"):
+        assert [d.object for d in load_manifests([path]).documents] == ["NodePool/default"]
+
+
+def test_a_compressed_file_that_is_cut_short_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml.gz").write_bytes(gzip.compress(GOOD.encode())[:-9])
+
+    (fault,) = load_manifests([str(tmp_path / "pool.yaml.gz")]).faults
+
+    assert "pool.yaml.gz" in str(fault)
+    assert "end" in fault.message
+
+
+def large_list(items: list[dict[str, Any]], more: str = "") -> str:
+    padding = json.dumps("x" * 200_000)
+    return f'{{"apiVersion": "v1", "kind": "List", "note": {padding}, {more}"items": {json.dumps(items)}}}'
+
+
+def test_a_large_file_in_json_gives_its_items_and_names_each_in_faults(tmp_path: Path) -> None:
+    pods: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}},
+        {"apiVersion": "v1", "kind": "Pod"},
+    ]
+    file = write(tmp_path, "dump.json", large_list(pods))
+
+    manifests = load_manifests([file])
+
+    (document,) = manifests.documents
+    assert document.object == "Pod/a"
+    assert str(document.fault("wrong", "spec.x")) == f"{file} (document 1, Pod/a): spec.x: wrong"
+    assert [fault.field for fault in manifests.faults] == ["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (large_list([])[:-1], "not JSON"),
+        (large_list([], '"kind": "List", '), "is given twice"),
+        (large_list([], '"items": 1, ').replace('"items": []', '"other": 2'), "must be a list of objects"),
+        ("[" * 200_000, "nested too deeply"),
+    ],
+)
+def test_a_large_file_in_json_that_is_wrong_is_one_fault(tmp_path: Path, text: str, message: str) -> None:
+    (fault,) = load_manifests([write(tmp_path, "dump.json", text)]).faults
+
+    assert message in fault.message

@@ -5,6 +5,7 @@ Values are what the Kubernetes tools read: no dates, no base-60 numbers; a key t
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,8 @@ import yaml
 
 _SEPARATOR = re.compile(r"^---(?=\s|$).*$", re.MULTILINE)
 _MOST_NODES = 200_000
+_LARGE = 100_000
+"""Characters from which on JSON is read as such: a hundred times as fast, but nobody knows the lines of its fields."""
 _INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
 _FLOAT = re.compile(r"[-+]?(?:(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][-+]?\d+)?|\.inf|\.Inf)$", re.ASCII)
 _OTHERWISE = frozenset(f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float"))
@@ -52,7 +55,12 @@ def split_documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parse_document(text: str) -> tuple[yaml.Node | None, Any]:
-    """Read one document: the nodes, which know their lines, and the value. Raises BadDocument."""
+    """Read one document: the nodes, which know their lines, and the value. Raises BadDocument.
+
+    There are no nodes for a large document in JSON.
+    """
+    if len(text) >= _LARGE and text.lstrip()[:1] in {"{", "["}:
+        return None, _json(text)
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -74,6 +82,23 @@ def parse_document(text: str) -> tuple[yaml.Node | None, Any]:
         raise BadDocument(f"not YAML: {error}", 1) from None
     finally:
         loader.dispose()
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles)
+    except json.JSONDecodeError as error:
+        raise BadDocument(f"not JSON: {error.msg}, column {error.colno}", error.lineno) from None
+    except RecursionError:
+        raise BadDocument("nested too deeply", 1) from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise BadDocument("is given twice", 1, next(key for key in found if keys.count(key) > 1))
+    return found
 
 
 def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
@@ -108,7 +133,7 @@ def _refuse_doubles(node: yaml.Node, path: str, seen: set[int]) -> None:
         return
     seen.add(id(node))
     if len(seen) > _MOST_NODES:
-        raise BadDocument(f"more than {_MOST_NODES} values in one document", 1)
+        raise BadDocument(f"more than {_MOST_NODES} values in one document: write it as JSON", 1)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             _refuse_doubles(item, f"{path}[{index}]", seen)

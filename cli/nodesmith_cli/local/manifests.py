@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
+import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ from nodesmith_cli.local.documents import BadDocument, line_of, parse_document, 
 STDIN = "-"
 Identity: TypeAlias = tuple[Hashable, ...]
 _SUFFIXES = (".yaml", ".yml", ".json")
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class Manifests:
 def load_manifests(paths: Sequence[str]) -> Manifests:
     """Read files, folders (their YAML and JSON files by name, not the folders in them) and `-` for standard input.
 
-    A List gives its items; of documents about one object the last holds. Nothing raises: what is wrong is in `faults`.
+    Each may be compressed with gzip. A List gives its items; of documents about one object the last holds. Nothing
+    raises: what is wrong is in `faults`.
     """
     documents: dict[Identity, Document] = {}
     faults: list[Fault] = []
@@ -117,13 +121,21 @@ def _read(path: str) -> Iterator[Document | Fault]:
     for file in files:
         name = "standard input" if file == STDIN else str(file)
         try:
-            text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8-sig")
-        except OSError as error:
-            yield Fault(error.strerror or str(error), name)
+            text = _unzipped(_content(file)).decode("utf-8-sig")
+        except (OSError, EOFError, zlib.error) as error:
+            yield Fault(getattr(error, "strerror", None) or str(error), name)
         except UnicodeDecodeError as error:
             yield Fault(f"not text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}", name)
         else:
             yield from _documents(name, text)
+
+
+def _content(file: Path | str) -> bytes:
+    return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+
+
+def _unzipped(data: bytes) -> bytes:
+    return gzip.decompress(data) if data.startswith(_GZIP) else data
 
 
 def _files(path: Path) -> Sequence[Path | str]:
@@ -131,7 +143,11 @@ def _files(path: Path) -> Sequence[Path | str]:
     path.stat()
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+    return sorted(file for file in path.iterdir() if _is_manifest(file.name) and file.is_file())
+
+
+def _is_manifest(name: str) -> bool:
+    return name.removesuffix(".gz").endswith(_SUFFIXES)
 
 
 def _documents(file: str, text: str) -> Iterator[Document | Fault]:
@@ -174,8 +190,8 @@ def _is_list(manifest: Mapping[str, Any]) -> bool:
 def _items(document: Document) -> Iterator[Document | Fault]:
     whole = document.manifest
     items: Any = whole.get("items") or ()
-    nodes = _item_nodes(document.node)
-    if len(nodes) != len(items):
+    nodes = _item_nodes(document.node, items)
+    if nodes is None:
         line = line_of(document.node, "items", document.first_line)
         message = f"is {str(items)[:60]!r}: must be a list of objects"
         yield Fault(message, document.file, document.number, line, whole["kind"], "items")
@@ -187,8 +203,12 @@ def _items(document: Document) -> Iterator[Document | Fault]:
         yield from _objects(Document(item, document.file, document.number, node, document.first_line))
 
 
-def _item_nodes(node: yaml.Node | None) -> Sequence[yaml.Node]:
-    assert isinstance(node, yaml.MappingNode)  # noqa: S101 - it was read as a List
+def _item_nodes(node: yaml.Node | None, items: Any) -> Sequence[yaml.Node | None] | None:
+    """Give the node of each item; None where the items are no list."""
+    if not isinstance(items, (list, tuple)):
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return [None] * len(items)
     found = next((value for key, value in node.value if key.value == "items"), None)
     return found.value if isinstance(found, yaml.SequenceNode) else ()
 
