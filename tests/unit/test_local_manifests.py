@@ -185,7 +185,7 @@ def test_an_object_given_twice_is_named_with_both_places_and_the_last_holds(tmp_
 
 
 def test_generated_names_and_other_namespaces_are_other_objects(tmp_path: Path) -> None:
-    pods: list[dict[str, Any]] = [
+    pods = [
         "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}}",
