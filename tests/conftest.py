@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ INFRA = Path(__file__).parent / "infra"
 # No deadline: a busy machine is no counter-example. Derandomized: the same commit gives the same result everywhere.
 settings.register_profile("nodesmith", deadline=None, derandomize=True)
 settings.load_profile("nodesmith")
+
+# A shell starts what it puts into the background deaf to interrupts, and so would be all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -299,10 +299,9 @@ def test_nothing_is_left_after_an_error(binaries: Path, folder: Path) -> None:
 
 
 OWNER = """
-import signal, sys, time
+import sys, time
 from pathlib import Path
 from nodesmith_cli.local.controlplane import ControlPlane
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
 with ControlPlane(Path(sys.argv[1]), Path(sys.argv[2])):
     print("ready", flush=True)
     time.sleep(600)
