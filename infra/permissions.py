@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from infra import names
 from infra.grants import Grant
 from infra.launching import instance_profile_grants, launch_grants, terminate_grant
-from nodesmith.settings import catalog_key, decision_key, partition_key, snapshot_key
+from nodesmith.settings import catalog_key, decision_key, partition_key, snapshot_key, unplaced_key
 
 LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
 
@@ -45,9 +45,10 @@ def read_grants(region: str, *keys: str) -> list[Grant]:
     ]
 
 
-def write_grant(region: str, key: str, wildcard: str = "") -> Grant:
-    """Write this object, or objects of this pattern."""
-    return Grant("WriteObjects", ("s3:PutObject",), (names.object_arn(region, key),), wildcard=wildcard)
+def write_grant(region: str, *keys: str, wildcard: str = "") -> Grant:
+    """Write these objects, or objects of these patterns."""
+    arns = tuple(names.object_arn(region, key) for key in keys)
+    return Grant("WriteObjects", ("s3:PutObject",), arns, wildcard=wildcard)
 
 
 def send_grant(scope: Scope, *concerns: str) -> Grant:
@@ -79,7 +80,8 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
         write_grant(
             scope.region,
             decision_key(scope.cluster, "*"),
-            "a record and its snapshot per decision, named by its id",
+            unplaced_key(scope.cluster),
+            wildcard="a record and its snapshot per decision, named by its id",
         ),
         describe_grant(scope.region, "Instances"),
         *launch_grants(scope.cluster, scope.region, scope.node_roles),
@@ -91,7 +93,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
     """Follow instances and claims, end what was given up. What it writes to the API server is for RBAC."""
     return [
         *ledger_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        *read_grants(scope.region, snapshot_key(scope.cluster), unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,9 @@ class Recorded(ApiServer):
         super().__init__(connect(url, "", lambda: "token"))
         self.needed: set[Right] = set()
 
-    def _request(
-        self, method: Method, path: str, body: Mapping[str, Any] | None, content: str, read: float
-    ) -> Any:
+    def _request(self, method: Method, path: str, *how: Any) -> Any:
         self.needed.add(right(method, path))
-        return super()._request(method, path, body, content, read)
+        return super()._request(method, path, *how)
 
 
 def right(method: Method, path: str) -> Right:
@@ -103,6 +101,7 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     cluster.apply_nodeclaim(CLAIM)
     cluster.apply_nodeclaim({**CLAIM, "metadata": {"name": "a", "labels": {"b": "c"}}})
     cluster.register_node(name, NodePatch({"a": "b"}, {}, add_taints=(Taint("t", "NoSchedule"),)))
+    cluster.nominate(name, ["default/web-0"])
     cluster.nodepool_status("default", CONDITIONS)
     cluster.nodeclass_status("default", CONDITIONS)
     for kind, about in (
@@ -110,6 +109,7 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
         ("NodeClaim", "a"),
         ("EC2NodeClass", "default"),
         ("Node", name),
+        ("Pod", "default/gone"),
     ):
         cluster.event(kind, about, "Odd", "thing")
         cluster.event(kind, about, "Odd", "thing")

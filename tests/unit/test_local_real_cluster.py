@@ -46,7 +46,7 @@ def test_the_groups_of_the_functions_get_the_rights_of_the_deployments_manifests
         for binding in store.list(kind)
     }
     assert "nodesmith:reader" in subjects["nodesmith-reader"]
-    assert subjects["nodesmith-writer"] == subjects["nodesmith-events"] == {"nodesmith:writer"}
+    assert subjects["nodesmith-writer"] == {"nodesmith:writer"}
     named = {role["metadata"]["name"] for kind in ("clusterroles", "roles") for role in store.list(kind)}
     assert named == set(subjects)
 

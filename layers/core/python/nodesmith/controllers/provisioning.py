@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from nodesmith.controllers.launching import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.unplaced import write_unplaced
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, canonical, decide, decision_id, record
 from nodesmith.effects import Settled, TypeLookup, intent, launch
 from nodesmith.errors import Conflict, Transient
@@ -56,13 +57,17 @@ class Provisioning:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did: decisions written, claims by what became of them; `deferred` says what is to be repeated."""
+    """What a run did: decisions written, claims by what became of them; `deferred` says what is to be repeated.
+
+    `unplaced` tells that pods stay, and that it was written down why.
+    """
 
     decisions: list[str] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
     plan: Plan = field(default_factory=Plan)
+    unplaced: bool = False
 
     def note(self, settled: Settled) -> None:
         """Add what became of launches."""
@@ -85,6 +90,8 @@ def provision(run: Provisioning) -> Outcome:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, f"not done after {MAX_ROUNDS} looks"))
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
+    elif outcome.unplaced:
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
     if outcome.deferred:
         raise Transient("; ".join(outcome.deferred), "Deferred")
     return outcome
@@ -122,8 +129,11 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
             _write_down(run, decision, {**written, "superseded": True})
             outcome.decisions.remove(decision)
             done = False
-    # For replays, and so only once EC2 has been asked.
+    # For replays and for people, and so only once EC2 has been asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
+    if plan.unplaced:
+        write_unplaced(run.blobs, run.cluster_name, plan, now)
+        outcome.unplaced = True
     return done
 
 

@@ -1,0 +1,101 @@
+"""Pods that stay are told why, in Events where people look first: once, and not for ever."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from nodesmith.controllers.unplaced import EVENTS_AT_ONCE, Told, tell_unplaced, write_unplaced
+from nodesmith.decisions.provisioning import Plan, Unplaced
+from nodesmith.model.reasons import Reason
+from tests.builders import CLUSTER, NOW, bind, pods, shape, snapshot
+from tests.fakes.blobs import FakeBlobs
+from tests.fakes.cluster import FakeCluster
+
+LIMIT = Reason(
+    "NodePool a: its limit of 1 cpu is reached", "a", "limit cpu", "raise spec.limits.cpu to at least 2"
+)
+LARGE = Reason("NodePool a: one pod asks for 10000 cpu", "a", "resource cpu")
+MANY = EVENTS_AT_ONCE + 10
+
+
+class Cluster:
+    """A cluster in which so many pods wait, and what they are told from run to run."""
+
+    def __init__(self, waiting: int = MANY) -> None:
+        self.blobs, self.objects = FakeBlobs(), FakeCluster()
+        self.told: Told = {}
+        self.seen = snapshot(pods=pods(shape(), waiting))
+
+    def decide(self, *groups: tuple[Reason, int, int], at: datetime = NOW) -> None:
+        """Leave pods unplaced: for a reason, from one number to another."""
+        unplaced = tuple(
+            Unplaced(tuple(f"default/web-{number:04}" for number in range(first, last)), why)
+            for why, first, last in groups
+        )
+        write_unplaced(self.blobs, CLUSTER, Plan(unplaced=unplaced), at)
+
+    def tell(self, now: datetime = NOW) -> int:
+        return tell_unplaced(self.blobs, self.objects, self.seen, self.told, now)
+
+
+def test_each_pod_that_stays_has_an_event_with_the_reason_and_what_would_help() -> None:
+    cluster = Cluster()
+    cluster.decide((LIMIT, 0, 2))
+
+    assert cluster.tell() == 2
+    event = cluster.objects.events[0]
+    assert (event.kind, event.name, event.reason, event.warning) == (
+        "Pod",
+        "default/web-0000",
+        "FailedScheduling",
+        True,
+    )
+    assert event.message == "NodePool a: its limit of 1 cpu is reached; raise spec.limits.cpu to at least 2"
+
+
+def test_the_same_is_said_once_in_five_minutes() -> None:
+    cluster = Cluster()
+    cluster.decide((LIMIT, 0, 2))
+    cluster.tell()
+    cluster.decide((LIMIT, 0, 2), at=NOW + timedelta(minutes=4))
+
+    assert cluster.tell(NOW + timedelta(minutes=4)) == 0
+    assert cluster.tell(NOW + timedelta(minutes=5)) == 2
+
+
+def test_another_reason_is_said_at_once() -> None:
+    cluster = Cluster()
+    cluster.decide((LIMIT, 0, 1))
+    cluster.tell()
+    cluster.decide((LARGE, 0, 1), at=NOW + timedelta(seconds=5))
+
+    assert cluster.tell(NOW + timedelta(seconds=5)) == 1
+    assert [event.message for event in cluster.objects.events][1] == LARGE.text
+
+
+def test_a_pod_that_has_found_a_node_meanwhile_is_told_nothing() -> None:
+    cluster = Cluster()
+    cluster.decide((LIMIT, 0, 2))
+    cluster.seen = snapshot(pods=bind(shape(), "node-1", 2))
+
+    assert cluster.tell() == 0
+
+
+def test_what_was_decided_long_ago_is_told_no_more() -> None:
+    cluster = Cluster()
+    cluster.decide((LIMIT, 0, 2))
+
+    assert cluster.tell(NOW + timedelta(minutes=20)) == 0
+
+
+def test_many_pods_of_one_reason_leave_room_for_those_of_another() -> None:
+    cluster = Cluster()
+    cluster.decide((LIMIT, 0, MANY - 1), (LARGE, MANY - 1, MANY))
+
+    assert cluster.tell() == EVENTS_AT_ONCE
+    assert LARGE.text in {event.message for event in cluster.objects.events}
+    assert cluster.tell(NOW + timedelta(seconds=30)) == MANY - EVENTS_AT_ONCE
+
+
+def test_where_nothing_was_ever_left_nothing_is_told() -> None:
+    assert Cluster().tell() == 0
