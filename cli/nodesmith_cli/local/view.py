@@ -93,8 +93,8 @@ def _node_table(nodes: Sequence[NodeReport], bar: int, padding: int) -> Table:
             node.instance_type,
             Text(node.capacity_type, style="green" if node.capacity_type == SPOT else "yellow"),
             price_text(node.price),
-            _gauge(node, CPU, bar),
-            _gauge(node, MEMORY, bar),
+            gauge(node.requested.of(CPU), node.allocatable.of(CPU), bar),
+            gauge(node.requested.of(MEMORY), node.allocatable.of(MEMORY), bar),
             f"{len(node.pods)}/{node.allocatable.pods}",
             Text("Ready", style="green") if node.ready else Text("NotReady", style="red"),
         )
@@ -137,8 +137,8 @@ def price_text(price: Price | None, *, per_month: bool = False) -> Text:
     return Text(f"{hourly}/hour | {mark}${price.hourly_usd * HOURS_A_MONTH:,.0f}/month", style="bold green")
 
 
-def _gauge(node: NodeReport, resource: str, width: int) -> Text:
-    used, room = node.requested.of(resource), node.allocatable.of(resource)
+def gauge(used: int, room: int, width: int) -> Text:
+    """Draw how full something is, and write it; a `width` of 0 only writes."""
     return Text.assemble(
         _bar(used, room, width), f" {_fraction(used, room):4.0%}" if width else f"{_fraction(used, room):.0%}"
     )

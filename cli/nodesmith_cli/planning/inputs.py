@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,6 @@ from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Rejected
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import did_you_mean
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
@@ -30,25 +29,26 @@ def plan_inputs(
     manifests: Manifests,
     catalog: Catalog,
     *,
-    pools: Collection[str] = (),
     settings: NodeSettings | None = None,
     now: datetime = MOMENT,
 ) -> Inputs:
     """Take the way of a live cluster: objects reduced as the forwarder does, to a snapshot as bytes, and read.
 
-    `pools` restricts the NodePools to these. Raises Rejected where none is left.
+    Raises Rejected where there is no NodePool.
     """
-    nodepools = _chosen(list(manifests.of_kind("NodePool")), pools)
+    nodepools = list(manifests.of_kind("NodePool"))
+    if not nodepools:
+        raise Rejected(
+            f"no NodePool: nothing says which nodes may be bought. Add one with -f; {_EXAMPLE} is an example"
+        )
     nodeclasses = list(manifests.of_kind("EC2NodeClass")) or [
         assumed_nodeclass(name) for name in sorted(set(map(_nodeclass_name, nodepools)))
     ]
-    held: dict[str, list[Mapping[str, Any]]] = {"NodePool": nodepools, "EC2NodeClass": nodeclasses}
-    mirrors = [Mirror(kind) for kind in WATCHED]
-    for mirror in mirrors:
-        kind = mirror.kind.kind
-        for manifest in held.get(kind) or manifests.of_kind(kind):
-            mirror.put(manifest)
-    data = encode(CLUSTER, now, observed(mirrors))
+    mirrors = {kind.kind: Mirror(kind) for kind in WATCHED}
+    for manifest in (*(d.manifest for d in manifests.documents), *nodeclasses):
+        if manifest["kind"] in mirrors:
+            mirrors[manifest["kind"]].put(manifest)
+    data = encode(CLUSTER, now, observed(mirrors.values()))
     ledger = Ledger(
         claims=claims(manifests.of_kind("NodeClaim"), now),
         nodeclasses=statuses(nodeclasses, assumed_zones(catalog), now),
@@ -56,19 +56,6 @@ def plan_inputs(
     )
     decision = decision_id(hashlib.sha256(data).hexdigest(), ledger.version, now)
     return Inputs(decode(data), ledger, catalog, settings or NodeSettings(), now, decision)
-
-
-def _chosen(nodepools: list[Mapping[str, Any]], wanted: Collection[str]) -> list[Mapping[str, Any]]:
-    names = [str(pool["metadata"]["name"]) for pool in nodepools]
-    if not nodepools:
-        raise Rejected(
-            f"no NodePool: nothing says which nodes may be bought. Add one with -f; {_EXAMPLE} is an example"
-        )
-    for name in wanted:
-        if name not in names:
-            hint = did_you_mean(name, frozenset(names)) or f", there is {', '.join(sorted(names))}"
-            raise Rejected(f"--pool {name}: no such NodePool{hint}")
-    return [pool for pool, name in zip(nodepools, names, strict=True) if not wanted or name in wanted]
 
 
 def _nodeclass_name(nodepool: Mapping[str, Any]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nodesmith.errors import Rejected
 from nodesmith.model.labels import did_you_mean
 from nodesmith_cli.local.manifests import Document, Fault, load_manifests
 from nodesmith_cli.planning.admission import admitted
@@ -57,6 +58,20 @@ def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manif
     expanded, wrong = with_pods(documents)
     complete, refused = admitted(expanded)
     return Manifests(tuple(complete), (*loaded.faults, *faults, *wrong, *refused), unread)
+
+
+def restricted(manifests: Manifests, pools: Collection[str]) -> Manifests:
+    """Leave out the NodePools that are not named; none named leaves all. Raises Rejected for one that is not there."""
+    names = frozenset(str(pool["metadata"]["name"]) for pool in manifests.of_kind("NodePool"))
+    for name in pools:
+        if name not in names:
+            hint = did_you_mean(name, names) or f", there is {', '.join(sorted(names)) or 'none'}"
+            raise Rejected(f"--pool {name}: no such NodePool{hint}")
+
+    def kept(manifest: Mapping[str, Any]) -> bool:
+        return manifest["kind"] != "NodePool" or not pools or manifest["metadata"]["name"] in pools
+
+    return replace(manifests, documents=tuple(d for d in manifests.documents if kept(d.manifest)))
 
 
 def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int], list[Fault]]:

@@ -1,0 +1,73 @@
+"""`nodesmith plan`: what it is given. Its code is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+_KUBECONFIG = "--kubeconfig"
+
+
+class PlanCommand(TyperCommand):
+    """Lets --kubeconfig stand alone, for the current context."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for at, argument in enumerate(args):
+            alone = at + 1 == len(args) or args[at + 1].startswith("-")
+            if argument == _KUBECONFIG and alone:
+                args = [*args[:at], f"{_KUBECONFIG}=", *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+def plan_command(
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename", "-f", help="Manifests: file, folder, or - for standard input; .gz is unpacked."
+        ),
+    ] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
+    catalog: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="What can be bought: KWOK's format or that of `nodesmith catalog -o json`."
+        ),
+    ] = "",
+    region: Annotated[
+        str,
+        typer.Option(
+            help="The region, where no catalogue is given; else that of the zones in the files, else us-east-1."
+        ),
+    ] = "",
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            _KUBECONFIG,
+            metavar="[CONTEXT]",
+            help="Read the live cluster too: a context, a kubeconfig file, or nothing for the current context.",
+        ),
+    ] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Buy from these NodePools only.")
+    ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Check the plan, pod by pod, with a program of its own.")
+    ] = False,
+    output: Annotated[
+        Literal["table", "json", "yaml"], typer.Option("--output", "-o", help="How to print the plan.")
+    ] = "table",
+) -> None:
+    """Decide on manifests: which nodes to buy for the pods in them, at what price, and why not for others.
+
+    Nothing is bought and nothing written. Files hold pods and workloads, NodePools, and whatever else of a cluster
+    there is: `kubectl get pods,nodes,… -A -o json` will do. Every pod without a node is pending. Without an
+    EC2NodeClass, one in zones a to c of the region is assumed.
+
+    Exit status 0 where there is a plan, 1 where --audit finds it wrong, 2 where there is nothing to plan from.
+    """
+    from nodesmith_cli.planning.running import Wanted, run
+
+    wanted = Wanted((*(files or ()), *(more or ())), catalog, region, kubeconfig, tuple(pool or ()), audit)
+    raise typer.Exit(run(wanted, output))

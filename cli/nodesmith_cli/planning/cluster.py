@@ -1,0 +1,70 @@
+"""The objects of a live cluster, read through a kubeconfig and never written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+
+from nodesmith.adapters.apiserver import ApiServer, NotServed
+from nodesmith.errors import Rejected
+from nodesmith.model.labels import did_you_mean
+from nodesmith.observation.mirror import WATCHED
+from nodesmith_cli.local.manifests import Document
+
+_CLASSES = (
+    ("scheduling.k8s.io/v1", "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses"),
+    ("node.k8s.io/v1", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses"),
+)
+
+
+def cluster_documents(context: str) -> Iterator[Document]:
+    """Give everything that a decision reads, as the API server shows it. Raises Rejected or Transient.
+
+    `context` is one of the usual kubeconfig's, a kubeconfig's path, or empty for the current context.
+    """
+    server = ApiServer(_client(context))
+    kinds = [(kind.path, kind.kind) for kind in WATCHED]
+    kinds += [(path, kind) for _, kind, path in _CLASSES]
+    where = f"cluster {context}" if context else "cluster"
+    for path, kind in kinds:
+        group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+        for number, item in enumerate(_items(server, path), start=1):
+            yield Document({"apiVersion": group_version, "kind": kind, **item}, where, number)
+
+
+def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
+    """List one kind; none where its CRD is not installed."""
+    try:
+        for page in server.pages(path):
+            yield from page.get("items") or ()
+    except NotServed:
+        return
+
+
+def _client(context: str) -> ApiClient:
+    configuration = Configuration()
+    file = context if context and Path(context).is_file() else None
+    try:
+        load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=file, context=None if file else context or None, client_configuration=configuration
+        )
+    except ConfigException as error:
+        raise Rejected(f"--kubeconfig {context}: {_known(context) or error}") from None
+    configuration.retries = False
+    return ApiClient(configuration)
+
+
+def _known(context: str) -> str:
+    """Say which contexts there are, where one was named that is not there; empty where that is not the trouble."""
+    try:
+        contexts, _ = list_kube_config_contexts()  # type: ignore[no-untyped-call]
+    except ConfigException:
+        return ""
+    names = sorted(str(each["name"]) for each in contexts)
+    if not context or context in names:
+        return ""
+    hint = did_you_mean(context, frozenset(names)) or f", there is {', '.join(names)}"
+    return f"neither a context of the kubeconfig nor a file{hint}"

@@ -1,0 +1,147 @@
+"""What `nodesmith plan` does, from the options to the exit status."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from nodesmith.adapters.catalogfiles import read_catalog_file
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.decisions.provisioning import Inputs, Plan, decide
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Catalog
+from nodesmith_cli.local.manifests import STDIN
+from nodesmith_cli.local.places import region_of
+from nodesmith_cli.local.view import console
+from nodesmith_cli.planning.inputs import plan_inputs
+from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
+from nodesmith_cli.planning.report import plan_json
+from nodesmith_cli.planning.table import show
+from nodesmith_cli.planning.waiting import told
+
+OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to plan for. `kubeconfig` is None where no cluster is to be read."""
+
+    files: tuple[str, ...] = ()
+    catalog: str = ""
+    region: str = ""
+    kubeconfig: str | None = None
+    pools: tuple[str, ...] = ()
+    audit: bool = False
+
+
+def run(wanted: Wanted, output: str) -> int:
+    """Plan and print; give the exit status. Raises Rejected or Transient where there is nothing to plan from."""
+    side = console(stderr=True)
+    manifests = _read(wanted, side)
+    catalog = _catalog(wanted, manifests, side)
+    with told(side, "reading it as a cluster"):
+        inputs = plan_inputs(manifests, catalog)
+    waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
+    began = time.process_time()
+    with told(side, f"deciding on {waiting:,} pods"):
+        plan = decide(inputs)
+    written = plan_json(plan, inputs, time.process_time() - began)
+    _tell(side, _problems(manifests, plan), style="yellow")
+    _PRINTERS[output](plan, inputs, written)
+    return _audited(manifests, catalog, written, side) if wanted.audit else OK
+
+
+def _read(wanted: Wanted, side: Console) -> Manifests:
+    if not wanted.files and wanted.kubeconfig is None:
+        raise Rejected(f"nothing to read: name files with -f ({STDIN} is standard input), or --kubeconfig")
+    with told(side, "reading"):
+        live = []
+        if wanted.kubeconfig is not None:
+            from nodesmith_cli.planning.cluster import cluster_documents
+
+            live = list(cluster_documents(wanted.kubeconfig))
+        manifests = read_manifests(wanted.files, live)
+    _tell(side, map(str, manifests.faults), style="red")
+    if manifests.unread:
+        kinds = ", ".join(f"{kind} ({count})" for kind, count in manifests.unread.items())
+        side.print(f"left out, for a plan does not depend on them: {kinds}", style="dim")
+    if not manifests.documents:
+        raise Rejected(f"nothing to plan from: {', '.join(wanted.files)} hold no object that can be read")
+    return restricted(manifests, wanted.pools)
+
+
+def _catalog(wanted: Wanted, manifests: Manifests, side: Console) -> Catalog:
+    if not wanted.catalog:
+        return embedded_catalog(wanted.region or region_of(d.manifest for d in manifests.documents))
+    if wanted.region:
+        raise Rejected("--region: a catalogue file has its own region, leave one of the two out")
+    file = Path(wanted.catalog)
+    try:
+        data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError as error:
+        raise Rejected(f"--catalog {file}: {error.strerror}") from None
+    catalog, problems = read_catalog_file(data, made_at)
+    _tell(side, (f"{file}: {problem}" for problem in problems), style="yellow")
+    return catalog
+
+
+def _problems(manifests: Manifests, plan: Plan) -> list[str]:
+    """Give what the decision found wrong with objects and no fault says already; and why NodePools buy nothing."""
+    said = tuple(f"{fault.object}: {fault.field} " for fault in manifests.faults if fault.field)
+    found = [problem for problem in plan.problems if not problem.startswith(said)]
+    obstacles = [
+        f"NodePool {name} buys nothing: {why}"
+        for name, why in (plan.obstacles or {}).items()
+        if not any(problem.startswith(f"NodePool/{name}: ") for problem in (*found, *said))
+    ]
+    return found + obstacles
+
+
+def _audited(manifests: Manifests, catalog: Catalog, written: Mapping[str, Any], side: Console) -> int:
+    from nodesmith_cli.audit import audit
+
+    with told(side, "auditing"):
+        found = sorted(audit(manifests, catalog, written))
+    wrong = [violation for violation in found if not violation.is_warning]
+    side.print(f"audit: {len(wrong)} violations" if wrong else "audit: no violation found")
+    _tell(side, map(str, found), style="red" if wrong else "yellow")
+    return VIOLATIONS if wrong else OK
+
+
+def _tell(to: Console, lines: Iterable[str], style: str) -> None:
+    """Print findings, a line each, not more than anybody reads."""
+    found: Sequence[str] = list(lines)
+    for line in found[:_SHOWN]:
+        to.print(line, style=style)
+    if len(found) > _SHOWN:
+        to.print(f"and {len(found) - _SHOWN} more like these", style=style)
+
+
+def _print_json(plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
+    del plan, inputs
+    print(json.dumps(written, indent=2))
+
+
+def _print_yaml(plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
+    del plan, inputs
+    print(yaml.safe_dump(dict(written), sort_keys=False), end="")
+
+
+def _print_table(plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
+    show(console(), plan, inputs, written)
+
+
+_PRINTERS: Mapping[str, Callable[[Plan, Inputs, Mapping[str, Any]], None]] = {
+    "json": _print_json,
+    "yaml": _print_yaml,
+    "table": _print_table,
+}

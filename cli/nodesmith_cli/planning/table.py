@@ -1,0 +1,159 @@
+"""What people see of a plan: its price and how near that is to the least, nodes with bars, pods that stay and why."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode
+from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.labels import SPOT
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.resources import CPU, MEMORY, Resources
+from nodesmith_cli.explain import price_and_bound
+from nodesmith_cli.local.report import Price
+from nodesmith_cli.local.view import gauge, price_text
+
+_MOST_ROWS = 40
+_BAR = 8
+_NARROW = 100
+_NAMES = 3
+
+
+def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
+    """Print a plan; `written` is its JSON."""
+    _summary(to, plan, written)
+    if plan.nodes:
+        to.print()
+        to.print(_nodes(plan.nodes, _room(inputs), _BAR if to.width >= _NARROW else 0))
+    if written["existing"]:
+        to.print()
+        to.print(_existing(written["existing"]))
+    if written["unplaced"]:
+        to.print()
+        to.print(_unplaced(written["unplaced"]))
+    if any(node.estimated for node in plan.nodes):
+        to.print()
+        to.print("~ an estimate: spot prices are told by AWS only", style="dim")
+
+
+def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
+    new = sum(len(node["pods"]) for node in written["nodes"])
+    there = sum(len(node["pods"]) for node in written["existing"])
+    stay = len(written["unplaced"])
+    if not new + there + stay:
+        to.print("nothing to do: no pod waits for a node", style="bold")
+        return
+    to.print(f"{_count(new + there + stay, 'pod')} wait for a node", style="bold")
+    if plan.nodes:
+        estimated = any(node.estimated for node in plan.nodes)
+        priced = {
+            "priceHourlyUsd": plan.price_hourly_usd,
+            "boundHourlyUsd": plan.bound_hourly_usd,
+            "nodes": [{"estimated": estimated}],
+        }
+        to.print(f"  {new:>7,} on {_count(len(plan.nodes), 'node')} to buy at {price_and_bound(priced)}")
+    if there:
+        to.print(
+            f"  {there:>7,} on {_count(len(written['existing']), 'node')} that are there or on their way"
+        )
+    if stay:
+        to.print(f"  {stay:>7,} not placed", style="red")
+    to.print(f"decided in {written['seconds']:.2f} s, {_count(plan.steps, 'step')} of search", style="dim")
+
+
+def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
+    """Give what types offer to pods, by EC2NodeClass and type."""
+    parsed = [parse_nodeclass(manifest).value for manifest in inputs.snapshot.nodeclasses]
+    types: dict[str, Sequence[InstanceType]] = {
+        nodeclass.name: instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
+        for nodeclass in parsed
+        if nodeclass is not None
+    }
+    return {(name, t.name): t.allocatable for name, found in types.items() for t in found}
+
+
+def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resources], bar: int) -> Table:
+    """One row for nodes that are alike, in the order of the plan."""
+    table = _table("nodes", "NodePool", "type", "", "zone", "sold", "$/hour", "cpu", "memory", "pods")
+    alike: dict[Hashable, list[PlannedNode]] = {}
+    for node in nodes:
+        cheapest, claim = node.request.overrides[0], node.claim
+        key = (claim.nodepool, cheapest.instance_type, cheapest.zone, claim.capacity_type, claim.requests)
+        alike.setdefault(key, []).append(node)
+    for some in list(alike.values())[:_MOST_ROWS]:
+        table.add_row(*_node_row(some, room, bar))
+    rest = list(alike.values())[_MOST_ROWS:]
+    if rest:
+        table.add_row(f"and {sum(map(len, rest)):,} more, see -o json")
+    return table
+
+
+def _node_row(
+    alike: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resources], bar: int
+) -> list[str | Text]:
+    node, claim = alike[0], alike[0].claim
+    cheapest = node.request.overrides[0]
+    others = len({override.instance_type for override in node.request.overrides}) - 1
+    offered = room.get((claim.nodeclass.name, cheapest.instance_type), claim.allocatable)
+    return [
+        str(len(alike)),
+        claim.nodepool,
+        cheapest.instance_type,
+        Text(f"+{others} more" if others else "", style="dim"),
+        cheapest.zone,
+        Text(claim.capacity_type, style="green" if claim.capacity_type == SPOT else "yellow"),
+        price_text(Price(node.price_hourly_usd, node.estimated)),
+        gauge(claim.requests.of(CPU), offered.of(CPU), bar),
+        gauge(claim.requests.of(MEMORY), offered.of(MEMORY), bar),
+        str(len(claim.nominated)),
+    ]
+
+
+def _existing(existing: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("there already", "pods", "")
+    for entry in existing[:_MOST_ROWS]:
+        table.add_row(entry["node"], str(len(entry["pods"])), _some(entry["pods"]))
+    if len(existing) > _MOST_ROWS:
+        table.add_row(f"and {len(existing) - _MOST_ROWS:,} more, see -o json")
+    return table
+
+
+def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
+    """One row for each reason, that of most pods first."""
+    table = _table("pods", "not placed", "why")
+    pods: dict[tuple[str, str], list[str]] = {}
+    for entry in unplaced:
+        pods.setdefault((entry["reason"], entry["fix"]), []).append(entry["pod"])
+    ordered = sorted(pods.items(), key=lambda item: (-len(item[1]), item[0]))
+    for (reason, fix), names in ordered[:_MOST_ROWS]:
+        why = Text(reason)
+        if fix:
+            why.append(f"\n→ {fix}", style="green")
+        table.add_row(f"{len(names):,}", Text(_some(names, 1), style="red"), why)
+    if len(ordered) > _MOST_ROWS:
+        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more, see -o json")
+    return table
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in titles:
+        right = title in {"nodes", "pods", "$/hour"}
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "why")
+    return table
+
+
+def _some(names: Iterable[str], most: int = _NAMES) -> str:
+    found = list(names)
+    more = len(found) - most
+    return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

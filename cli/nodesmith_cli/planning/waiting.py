@@ -1,0 +1,33 @@
+"""Telling people that something is under way, once it takes longer than they are used to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+_PATIENCE_SECONDS = 1.0
+
+
+@contextmanager
+def told(to: Console, what: str) -> Iterator[None]:
+    """Show `what` from the second second on: a spinner on a terminal, elsewhere a line, and how long it took."""
+    began = time.monotonic()
+    spinner = to.status(what)
+    timer = threading.Timer(
+        _PATIENCE_SECONDS, spinner.start if to.is_terminal else lambda: to.print(f"{what} …")
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        spinner.stop()
+    took = time.monotonic() - began
+    if took > _PATIENCE_SECONDS:
+        to.print(f"{what}: {took:.1f} s", style="dim")
