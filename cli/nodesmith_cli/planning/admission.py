@@ -1,4 +1,4 @@
-"""What a cluster's admission gives a pod: its priority, what its runtime class takes and wants, host ports."""
+"""What a cluster gives objects that files leave out: what pods ask of classes, host ports, states of being new."""
 
 from __future__ import annotations
 
@@ -19,20 +19,32 @@ _UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedu
 def admitted(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
     """Complete every pod, and call those without a node unschedulable, as kube-scheduler would.
 
-    A class that is named and not there is told once, and the pod goes on without.
+    A class that is named and not there is told once, and the pod goes on without. A volume without a phase is free, and
+    a node that does not say what it offers to pods offers all it has.
     """
     given = list(documents)
     classes = _Classes(given)
     complete: list[Document] = []
     for document in given:
-        if document.manifest["kind"] == "Pod":
-            try:
-                document = replace(document, manifest=classes.admit(document))
-            except UNREADABLE as error:
-                classes.faults.append(document.fault(f"cannot be read, the pod is left out: {error!r}"))
-                continue
-        complete.append(document)
+        try:
+            complete.append(replace(document, manifest=_completed(document, classes)))
+        except UNREADABLE as error:
+            classes.faults.append(document.fault(f"cannot be read and is left out: {error!r}"))
     return complete, classes.faults
+
+
+def _completed(document: Document, classes: _Classes) -> Manifest:
+    manifest = document.manifest
+    match manifest["kind"]:
+        case "Pod":
+            return classes.admit(document)
+        case "PersistentVolume" if not (manifest.get("status") or {}).get("phase"):
+            return {**manifest, "status": {"phase": "Available"}}
+        case "Node":
+            status = manifest.get("status") or {}
+            return {**manifest, "status": {"allocatable": status.get("capacity"), **status}}
+        case _:
+            return manifest
 
 
 class _Classes:

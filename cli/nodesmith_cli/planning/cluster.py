@@ -52,7 +52,8 @@ def _client(context: str) -> ApiClient:
             config_file=file, context=None if file else context or None, client_configuration=configuration
         )
     except ConfigException as error:
-        raise Rejected(f"--kubeconfig {context}: {_known(context) or error}") from None
+        option = f"--kubeconfig {context}".rstrip()
+        raise Rejected(f"{option}: {_known(context) or error}") from None
     configuration.retries = False
     return ApiClient(configuration)
 

@@ -17,7 +17,7 @@ from nodesmith.observation.mirror import WATCHED, Mirror, observed
 from nodesmith.observation.wire import decode, encode
 from nodesmith_cli.planning.claims import claims
 from nodesmith_cli.planning.manifests import Manifests
-from nodesmith_cli.planning.nodeclasses import assumed_nodeclass, assumed_zones, statuses
+from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_nodeclass, assumed_zones, statuses
 
 CLUSTER = "plan"
 MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
@@ -52,7 +52,7 @@ def plan_inputs(
     ledger = Ledger(
         claims=claims(manifests.of_kind("NodeClaim"), now),
         nodeclasses=statuses(nodeclasses, assumed_zones(catalog), now),
-        cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", "1.34"),
+        cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", KUBERNETES),
     )
     decision = decision_id(hashlib.sha256(data).hexdigest(), ledger.version, now)
     return Inputs(decode(data), ledger, catalog, settings or NodeSettings(), now, decision)

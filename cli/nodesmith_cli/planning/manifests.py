@@ -11,6 +11,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.labels import did_you_mean
 from nodesmith_cli.local.manifests import Document, Fault, load_manifests
 from nodesmith_cli.planning.admission import admitted
+from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.workloads import WORKLOADS, with_pods
 
 GROUPS: Mapping[str, str] = {
@@ -55,9 +56,23 @@ def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manif
     """
     loaded = load_manifests(paths)
     documents, unread, faults = _known((*more, *loaded.documents))
-    expanded, wrong = with_pods(documents)
+    sound, wrong = checked(documents)
+    expanded, lacking = with_pods(sound)
     complete, refused = admitted(expanded)
-    return Manifests(tuple(complete), (*loaded.faults, *faults, *wrong, *refused), unread)
+    return Manifests(
+        (*complete, *_namespaces(complete)), (*loaded.faults, *faults, *wrong, *lacking, *refused), unread
+    )
+
+
+def _namespaces(documents: Sequence[Document]) -> Iterator[Document]:
+    """Give the namespaces that objects are in and no file holds: no object could be there without."""
+    there = {d.manifest["metadata"]["name"] for d in documents if d.manifest["kind"] == "Namespace"}
+    for document in documents:
+        name = document.manifest["metadata"].get("namespace")
+        if name and name not in there:
+            there.add(name)
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            yield _stamped(Document(namespace, document.file, document.number))
 
 
 def restricted(manifests: Manifests, pools: Collection[str]) -> Manifests:

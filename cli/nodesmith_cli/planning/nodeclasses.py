@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from nodesmith.adapters.aliases import alias_parameters
+from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import Image, NodeClassStatus, SecurityGroup, StatusCondition, Subnet
 from nodesmith.model.nodespec import read_requirements
+from nodesmith.model.requirements import NO_REQUIREMENTS
 
 Manifest = Mapping[str, Any]
 _ZONES = 3
 _ASSUMED = "assumed"
+KUBERNETES = "1.34"
+"""The version that a cluster is taken to be of: which images an alias stands for depends on it."""
 _READY = StatusCondition("Ready", "True", "Ready")
 
 
@@ -74,7 +79,18 @@ def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str], now:
         resolved_at=now,
         subnets=subnets or tuple(Subnet(f"subnet-{zone}", zone) for zone in zones),
         security_groups=(SecurityGroup("sg-assumed"),),
-        images=images or (Image("ami-assumed"),),
+        images=images or tuple(_assumed_images(nodeclass)),
         instance_profile=_ASSUMED,
         conditions=failing or (_READY,),
     )
+
+
+def _assumed_images(nodeclass: EC2NodeClass) -> Iterator[Image]:
+    """Give what the aliases stand for; images that are selected by anything else are taken to boot on every type."""
+    for term in nodeclass.ami_selector_terms:
+        try:
+            parameters = alias_parameters(term.alias, KUBERNETES) if term.alias else ()
+        except Unresolved:  # of another Kubernetes version, which nobody knows here
+            parameters = ()
+        served = [needs for parameter in parameters for needs in parameter.serves] or [NO_REQUIREMENTS]
+        yield from (Image("ami-assumed", requirements=needs) for needs in served)

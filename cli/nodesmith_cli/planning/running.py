@@ -73,7 +73,7 @@ def _read(wanted: Wanted, side: Console) -> Manifests:
     _tell(side, map(str, manifests.faults), style="red")
     if manifests.unread:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in manifests.unread.items())
-        side.print(f"left out, for a plan does not depend on them: {kinds}", style="dim")
+        side.print(f"not read for a plan: {kinds}", style="dim")
     if not manifests.documents:
         raise Rejected(f"nothing to plan from: {', '.join(wanted.files)} hold no object that can be read")
     return restricted(manifests, wanted.pools)

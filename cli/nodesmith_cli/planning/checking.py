@@ -1,0 +1,99 @@
+"""Objects held against what an API server takes: types and fields of built-in kinds, and the rules of Karpenter's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nodesmith.model.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.problems import Parsed
+from nodesmith.model.times import parse_time
+from nodesmith_cli.local.apiserver.builtin import fields_of, schema_of_kind, type_of
+from nodesmith_cli.local.apiserver.defaults import with_defaults
+from nodesmith_cli.local.apiserver.errors import FieldProblem
+from nodesmith_cli.local.apiserver.kinds import BUILTIN
+from nodesmith_cli.local.apiserver.objects import dig
+from nodesmith_cli.local.apiserver.podchecks import pod_spec_problems
+from nodesmith_cli.local.apiserver.schemas import misfits, prune
+from nodesmith_cli.local.apiserver.validation import problems_of
+from nodesmith_cli.local.manifests import Document, Fault
+
+_RESOURCES = {resource.kind: resource for resource in BUILTIN}
+_SOME_TIME = parse_time("2000-01-01T00:00:00Z")
+_OWN: Mapping[str, Callable[[Mapping[str, Any]], Parsed[Any]]] = {
+    "NodePool": parse_nodepool,
+    "EC2NodeClass": parse_nodeclass,
+    "NodeClaim": lambda manifest: parse_nodeclaim(manifest, _SOME_TIME),
+}
+_NEVER_MIND = (".image", ".restartPolicy", "metadata.annotations")
+"""Ends of fields that an API server insists on and that say nothing about where a pod may run."""
+
+
+def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
+    """Give the objects an API server would take, as it would keep them, and what is wrong with them and the others.
+
+    A field that no kind has is told once for all objects of its kind.
+    """
+    kept: list[Document] = []
+    faults: list[Fault] = []
+    told: set[tuple[str, str]] = set()
+    for document in documents:
+        kind = str(document.manifest["kind"])
+        if kind in _OWN:
+            problems = _OWN[kind](document.manifest).problems
+            faults += [document.fault(f"is {p.found}: {p.remedy}", p.field) for p in problems]
+            if kind == "NodeClaim" and not dig(document.manifest, "status", "allocatable"):
+                message = (
+                    "is missing: nobody knows what it offers, so pods are planned as if it were not coming"
+                )
+                faults.append(document.fault(message, "status.allocatable"))
+            kept.append(document)  # the decision says what follows for the NodePool
+            continue
+        taken, found = _decoded(document, told)
+        faults += found
+        if taken is not None:
+            kept.append(taken)
+    return kept, faults
+
+
+def _decoded(document: Document, told: set[tuple[str, str]]) -> tuple[Document | None, list[Fault]]:
+    manifest, kind = document.manifest, str(document.manifest["kind"])
+    group = str(manifest["apiVersion"]).rpartition("/")[0]
+    if not fields_of(type_of(group, kind)):
+        return document, []
+    schema, dropped = schema_of_kind(group, kind), list[str]()
+    pruned = prune(schema, dict(manifest), dropped)
+    wrong = [document.fault(f"{why}, the object is left out") for why in misfits(schema, pruned)]
+    if wrong:
+        return None, wrong
+    full = with_defaults(kind, pruned)
+    wrong = [
+        document.fault(f"{p.message}, the object is left out", p.field)
+        for p in _problems(kind, full)
+        if not p.field.endswith(_NEVER_MIND)
+    ]
+    if wrong:
+        return None, wrong
+    return replace(document, manifest=full), list(_unknown(document, dropped, told))
+
+
+def _problems(kind: str, manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    if kind in _RESOURCES:
+        yield from problems_of(_RESOURCES[kind], manifest)
+    if kind == "ReplicationController":
+        yield from pod_spec_problems(dig(manifest, "spec", "template", "spec"), "spec.template.spec")
+    elif kind == "CronJob":
+        path = ("spec", "jobTemplate", "spec", "template", "spec")
+        yield from pod_spec_problems(dig(manifest, *path), ".".join(path))
+
+
+def _unknown(document: Document, dropped: Iterable[str], told: set[tuple[str, str]]) -> Iterator[Fault]:
+    """Tell of fields that the kind has not; what a newer API server has added to a status is nobody's mistake."""
+    for path in dropped:
+        known = str(document.manifest["kind"]), path.partition("[")[0]
+        if not path.startswith(("status", "metadata.managedFields")) and known not in told:
+            told.add(known)
+            yield document.fault("unknown field, it is left out", path)
