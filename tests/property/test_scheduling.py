@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.scheduling.demands import assign
-from nodesmith.decisions.scheduling.neighbours import room_capacity
+from nodesmith.decisions.scheduling.assign import assign
+from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import rooms
 from nodesmith.decisions.scheduling.spread import share_out, zone_counts
+from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.model.shapes import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import ZONES, pods, shape
@@ -94,7 +95,7 @@ def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> Non
     before = {room.name: room.free for room in there}
     free = {room.name: room for room in there}
 
-    result = assign(pending, there, lambda _: ZONES, {})
+    result = assign(pending, there, lambda _: ZONES)
 
     by_key = {pod.key: pod for pod in pending}
     found = [pod.key for demand in result.demands for pod in demand.pods]
@@ -112,18 +113,20 @@ def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> Non
 @settings(max_examples=40)
 @given(seen=clusters(), of=shapes())
 def test_a_room_takes_as_many_as_it_says_and_then_no_more(seen: Snapshot, of: Shape) -> None:
-    for room in rooms(seen, ()):
-        count = room_capacity(room, of, 1000)
+    there = rooms(seen, ())
+    vacancies = Vacancies(there, Neighbours([of, *(s for r in there for s in (*r.hosted, *r.expected))]))
+    for room in there:
+        count = vacancies.capacity(room, of, 1000)
         for taken in range(count):
-            assert room_capacity(room, of, 1), taken
-            room.take(of, 1)
-        assert not room_capacity(room, of, 1)
+            assert vacancies.capacity(room, of, 1), taken
+            vacancies.take(room, of, 1)
+        assert not vacancies.capacity(room, of, 1)
 
 
 @given(count=st.integers(1, 50))
 def test_pods_of_one_shape_are_one_demand_a_zone(count: int) -> None:
     of, _ = spreading(1, 1)
 
-    result = assign(pods(of, count), (), lambda _: ZONES, {})
+    result = assign(pods(of, count), (), lambda _: ZONES)
 
     assert len(result.demands) == min(count, len(ZONES))

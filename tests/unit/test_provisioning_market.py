@@ -481,10 +481,20 @@ class TestCompanies:
 
         decided = plan(pods(a, 2) + pods(b, 2) + pods(shape(), 2), pool)
 
-        labels = {n.claim.nominated: n.claim.labels["example.com/team"] for n in decided.nodes}
-        assert labels.pop(("default/a-0000", "default/a-0001")) == "a"
-        assert labels.pop(("default/b-0000", "default/b-0001")) == "b"
-        assert len(labels) == 1
+        labels = {key: n.claim.labels["example.com/team"] for n in decided.nodes for key in n.claim.nominated}
+        assert [labels[f"default/{team}-000{n}"] for team in ("a", "b") for n in (0, 1)] == [
+            "a",
+            "a",
+            "b",
+            "b",
+        ]
+        assert len(labels) == 6
+
+    def test_pods_that_do_not_care_share_a_node_with_those_that_ask_for_a_label(self) -> None:
+        pool = nodepool_manifest(requirements=(*EXPRESS, expression("example.com/team", "Exists")))
+        some = shape("100m", app="a", nodeSelector={"example.com/team": "a"})
+
+        assert len(plan(pods(some) + pods(shape("100m")), pool).nodes) == 1
 
     def test_values_that_the_pool_lists_are_chosen_from(self) -> None:
         pool = nodepool_manifest(requirements=(*EXPRESS, expression("example.com/team", "In", "a", "b")))
@@ -516,11 +526,8 @@ class TestCompanies:
         [
             lambda app: shape(app=app, affinity=anti_affinity("a")),
             lambda app: shape(app=app, containers=[{"name": "m", "ports": [{"hostPort": 80}]}]),
-            lambda app: shape(
-                app=app, topologySpreadConstraints=spread("kubernetes.io/hostname", hard=True, app="a")
-            ),
         ],
-        ids=["anti-affinity", "host port", "spread over nodes"],
+        ids=["anti-affinity", "host port"],
     )
     def test_shapes_that_limit_each_other_get_nodes_of_their_own(self, apart: Any) -> None:
         first, second = apart("a"), apart("b")
@@ -530,6 +537,19 @@ class TestCompanies:
         assert not decided.unplaced
         for planned in decided.nodes:
             assert not {"default/a-0000", "default/b-0000"} <= set(planned.claim.nominated)
+
+    @pytest.mark.parametrize(("skew", "together"), [(1, 1), (2, 2)])
+    def test_a_spread_over_nodes_that_selects_others_limits_those_beside_it(
+        self, skew: int, together: int
+    ) -> None:
+        over_a = spread("kubernetes.io/hostname", hard=True, app="a", max_skew=skew)
+        some, other = shape(app="a"), shape(app="b", topologySpreadConstraints=over_a)
+
+        decided = plan(pods(some, 5) + pods(other, 1))
+
+        (beside,) = [n.claim.nominated for n in decided.nodes if "default/b-0000" in n.claim.nominated]
+        assert len(beside) <= 1 + together
+        assert not decided.unplaced
 
     def test_pods_that_repel_their_like_get_a_node_each(self) -> None:
         hermit: Shape = shape("100m", affinity=anti_affinity())

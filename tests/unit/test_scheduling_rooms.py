@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.neighbours import room_capacity
+from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import NOMINATION, Room, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node, parse_node
 from nodesmith.model.pods import Pod
@@ -28,7 +29,8 @@ def only(*claims: NodeClaim, **fields: Any) -> Room:
 
 
 def takes(room: Room, of: Shape, wanted: int = 100) -> int:
-    return room_capacity(room, of, wanted)
+    neighbours = Neighbours([of, *room.hosted, *room.expected])
+    return Vacancies([room], neighbours).capacity(room, of, wanted)
 
 
 def ours(**fields: Any) -> Node:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.demands import Assignment, Demand, assign, by_shape
+from nodesmith.decisions.scheduling.assign import assign
+from nodesmith.decisions.scheduling.demands import Assignment, by_shape
 from nodesmith.decisions.scheduling.rooms import rooms
 from nodesmith.decisions.scheduling.spread import share_out, zone_counts
 from nodesmith.model.labels import HOSTNAME, ZONE
@@ -109,7 +110,7 @@ def assigned(
 ) -> Assignment:
     """Assign pods where nodes of every size can be launched in `zones`."""
     there = rooms(snapshot(nodes=nodes, pods=running), ())
-    return assign(some, there, lambda _: zones, {})
+    return assign(some, there, lambda _: zones)
 
 
 def demanded(result: Assignment) -> dict[str | None, int]:
@@ -270,11 +271,3 @@ def test_every_pod_is_placed_demanded_or_stuck() -> None:
     found = [key for keys in result.placed.values() for key in keys]
     found += [p.key for d in result.demands for p in d.pods] + [p.key for s, _ in result.stuck for p in s]
     assert sorted(found) == sorted(p.key for p in some)
-
-
-def test_demands_name_their_company() -> None:
-    web = shape()
-
-    result = assign(pods(web), [], lambda _: ZONES, {web: "team In [a]"})
-
-    assert result.demands == [Demand(web, tuple(pods(web)), None, result.demands[0].per_node, "team In [a]")]

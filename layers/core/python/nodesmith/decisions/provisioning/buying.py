@@ -15,6 +15,7 @@ from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.labels import ZONE
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
@@ -66,9 +67,7 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
 def _buy_everywhere(order: Order, result: Purchase) -> None:
     for number, tier in enumerate(result.tiers):
         waiting, result.left = _sellable(tier, result.left)
-        for company in sorted({d.company for d in waiting}):
-            mine = [d for d in waiting if d.company == company]
-            tier = result.tiers[number] = _buy_company(tier, mine, order, result)
+        result.tiers[number] = _buy_of_tier(tier, waiting, order, result)
 
 
 def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list[Demand], list[Demand]]:
@@ -88,7 +87,8 @@ def _freed(left: Iterable[Demand]) -> list[Demand]:
     found: dict[Shape, Demand] = {}
     for demand in filter(_only_wishes_zone, left):
         known = found.get(demand.shape)
-        found[demand.shape] = replace(demand, zone=None, pods=(*(known.pods if known else ()), *demand.pods))
+        pods = (*(known.pods if known else ()), *demand.pods)
+        found[demand.shape] = replace(demand, pins=NO_ITEMS, pods=pods)
     return list(found.values())
 
 
@@ -98,10 +98,10 @@ def _only_wishes_zone(demand: Demand) -> bool:
     )
 
 
-def _buy_company(
+def _buy_of_tier(
     tier: list[Template], demands: Sequence[Demand], order: Order, result: Purchase
 ) -> list[Template]:
-    """Buy for demands that may share nodes; give the templates with what is left of their limits.
+    """Buy for demands of the templates of one tier; give these with what is left of their limits.
 
     A node that leaves too few choices for minValues is tried again with smaller types only.
     """

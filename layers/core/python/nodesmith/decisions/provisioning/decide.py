@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
-from nodesmith.decisions.provisioning.company import companies
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.scheduling.admission import Admission
-from nodesmith.decisions.scheduling.demands import Assignment, Demand, assign, by_shape
+from nodesmith.decisions.scheduling.assign import assign
+from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, by_age, nominations, room_of, rooms
 from nodesmith.decisions.scheduling.templates import Choice, Template
@@ -41,19 +42,25 @@ class Inputs:
 
 def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises on what a cluster may contain."""
-    snapshot = inputs.snapshot
+    claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
+    snapshot = preempting_only(inputs.snapshot, claims)
     wanted, ignored = provisionable(snapshot.pods)
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-    claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     nominated = nominations(claims, inputs.now)
     fresh, waiting = unserved(wanted, nominated)
     free = rooms(snapshot, claims)
     waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
-    apart = companies(by_shape(fresh), offers.templates)
-    assignment = assign(fresh, free, _zones(offers.templates), apart, _scarce_zones(offers.templates))
+    assignment = assign(
+        fresh,
+        free,
+        _zones(offers.templates),
+        offers.templates,
+        snapshot.daemonsets,
+        _scarce_zones(offers.templates),
+    )
     purchase = _buy(offers, assignment, inputs)
     return Plan(
         nodes=tuple(purchase.nodes),
@@ -102,7 +109,7 @@ def _zones(templates: Sequence[Template]) -> Callable[[Shape], Sequence[str]]:
     places: dict[tuple[object, ...], list[tuple[Choice, frozenset[str]]]] = {}
 
     def zones(shape: Shape) -> Sequence[str]:
-        alike = shape.terms, shape.tolerations, shape.host_ports
+        alike = shape.terms, shape.tolerations
         if alike not in places:
             places[alike] = _places(shape, templates)
         found: set[str] = set()

@@ -62,7 +62,9 @@ def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
     """Set out what the templates of one tier can sell for these demands."""
     dimensions = _dimensions(demands)
     items = tuple(
-        Item(_vector(d.shape.requests, dimensions), len(d.pods), min(d.per_node, len(d.pods)))
+        Item(
+            _vector(d.shape.requests, dimensions), len(d.pods), min(d.per_node, len(d.pods)), d.groups, d.caps
+        )
         for d in demands
     )
     shelves: dict[str, Sequence[Ware]] = {}

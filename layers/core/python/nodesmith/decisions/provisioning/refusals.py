@@ -10,6 +10,7 @@ from nodesmith.decisions.provisioning.market import limit_cost
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
+from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.labels import ZONE
 from nodesmith.model.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
@@ -93,7 +94,7 @@ def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
             less = Requirements({k: r for k, r in term.items() if k != key})
             freed = replace(demand, shape=replace(demand.shape, terms=(less,)))
             if key == ZONE:
-                freed = replace(freed, zone=None)
+                freed = replace(freed, pins=NO_ITEMS)
             admission = Admission(template, (freed,))
             if any(admission.mask(c, o) for c in template.choices for o in c.offerings):
                 yield term[key]

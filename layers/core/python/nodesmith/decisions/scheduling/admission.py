@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
@@ -14,67 +12,95 @@ from nodesmith.decisions.scheduling.compatibility import (
     taint_refusal,
 )
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.neighbours import ports_collide
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.shapes import Shape
 
+_Wanted = tuple[Requirements, tuple[Shape, ...]]
+"""what some demands ask of a node, and the DaemonSets that they cannot share it with"""
+
 
 class Admission:
-    """Which demands a template's types and offerings admit, as bit masks: one bit per demand and affinity term."""
+    """Which demands a template's types and offerings admit, as bit masks: bit i for demand i.
+
+    `refusals` say why, by demand, where the template itself refuses; `port_holders` name a DaemonSet that keeps a
+    demand off some types.
+    """
 
     def __init__(self, template: Template, demands: Sequence[Demand]) -> None:
-        self._pairs: list[tuple[int, Demand, Requirements]] = []
         self.refusals: dict[int, str] = {}
         self.port_holders: dict[int, Shape] = {}
-        """by demand, a DaemonSet that takes its host port on some types"""
+        self._template = template
+        self._bits: dict[_Wanted, int] = {}
+        known: dict[tuple[object, ...], tuple[tuple[Requirements, ...], str]] = {}
         for index, demand in enumerate(demands):
-            refusal = taint_refusal(template.pool.taints, demand.shape)
-            terms, why = ((), refusal) if refusal else agreeing_terms(template.requirements, demand.shape)
+            alike = demand.shape.terms, demand.shape.tolerations, demand.pins
+            if alike not in known:
+                known[alike] = _terms(template, demand.shape, demand.pins)
+            terms, why = known[alike]
             if not terms:
                 self.refusals[index] = why
-            self._pairs += [(index, demand, term) for term in terms]
-        self._types = self._type_masks(template)
+            for term in terms:
+                wanted = term, demand.apart
+                self._bits[wanted] = self._bits.get(wanted, 0) | 1 << index
+            for daemon, _ in template.daemons if demand.apart else ():
+                if daemon in demand.apart:
+                    self.port_holders[index] = daemon
+        self._wanted = list(self._bits)
+        self._types = self._type_masks()
         self._offerings: dict[tuple[str, str, str], int] = {}
         self._demands: dict[int, int] = {}
 
-    def _type_masks(self, template: Template) -> dict[str, int]:
-        bits: dict[Requirements, int] = {}
-        for bit, (_, _, term) in enumerate(self._pairs):
-            alike = _without_offering_keys(term)
-            bits[alike] = bits.get(alike, 0) | 1 << bit
-        everywhere = bits.pop(NO_REQUIREMENTS, 0)
-        masks = dict.fromkeys(template.types.names, everywhere)
-        for term, alike_bits in bits.items():
-            for name in matching_types(template.types, term).names:
-                masks[name] |= alike_bits
-        for bit, (index, demand, _) in enumerate(self._pairs):
-            for daemon, names in template.port_holders:
-                if ports_collide(demand.shape.host_ports, daemon.host_ports):
-                    self.port_holders[index] = daemon
-                    for name in names:
-                        masks[name] &= ~(1 << bit)
+    def _type_masks(self) -> dict[str, int]:
+        """Give, by type, which of the different things wanted it has: bit j for the j-th."""
+        alike: dict[_Wanted, int] = {}
+        for bit, (term, apart) in enumerate(self._wanted):
+            key = _without_offering_keys(term), apart
+            alike[key] = alike.get(key, 0) | 1 << bit
+        masks = dict.fromkeys(self._template.types.names, alike.pop((NO_REQUIREMENTS, ()), 0))
+        for (term, apart), bits in alike.items():
+            taken: set[str] = set().union(
+                *(names for daemon, names in self._template.daemons if daemon in apart)
+            )
+            for name in matching_types(self._template.types, term).names:
+                if name not in taken:
+                    masks[name] |= bits
         return masks
 
     def mask(self, choice: Choice, offering: Offering) -> int:
         """Give the demands (bit i for demand i) whose pods may run on this type bought this way."""
-        pairs = self._types[choice.type.name] & self._offering_mask(offering)
-        if pairs not in self._demands:
-            self._demands[pairs] = reduce(
-                or_, (1 << index for bit, (index, _, _) in enumerate(self._pairs) if pairs >> bit & 1), 0
-            )
-        return self._demands[pairs]
+        met = self._types[choice.type.name] & self._offering_mask(offering)
+        if met not in self._demands:
+            found = 0
+            for bit, wanted in enumerate(self._wanted):
+                if met >> bit & 1:
+                    found |= self._bits[wanted]
+            self._demands[met] = found
+        return self._demands[met]
 
     def _offering_mask(self, offering: Offering) -> int:
         key = offering.zone, offering.zone_id, offering.capacity_type
         if key not in self._offerings:
             self._offerings[key] = sum(
-                1 << bit
-                for bit, (_, demand, term) in enumerate(self._pairs)
-                if demand.zone in {None, offering.zone} and allows_offering(term, offering)
+                1 << bit for bit, (term, _) in enumerate(self._wanted) if allows_offering(term, offering)
             )
         return self._offerings[key]
+
+
+def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[tuple[Requirements, ...], str]:
+    """Give the alternatives of what pods ask of the template's nodes, pins included; when there is none, why."""
+    refusal = taint_refusal(template.pool.taints, shape)
+    if refusal:
+        return (), refusal
+    terms, why = agreeing_terms(template.requirements, shape)
+    if not pins or not terms:
+        return terms, why
+    pinned = [term.union(Requirements.from_labels(pins)) for term in terms]
+    conflicts = [template.requirements.conflict(term) for term in pinned]
+    found = tuple(t for t, conflict in zip(pinned, conflicts, strict=True) if conflict is None)
+    return found, "" if found else str(conflicts[0])
 
 
 def _without_offering_keys(term: Requirements) -> Requirements:

@@ -141,10 +141,13 @@ def _tolerant(daemonsets: Iterable[Shape], taints: Iterable[Taint]) -> list[Shap
 
 
 def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
-    """Give, for each pod (namespace/name) that a live claim was bought for, that claim's name."""
+    """Give, for each pod (namespace/name) that a live claim was bought for, that claim's name.
+
+    A pod whose room another has taken is bought for once more, and waits for the newest.
+    """
     return {
         pod: claim.name
-        for claim in sorted(claims, key=lambda c: c.name)
+        for claim in sorted(claims, key=lambda c: (c.created_at, c.name))
         if claim.phase in {Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED}
         or (claim.phase is Phase.INITIALIZED and now - claim.phase_since < NOMINATION)
         for pod in claim.nominated

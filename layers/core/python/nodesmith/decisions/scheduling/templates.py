@@ -60,8 +60,8 @@ class Template:
     """all offerings of all choices, cheapest first; equals go by type and zone"""
     remaining: Resources
     obstacle: str = ""
-    port_holders: tuple[tuple[Shape, frozenset[str]], ...] = ()
-    """DaemonSets that use host ports, and the names of the types they run on"""
+    daemons: tuple[tuple[Shape, frozenset[str]], ...] = ()
+    """the DaemonSets that will run on its nodes, and the names of the types they run on"""
     scarce: frozenset[tuple[str, str]] = frozenset()
     """capacity types and zones of which EC2 lately had none in many offerings: ask as widely as may be"""
 
@@ -94,7 +94,6 @@ def template(
     offered = _offered(allowed, requirements, subnet_zones, closed)
     running = _running(pool, requirements, allowed, daemonsets)
     overhead = _daemon_overhead(allowed, running)
-    port_holders = tuple((daemon, names) for daemon, names in running if daemon.host_ports)
     choices = {
         t.name: Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings, exotic)
         for t, offerings, exotic in offered.types
@@ -115,7 +114,7 @@ def template(
         stock,
         remaining,
         obstacle,
-        port_holders,
+        tuple(running),
         _scarce(closed),
     )
 

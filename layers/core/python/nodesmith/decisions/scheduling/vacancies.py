@@ -1,0 +1,109 @@
+"""Room on nodes that are there or coming, and who may still have it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from nodesmith.decisions.scheduling.neighbours import Neighbours, Rules
+from nodesmith.decisions.scheduling.rooms import Room
+from nodesmith.model.shapes import Shape
+
+
+class _Company:
+    """What one room holds of each group, and the least that any pod in it allows of each."""
+
+    __slots__ = ("held", "most")
+
+    def __init__(self) -> None:
+        self.held: dict[int, int] = {}
+        self.most: dict[int, int] = {}
+
+    def spare(self, rules: Rules, wanted: int) -> int:
+        for group, most in rules.caps:
+            left = most - self.held.get(group, 0)
+            if group in rules.groups:
+                wanted = min(wanted, left)
+            elif left < 0:
+                return 0
+        for group in rules.groups:
+            if group in self.most:
+                wanted = min(wanted, self.most[group] - self.held.get(group, 0))
+        return max(0, wanted)
+
+    def add(self, rules: Rules, count: int) -> None:
+        for group in rules.groups:
+            self.held[group] = self.held.get(group, 0) + count
+        for group, most in rules.caps:
+            self.most[group] = min(most, self.most.get(group, most))
+
+
+class Vacancies:
+    """Rooms, tightest first, so that large ones stay free for large pods; those in flight come last."""
+
+    def __init__(self, rooms: Sequence[Room], neighbours: Neighbours) -> None:
+        self.rooms = {room.name: room for room in rooms}
+        self._neighbours = neighbours
+        self._company = {room.name: self._company_of(room) for room in rooms}
+        self._order = sorted(_rank(room) for room in rooms)
+        self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
+
+    def fitting(self, shape: Shape) -> list[Room]:
+        """Give the rooms that take at least one pod of a shape, tightest first."""
+        cpu = shape.requests.cpu_milli
+        found: list[Room] = []
+        for in_flight in (False, True):
+            start = (
+                bisect_left(self._order, (in_flight, cpu))
+                if cpu > 0
+                else bisect_left(self._order, (in_flight,))
+            )
+            for rank in self._order[start:]:
+                if rank[0] != in_flight:
+                    break
+                room = self.rooms[rank[-1]]
+                if self.capacity(room, shape, 1):
+                    found.append(room)
+        return found
+
+    def capacity(self, room: Room, shape: Shape, wanted: int) -> int:
+        """Give how many of `wanted` pods a room takes, all rules of the node considered."""
+        count = room.fits(shape, wanted)
+        if not count or not self._admits(room, shape):
+            return 0
+        return self._company[room.name].spare(self._neighbours.rules(shape), count)
+
+    def take(self, room: Room, shape: Shape, count: int) -> None:
+        """Assign pods of a shape to a room."""
+        del self._order[bisect_left(self._order, _rank(room))]
+        room.take(shape, count)
+        insort(self._order, _rank(room))
+        self._company[room.name].add(self._neighbours.rules(shape), count)
+
+    def _admits(self, room: Room, shape: Shape) -> bool:
+        """Ask a room whether it admits a shape, once for all rooms that look the same to it."""
+        if not room.taints and not any(shape.terms):
+            return bool(shape.terms)
+        known = self._admitted.setdefault((shape.terms, shape.tolerations), {})
+        keys = {key for term in shape.terms for key in term}
+        looks = room.taints, *(room.labels.get(key) for key in sorted(keys))
+        if looks not in known:
+            known[looks] = room.admits(shape)
+        return known[looks]
+
+    def _company_of(self, room: Room) -> _Company:
+        company = _Company()
+        for shape, count in room.hosted.items():
+            rules = self._neighbours.rules(shape, running=True)
+            company.add(rules, count)
+            left = room.leaving[shape]
+            for group in rules.groups if left else ():
+                if not self._neighbours.counts_leaving(group):
+                    company.held[group] -= left
+        for shape in room.expected:
+            company.add(self._neighbours.rules(shape, running=True), 1)
+        return company
+
+
+def _rank(room: Room) -> tuple[bool, int, int, str]:
+    return room.in_flight, room.free.cpu_milli, room.free.memory_bytes, room.name
