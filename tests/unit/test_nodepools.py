@@ -129,6 +129,30 @@ def test_every_field_is_read() -> None:
     assert pool.weight == 50
 
 
+@pytest.mark.parametrize(("text", "usd"), [("0", 0.0), ("0.05", 0.05), ("1e-3", 0.001), ("10000", 10_000.0)])
+def test_a_nodes_surcharge_is_read_from_the_annotation_of_the_nodepool(text: str, usd: float) -> None:
+    pool = parsed(surcharged(text))
+    assert pool.node_surcharge_hourly_usd == usd
+    assert pool.hash == parsed(SMALLEST).hash, "what a node costs beside does not drift it"
+
+
+@pytest.mark.parametrize("text", ["-0.01", "nan", "inf", "cheap", "", "$1", "10001"])
+def test_a_surcharge_that_is_none_is_a_problem_and_the_pool_goes_on_without(text: str) -> None:
+    read = parse_nodepool(surcharged(text))
+    assert read.value is not None
+    assert read.value.node_surcharge_hourly_usd == 0.0
+    (problem,) = read.problems
+    assert str(problem) == (
+        f"NodePool/{read.value.name}: metadata.annotations[nodesmith.dev/node-surcharge-hourly] is {text!r}: "
+        "must be USD per node and hour, 0 to 10000, such as 0.05; taken as 0"
+    )
+
+
+def surcharged(text: str) -> dict[str, Any]:
+    annotations = {"nodesmith.dev/node-surcharge-hourly": text}
+    return {**SMALLEST, "metadata": {**SMALLEST["metadata"], "annotations": annotations}}
+
+
 def test_items_of_a_list_carry_no_kind_and_are_read_all_the_same() -> None:
     bare = {field: value for field, value in SMALLEST.items() if field in ("metadata", "spec")}
     assert parsed(bare) == parsed(SMALLEST)

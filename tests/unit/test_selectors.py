@@ -31,6 +31,29 @@ def test_a_selector_selects_as_kubernetes_does(raw: dict[str, Any], matches: boo
     assert selector.matches(LABELS) is matches
 
 
+@pytest.mark.parametrize("labels", [LABELS, {}, {"app": "db"}, {"": "1"}])
+def test_a_selector_that_contradicts_itself_selects_nothing_not_even_pods_without_the_label(
+    labels: dict[str, str],
+) -> None:
+    twice = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
+    for selector in (
+        parse_selector(twice),
+        parse_selector({"matchLabels": {"app": "web"}}, {}, {"app": "web"}),
+    ):
+        assert selector is not None
+        assert not selector.matches(labels)
+
+
+def test_selectors_of_many_values_have_different_keys() -> None:
+    def key(*values: str) -> str:
+        selector = parse_selector({"matchExpressions": [{"key": "app", "operator": "In", "values": values}]})
+        assert selector is not None
+        return selector.key
+
+    assert key(*"abcdef") != key(*"abcdeg")
+    assert key(*"abcdef") == key(*"fedcba")
+
+
 def test_no_selector_selects_nothing() -> None:
     assert parse_selector(None) is None
     assert parse_selector(None, {"app": "web"}) is None

@@ -6,6 +6,8 @@ import pytest
 
 from nodesmith import settings
 from nodesmith.errors import Rejected
+from nodesmith.model.defaultspreads import SYSTEM_SPREADS
+from nodesmith.model.policies import MinValuesPolicy, PreferencePolicy, SchedulingSettings
 from nodesmith.settings import Settings, read_settings
 
 
@@ -26,6 +28,9 @@ def test_the_region_alone_is_enough_and_everything_else_has_a_default() -> None:
         ("VM_MEMORY_OVERHEAD_PERCENT", "0.05", "vm_memory_overhead_percent", 0.05),
         ("RESERVED_ENIS", "2", "reserved_enis", 2),
         ("RESERVED_ENIS", "", "reserved_enis", 0),
+        ("PREFERENCE_POLICY", "Ignore", "preference_policy", PreferencePolicy.IGNORE),
+        ("MIN_VALUES_POLICY", "BestEffort", "min_values_policy", MinValuesPolicy.BEST_EFFORT),
+        ("SCHEDULER_CONFIG", "System", "default_spreads", SYSTEM_SPREADS),
     ],
 )
 def test_a_setting_is_read_from_its_variable(variable: str, text: str, name: str, value: object) -> None:
@@ -40,6 +45,9 @@ def test_a_setting_is_read_from_its_variable(variable: str, text: str, name: str
         ("VM_MEMORY_OVERHEAD_PERCENT", "nan", "must be at least 0 and less than 1"),
         ("RESERVED_ENIS", "-1", "must not be negative"),
         ("RESERVED_ENIS", "two", "invalid literal"),
+        ("PREFERENCE_POLICY", "respect", "must be Respect or Ignore"),
+        ("MIN_VALUES_POLICY", "Loose", "must be Strict or BestEffort"),
+        ("SCHEDULER_CONFIG", "system", "must be List, System or JSON"),
     ],
 )
 def test_a_value_that_cannot_be_is_rejected_with_variable_and_meaning(
@@ -49,6 +57,12 @@ def test_a_value_that_cannot_be_is_rejected_with_variable_and_meaning(
         read_settings({"AWS_REGION": "eu-west-1", variable: text})
     meaning = next(f.metadata["meaning"] for f in fields(Settings) if f.metadata["env"] == variable)
     assert meaning in str(rejected.value)
+
+
+def test_scheduling_is_karpenters_unless_it_is_set() -> None:
+    assert Settings("r").scheduling == SchedulingSettings()
+    changed = read_settings({"AWS_REGION": "r", "PREFERENCE_POLICY": "Ignore", "SCHEDULER_CONFIG": "System"})
+    assert changed.scheduling == SchedulingSettings(PreferencePolicy.IGNORE, default_spreads=SYSTEM_SPREADS)
 
 
 def test_all_faults_are_told_at_once() -> None:

@@ -64,6 +64,20 @@ def test_a_pod_that_asks_for_a_label_value_that_no_label_can_have_is_refused(val
     assert not shape(affinity=node_affinity([expression("team", "NotIn", value)])).refusal
 
 
+def test_alternatives_that_contradict_the_node_selector_are_none_and_a_pod_with_no_other_is_refused() -> None:
+    blue = node_affinity([expression("team", "In", "blue")])
+    either = node_affinity([expression("team", "In", "blue")], [expression("team", "Exists")])
+
+    assert shape(nodeSelector={"team": "red"}, affinity=blue).refusal == (
+        "its node selector and affinity contradict each other on 'team'"
+    )
+    assert [str(term["team"]) for term in shape(nodeSelector={"team": "red"}, affinity=either).terms] == [
+        "team In [red]"
+    ]
+    without = node_affinity([expression("team", "DoesNotExist"), expression("team", "NotIn", "red")])
+    assert not shape(affinity=without).refusal
+
+
 def test_old_label_keys_are_read_as_todays() -> None:
     read = shape(nodeSelector={"failure-domain.beta.kubernetes.io/zone": "us-east-1a"})
 

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
+from nodesmith.model.defaultspreads import DefaultSpread, parse_default_spreads
+from nodesmith.model.policies import MinValuesPolicy, PreferencePolicy, SchedulingSettings
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 def _setting(name: str, meaning: str, default: Any = MISSING, read: Callable[[str], Any] = str) -> Any:
@@ -37,6 +42,15 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _one_of(words: type[Word]) -> Callable[[str], Word]:
+    def read(text: str) -> Word:
+        if text not in [word.value for word in words]:
+            raise ValueError(f"must be {' or '.join(words)}")
+        return words(text)
+
+    return read
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """One function's settings. Field metadata says the environment variable and its meaning."""
@@ -62,9 +76,29 @@ class Settings:
     prefix_delegation: bool = _setting(
         "PREFIX_DELEGATION", "the VPC CNI hands out /28 prefixes", False, _flag
     )
+    preference_policy: PreferencePolicy = _setting(  # noqa: RUF009 (a field, as the others)
+        "PREFERENCE_POLICY",
+        "whether preferences count before they give way",
+        PreferencePolicy.RESPECT,
+        _one_of(PreferencePolicy),
+    )
+    min_values_policy: MinValuesPolicy = _setting(  # noqa: RUF009
+        "MIN_VALUES_POLICY",
+        "whether a node may be bought without its NodePool's minValues",
+        MinValuesPolicy.STRICT,
+        _one_of(MinValuesPolicy),
+    )
+    default_spreads: tuple[DefaultSpread, ...] = _setting(
+        "SCHEDULER_CONFIG", "the cluster's default topology spread constraints", (), parse_default_spreads
+    )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 90, _count
     )
+
+    @property
+    def scheduling(self) -> SchedulingSettings:
+        """The settings that change what is scheduled where."""
+        return SchedulingSettings(self.preference_policy, self.min_values_policy, self.default_spreads)
 
     def queue_url(self, concern: str) -> str:
         """Give the queue that wakes a concern."""
@@ -106,6 +140,11 @@ def decision_key(cluster: str, decision: str) -> str:
 def decision_snapshot_key(cluster: str, decision: str) -> str:
     """Name the S3 object of the snapshot that a decision was made from; kept so that it can be replayed."""
     return f"clusters/{cluster}/decisions/{decision}.snapshot.json.gz"
+
+
+def unplaced_key(cluster: str) -> str:
+    """Name the object with the pods that the newest decision could not place."""
+    return f"clusters/{cluster}/unplaced.json"
 
 
 def catalog_key(region: str) -> str:

@@ -7,7 +7,7 @@ again a requirement, so that NodePool, pod and instance type can be narrowed ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -255,6 +255,21 @@ class Requirements(Mapping[str, Requirement]):
             ):
                 return Conflict(wanted, offered, "")
         return None
+
+
+def contradiction(parts: Sequence[Requirement]) -> str:
+    """Give the first key on which no node can meet all parts, empty where one can.
+
+    An intersection without values left reads as DoesNotExist; that is right for step-by-step narrowing, but not for
+    what one object demands together: `In [a]` and `NotIn [a]` do not ask for a node without the label.
+    """
+    whole = Requirements.of(*parts)
+    clashing = (
+        part.key
+        for part in parts
+        if (whole[part.key].is_exhausted and not part.tolerates_absence) or (whole[part.key].lte or 0) < 0
+    )
+    return min(clashing, default="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.requirements import Requirements, requirement
+from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
+
+_NOTHING = Requirements.of(Requirement("", complement=True, gte=1, lte=0))
+"""No labels meet it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +42,9 @@ def parse_selector(
     for expression in raw.get("matchExpressions") or ():
         values = [str(value) for value in expression.get("values") or ()]
         parts.append(requirement(str(expression.get("key")), str(expression.get("operator")), values))
-    requirements = Requirements.of(*parts)
-    return Selector(requirements, "; ".join(str(requirements[key]) for key in sorted(requirements)))
+    requirements = _NOTHING if contradiction(parts) else Requirements.of(*parts)
+    return Selector(requirements, json.dumps([_written(requirements[key]) for key in sorted(requirements)]))
+
+
+def _written(part: Requirement) -> list[object]:
+    return [part.key, part.operator, sorted(part.values), part.gte, part.lte]

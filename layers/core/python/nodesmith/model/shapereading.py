@@ -19,7 +19,7 @@ from nodesmith.model.namespaces import Namespaces
 from nodesmith.model.podrules import PREFERRED, REQUIRED, read_pod_affinity, read_spread, read_weight
 from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
-from nodesmith.model.requirements import Requirement, Requirements, requirement
+from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Toleration
 
@@ -83,17 +83,22 @@ def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requi
     raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
     if any(term.get("matchFields") for term in raw_terms):
         return (base,), "required node affinity by matchFields names a node, and no new node has that name"
-    terms = tuple(base.union(_expressions(term)) for term in raw_terms)
+    asked = [[*base.values(), *_expressions(term)] for term in raw_terms]
+    clashes = [contradiction(parts) for parts in asked]
+    if all(clashes):
+        return (base,), f"its node selector and affinity contradict each other on {clashes[0]!r}"
+    terms = tuple(Requirements.of(*parts) for parts, clash in zip(asked, clashes, strict=True) if not clash)
     return terms, _restricted(terms, "node selector or affinity")
 
 
 def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
     """Give preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
-    read = (
+    read = [
         (read_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
         for each in affinity.get(PREFERRED) or ()
-    )
-    return tuple((weight, term) for weight, term in read if term and not _restricted((term,), ""))
+    ]
+    possible = ((weight, Requirements.of(*parts)) for weight, parts in read if not contradiction(parts))
+    return tuple((weight, term) for weight, term in possible if term and not _restricted((term,), ""))
 
 
 def _by_hostname(term: Manifest) -> Manifest:
@@ -111,7 +116,8 @@ def _reaching(own: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requ
         )
     if "volumeNodeAffinity" not in spec:
         return own, ""
-    volumes = tuple(_expressions({"matchExpressions": term}) for term in spec["volumeNodeAffinity"])
+    alternatives = ({"matchExpressions": term} for term in spec["volumeNodeAffinity"])
+    volumes = [Requirements.of(*_expressions(term)) for term in alternatives]
     tried = [
         (term, there, term.conflict(there, undefined=frozenset(there))) for term in own for there in volumes
     ]
@@ -139,14 +145,11 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
     return ""
 
 
-def _expressions(term: Manifest) -> Requirements:
-    return Requirements.of(*(_expression(e) for e in term.get("matchExpressions") or ()))
-
-
-def _expression(expression: Manifest) -> Requirement:
-    return requirement(
-        str(expression.get("key")), str(expression.get("operator")), map(str, expression.get("values") or ())
-    )
+def _expressions(term: Manifest) -> list[Requirement]:
+    return [
+        requirement(str(e.get("key")), str(e.get("operator")), map(str, e.get("values") or ()))
+        for e in term.get("matchExpressions") or ()
+    ]
 
 
 def _toleration(raw: Manifest) -> Toleration:

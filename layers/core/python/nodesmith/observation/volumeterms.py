@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from nodesmith.model.labels import HOSTNAME, REGION, ZONE, normalised
 from nodesmith.model.pods import Manifest
-from nodesmith.model.requirements import Requirement, Requirements, requirement
+from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
 
 ANYWHERE, NOWHERE = "", "[]"
 _VALUES_IN_LABEL = "__"
@@ -83,13 +83,8 @@ def _compatible(terms: Iterable[Requirements], others: Iterable[Requirements]) -
 
 
 def _met(parts: Sequence[Requirement]) -> Requirements | None:
-    """Give what meets all parts; None where nothing does, for an empty requirement would read as DoesNotExist."""
-    whole = Requirements.of(*parts)
-    for part in parts:
-        left = whole[part.key]
-        if (left.is_exhausted and not part.tolerates_absence) or (left.lte or 0) < 0:
-            return None
-    return whole
+    """Give what meets all parts; None where nothing does."""
+    return None if contradiction(parts) else Requirements.of(*parts)
 
 
 def _node_term(term: Manifest) -> Requirements | None:

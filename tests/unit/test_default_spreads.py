@@ -1,0 +1,122 @@
+"""Topology spread for pods that name none themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from nodesmith.model.defaultspreads import (
+    SYSTEM_SPREADS,
+    DefaultSpread,
+    parse_default_spreads,
+    with_default_spreads,
+)
+from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.shapes import Shape
+from tests.builders import bind, pods, shape, snapshot, spread
+
+HARD = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+SOFT = {"topologyKey": HOSTNAME, "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}
+READ = (DefaultSpread(ZONE, 1, hard=True), DefaultSpread(HOSTNAME, 2, hard=False))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        [HARD, SOFT],
+        {"defaultConstraints": [HARD, SOFT]},
+        {"podTopologySpread": {"defaultConstraints": [HARD, SOFT]}},
+    ],
+)
+def test_constraints_are_read_as_they_stand_in_a_schedulers_configuration(config: object) -> None:
+    assert parse_default_spreads(json.dumps(config)) == READ
+
+
+def test_the_words_for_none_and_for_kube_schedulers_own() -> None:
+    assert parse_default_spreads("List") == ()
+    assert [(s.topology_key, s.max_skew, s.hard) for s in parse_default_spreads("System")] == [
+        (HOSTNAME, 3, False),
+        (ZONE, 5, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("none", "must be List, System or JSON"),
+        ("[" * 100_000, "must be List, System or JSON"),
+        ("7", "defaultConstraints must be a list"),
+        ("{}", "defaultConstraints must be a list"),
+        ('{"defaultConstraint": []}', "unknown field 'defaultConstraint', did you mean 'defaultConstraints'"),
+        ('{"podTopologySpread": {}, "x": 1}', "unknown field 'x'"),
+        ("[3]", "a constraint must be a map of maxSkew, topologyKey, whenUnsatisfiable, found 3"),
+        ([HARD, HARD], "must not name a topologyKey twice"),
+        (
+            [{**HARD, "labelSelector": {}}],
+            "unknown field 'labelSelector': a default constraint has only maxSkew",
+        ),
+        ([{**HARD, "maxSkew": 0}], "maxSkew is 0: must be a whole number, 1 or more"),
+        ([{**HARD, "maxSkew": True}], "maxSkew is True"),
+        ([{**HARD, "topologyKey": ""}], "topologyKey is '': must be a label of nodes"),
+        ([{**HARD, "whenUnsatisfiable": "Never"}], "must be DoNotSchedule or ScheduleAnyway"),
+    ],
+)
+def test_a_configuration_that_cannot_be_says_why(config: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse_default_spreads(config if isinstance(config, str) else json.dumps(config))
+
+
+def spread_by(defaults: tuple[DefaultSpread, ...], *shapes: Shape) -> list[Shape]:
+    seen = with_default_spreads(snapshot(pods=[pods(each)[0] for each in shapes]), defaults)
+    return [pod.shape for pod in seen.pods]
+
+
+def test_a_pod_without_constraints_gets_the_defaults_over_the_pods_of_its_controller() -> None:
+    web, other, alike = spread_by(
+        READ,
+        shape(owner="ReplicaSet/web"),
+        shape(owner="ReplicaSet/other"),
+        shape(owner="StatefulSet/web"),
+    )
+
+    assert [(s.topology_key, s.max_skew, s.hard) for s in web.spreads] == [
+        (ZONE, 1, True),
+        (HOSTNAME, 2, False),
+    ]
+    for found in web.spreads:
+        assert found.selector is not None
+        assert [found.selector.matches(each.labels) for each in (web, other, alike)] == [True, False, False]
+
+
+def test_a_pod_with_constraints_of_its_own_keeps_them_but_is_counted_by_its_kind() -> None:
+    own = shape(owner="ReplicaSet/web", topologySpreadConstraints=spread(HOSTNAME, hard=False))
+    plain, kept = spread_by(READ, shape(owner="ReplicaSet/web"), own)
+
+    assert kept.spreads == own.spreads
+    selector = plain.spreads[0].selector
+    assert selector is not None
+    assert selector.matches(kept.labels)
+
+
+@pytest.mark.parametrize("owner", ["Job/j", "DaemonSet/d", "Node/n", "Custom/c"])
+def test_a_pod_that_no_controller_with_a_selector_owns_gets_none(owner: str) -> None:
+    given = shape(owner=owner)
+
+    assert spread_by(READ, given) == [given]
+
+
+def test_pods_of_one_shape_stay_of_one_shape_and_bound_pods_count_too() -> None:
+    web = shape(owner="ReplicaSet/web")
+    seen = with_default_spreads(snapshot(pods=[*pods(web, 3), *bind(web, "n1", 2)]), SYSTEM_SPREADS)
+
+    assert len({pod.shape for pod in seen.pods}) == 1
+    assert seen.pods[0].shape.requests == web.requests
+
+
+def test_without_defaults_the_snapshot_is_the_same() -> None:
+    seen = snapshot(pods=pods(shape(owner="ReplicaSet/web"), 2))
+
+    assert with_default_spreads(seen, ()) is seen
