@@ -76,6 +76,11 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
     from nodesmith.decisions.provisioning import canonical, replay
     from nodesmith.observation.wire import decode
 
+    return replay(record, decode(snapshot), catalog_of(record, catalogs)) == canonical(record["plan"])
+
+
+def catalog_of(record: Record, catalogs: Callable[[str], Catalog]) -> Catalog:
+    """Give the catalogue that a decision was made with. Raises Rejected when there is only another by now."""
     stated = record["inputs"]["catalog"]
     catalog = catalogs(stated["region"])
     if catalog.ref != stated["ref"]:
@@ -83,7 +88,7 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
             f"decision {record['id']}: it was made with catalogue {stated['ref']}, here is {catalog.ref}: "
             "a replay needs the same one"
         )
-    return replay(record, decode(snapshot), catalog) == canonical(record["plan"])
+    return catalog
 
 
 def _node(node: Mapping[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +14,11 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
-from nodesmith_cli.explain import explain, replayed, summary
+from nodesmith_cli.explain import catalog_of, explain, replayed, summary
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.podview import lines
-from nodesmith_cli.records import Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
+from nodesmith_cli.poolview import pool_item, pool_lines
+from nodesmith_cli.records import LATEST, Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
 
 SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
 
@@ -95,6 +97,34 @@ def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "js
         print(f"nodesmith: {_printable(nobody(search, snapshot))}", file=sys.stderr)
         return UNHEARD_OF
     print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(_printable, lines(told))))
+    return SAME
+
+
+def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) -> int:
+    """Print how NodePools come to their instance types, as the newest decision saw it; 1 where one is unheard of."""
+    from nodesmith.decisions.provisioning import inputs_of
+    from nodesmith.decisions.provisioning.considered import considered
+    from nodesmith.observation.wire import decode
+
+    records, blobs = where.records()
+    record = records.read(records.find(LATEST))
+    snapshot = records.snapshot(record["id"])
+    if snapshot is None:
+        raise Rejected(f"decision {record['id']}: its snapshot was not kept")
+    catalog = catalog_of(record, lambda region: _catalog(region, record, blobs))
+    found = considered(inputs_of(record, decode(snapshot), catalog))
+    asked = [pool for pool in found if name in {"", pool.nodepool}]
+    if not asked:
+        meant = get_close_matches(name, [pool.nodepool for pool in found], 1)
+        hint = f"; did you mean {meant[0]}?" if meant else ""
+        print(
+            f"nodesmith: decision {record['id']} knows no NodePool {_printable(name)}{hint}", file=sys.stderr
+        )
+        return UNHEARD_OF
+    if output == "json":
+        print(json.dumps([pool_item(pool) for pool in asked], indent=2))
+    else:
+        print("\n".join(_printable(line) for pool in asked for line in pool_lines(pool)))
     return SAME
 
 

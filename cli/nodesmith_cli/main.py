@@ -204,6 +204,21 @@ def explain_pod(
     raise typer.Exit(show_pod(pod, where, last=last, output=output, now=datetime.now(UTC)))
 
 
+@explain_app.command("nodepool")
+def explain_nodepool(
+    nodepool: Annotated[str, typer.Argument(metavar="[NAME]", help="The NodePool; else all.")] = "",
+    cluster: ClusterOption = "",
+    bucket: BucketOption = "",
+    region: BucketRegionOption = "",
+    keep: KeepOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Tell how a NodePool comes to its instance types: how many each of its requirements removes, what is left."""
+    from nodesmith_cli.explaincommands import Where, show_nodepools
+
+    raise typer.Exit(show_nodepools(nodepool, Where(cluster, bucket, region, keep), output))
+
+
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)

@@ -70,12 +70,19 @@ def test_limits_hold_pods_back_with_the_reason_until_they_are_raised(start: Star
     told = explained(system, "web")
     assert "NodePool default" in told
     assert "spec.limits.cpu" in told
+    system.until("kubectl describe tells it too", lambda: "spec.limits.cpu" in described(system))
     system.stays("the limit", lambda: cpus(system.nodes()) <= 8 and len(running(system)) < 12, seconds=5)
 
     system.apply(nodepool(limits={"cpu": "100"}))
 
     system.until_running(12)
     system.until_settled()
+
+
+def described(system: System) -> str:
+    """Give what kubectl tells of the pods that wait."""
+    waiting = [p["metadata"]["name"] for p in system.pods("web") if p["status"].get("phase") != "Running"]
+    return system.kubectl("describe", "pods", *waiting)
 
 
 def running(system: System) -> list[Manifest]:

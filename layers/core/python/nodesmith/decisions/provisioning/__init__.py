@@ -6,7 +6,14 @@ writes it down so that it can be explained and replayed.
 
 from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
-from nodesmith.decisions.provisioning.record import canonical, decision_id, plan_item, record, replay
+from nodesmith.decisions.provisioning.record import (
+    canonical,
+    decision_id,
+    inputs_of,
+    plan_item,
+    record,
+    replay,
+)
 
 __all__ = [
     "Inputs",
@@ -16,6 +23,7 @@ __all__ = [
     "canonical",
     "decide",
     "decision_id",
+    "inputs_of",
     "plan_item",
     "record",
     "replay",

@@ -61,7 +61,12 @@ def record(
 
 def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
     """Make the decision again; give its plan in the same canonical bytes as `canonical(written["plan"])`."""
-    inputs = Inputs(
+    return canonical(plan_item(decide(inputs_of(written, snapshot, catalog))))
+
+
+def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> Inputs:
+    """Give back what a decision was made from. `snapshot` and `catalog` are those that the record names."""
+    return Inputs(
         snapshot,
         read_ledger(written["inputs"]["ledger"]),
         catalog,
@@ -69,7 +74,6 @@ def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> 
         datetime.fromisoformat(written["at"]),
         written["id"],
     )
-    return canonical(plan_item(decide(inputs)))
 
 
 def canonical(value: object) -> bytes:

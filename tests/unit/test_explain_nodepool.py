@@ -1,0 +1,69 @@
+"""`nodesmith explain nodepool`: how a NodePool comes to its instance types."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.provisioning.considered import Considered, considered
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff
+from nodesmith_cli.poolview import pool_item, pool_lines
+from tests.builders import NOW, catalog, expression, inputs, ledger, nodepool_manifest, snapshot
+
+EVERY_TYPE = len(catalog().facts)
+TYPE = "node.kubernetes.io/instance-type"
+ONE_TYPE = expression(TYPE, "In", "m5.large")
+FAMILY = expression("karpenter.k8s.aws/instance-family", "In", "m5", "c5")
+
+
+def told(*requirements: dict[str, Any], **known: Any) -> Considered:
+    seen = snapshot(nodepools=[nodepool_manifest(requirements=requirements)])
+    (pool,) = considered(inputs(snapshot=seen, ledger=ledger(**known)))
+    return pool
+
+
+def removed(pool: Considered, by: str) -> tuple[int, int]:
+    """Give how many types a condition removes, and how many only it does."""
+    (found,) = [removal for removal in pool.removals if by in removal.condition]
+    return found.types, found.alone
+
+
+def test_a_nodepool_without_requirements_has_every_type_that_boots_and_is_sold() -> None:
+    pool = told()
+
+    assert pool.all == EVERY_TYPE
+    assert "arch" not in " ".join(removal.condition for removal in pool.removals)
+
+
+def test_each_requirement_is_told_with_what_it_removes_and_what_only_it_removes() -> None:
+    pool = told(ONE_TYPE, FAMILY)
+
+    assert pool.left == 1
+    assert removed(pool, TYPE)[0] == EVERY_TYPE - 1
+    assert removed(pool, TYPE)[1] > 0
+    assert removed(pool, "instance-family")[1] == 0, "the other one removes those too"
+    assert pool.removals[0].condition == f"{TYPE} In [m5.large]"
+
+
+def test_types_that_ec2_had_none_of_are_told() -> None:
+    zones = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f")
+    held = Backoff(NOW + timedelta(minutes=3), 1, "InsufficientInstanceCapacity")
+    closed = {OfferingKey(kind, "m5.large", zone): held for kind in ("spot", "on-demand") for zone in zones}
+
+    pool = told(ONE_TYPE, unavailable=closed)
+
+    assert pool.left == 0
+    assert removed(pool, "EC2 lately had no capacity") == (1, 1)
+    assert "no instance type" in pool.obstacle or "none of its" in pool.obstacle
+
+
+def test_people_read_the_heaviest_first_and_programs_the_same() -> None:
+    pool = told(ONE_TYPE, FAMILY)
+
+    lines = list(pool_lines(pool))
+
+    assert lines[0] == f"NodePool default: 1 of {EVERY_TYPE:,} instance types may be bought"
+    assert lines[1].split() == ["removed", "only", "by", "it", "by"]
+    assert lines[2].endswith(f"{TYPE} In [m5.large]")
+    assert pool_item(pool)["removals"][0]["types"] == EVERY_TYPE - 1
