@@ -1,0 +1,91 @@
+"""The plan's book-keeping: every pod once, every price an offering's, every sum right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isclose
+
+from nodesmith_cli.audit.cluster import Cluster
+from nodesmith_cli.audit.outcome import Outcome
+from nodesmith_cli.audit.plans import Plan, PlannedNode
+from nodesmith_cli.audit.pods import Pod, needs_of
+from nodesmith_cli.audit.purchases import Purchase
+from nodesmith_cli.audit.reading import shown
+from nodesmith_cli.audit.violations import Kind
+
+_ROUNDING = 1e-6
+"""in USD an hour and node: what a plan may lose by writing prices with few digits"""
+
+
+def check_pods(result: Outcome) -> None:
+    """See that every pending pod is spoken of once, and no other pod at all."""
+    cluster, placed = result.cluster, _placed(result.plan)
+    spoken = placed + Counter(result.plan.unplaced)
+    for key, times in sorted(spoken.items()):
+        pod = cluster.pods.get(key)
+        if pod is None:
+            result.report(Kind.POD_UNKNOWN, key, "no such pod is in the manifests, or it has ended")
+            continue
+        why = _no_need(cluster, pod, placed=placed[key] > 0)
+        if why:
+            result.report(Kind.POD_NOT_PENDING, key, why)
+        if placed[key] and pod.fault:
+            result.report(Kind.UNREADABLE, key, f"is placed, though it cannot be read: {pod.fault}")
+        if times > 1:
+            result.report(Kind.POD_TWICE, key, f"is spoken of {times} times")
+    for key, pod in sorted(cluster.pods.items()):
+        if cluster.is_pending(pod) and not (spoken[key] or pod.gated or pod.nominated):
+            result.report(Kind.POD_MISSING, key, "is pending, and the plan does not speak of it")
+
+
+def _placed(plan: Plan) -> Counter[str]:
+    placed = Counter(key for _, pods in plan.existing for key in pods)
+    placed.update(key for node in plan.nodes for key in node.pods)
+    return placed
+
+
+def _no_need(cluster: Cluster, pod: Pod, *, placed: bool) -> str:
+    """Say why the plan should not speak of a pod, or not place it; empty when it may."""
+    if pod.node and not cluster.is_moving(pod):
+        return f"needs no node: it is bound to {pod.node}"
+    if pod.is_daemon or pod.is_mirror or (pod.deleting and not pod.node):
+        return "needs no node: it is a DaemonSet's, a kubelet's or being deleted"
+    return "is placed, though scheduling gates hold it" if placed and pod.gated else ""
+
+
+def check_prices(result: Outcome) -> None:
+    """See that each node costs what its offering costs, the plan what its nodes cost, and no less than its bound."""
+    plan = result.plan
+    for node in plan.nodes:
+        offered = _machine_price(result.purchases.get(node.name), node)
+        if offered is not None and not isclose(node.price_hourly, offered, rel_tol=1e-6, abs_tol=_ROUNDING):
+            where = f"{node.instance_type} in {node.zone} as {node.capacity_type}"
+            result.report(
+                Kind.PRICE, node.name, f"is said to cost {node.price_hourly}, {where} costs {offered}"
+            )
+    total = sum(node.price_hourly for node in plan.nodes)
+    told, bound = plan.numbers.get("priceHourly"), plan.numbers.get("lowerBoundHourly")
+    slack = _ROUNDING * (len(plan.nodes) + 1)
+    if told is not None and not isclose(told, total, rel_tol=1e-6, abs_tol=slack):
+        result.report(Kind.SUM, "priceHourly", f"is said to be {told}, the nodes cost {total} together")
+    if told is not None and bound is not None and bound > told * (1 + 1e-6) + slack:
+        result.report(Kind.BOUND, "lowerBoundHourly", f"{bound} is more than the plan's price, {told}")
+
+
+def _machine_price(bought: Purchase | None, node: PlannedNode) -> float | None:
+    machines = bought.machines if bought else ()
+    return next((m.price_hourly_usd for m in machines if m.type.name == node.instance_type), None)
+
+
+def check_requests(result: Outcome) -> None:
+    """See that each node's `requests` are those of its pods and of the DaemonSets on its instanceType."""
+    for node in result.plan.nodes:
+        bought, place = result.purchases.get(node.name), result.places.get(node.name)
+        if bought is None or place is None:
+            continue
+        wanted = needs_of((*place.pods, *bought.daemons.get(node.instance_type, ())))
+        for name in sorted(wanted.keys() | node.requests.keys()):
+            told, asked = node.requests.get(name, 0), wanted.get(name, 0)
+            if told != asked:
+                what = f"pods and DaemonSets ask for {shown(name, asked)}, requests say {shown(name, told)}"
+                result.report(Kind.REQUESTS, node.name, what)

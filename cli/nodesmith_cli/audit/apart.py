@@ -1,0 +1,98 @@
+"""Required anti-affinity, both ways: of the plan's pods against all others, and of all others against the plan's pods.
+
+It does not matter who comes first: of two pods that may not meet, the later one finds the other, whoever objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from nodesmith_cli.audit.outcome import Outcome
+from nodesmith_cli.audit.peers import Alike, Peers, Term
+from nodesmith_cli.audit.places import Place
+from nodesmith_cli.audit.pods import Pod
+from nodesmith_cli.audit.violations import Kind
+
+
+class _Aversion:
+    """A term, and how many pods in each domain it is about (`met`) or hold it (`held`)."""
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+        self.met: Counter[str] = Counter()
+        self.held: Counter[str] = Counter()
+
+
+class Aversions:
+    """All required anti-affinity terms of a plan's pods and of those that are there."""
+
+    def __init__(self, result: Outcome, peers: Peers) -> None:
+        self._peers = peers
+        self._places = result.places
+        self._by_term: dict[tuple[str, str], _Aversion] = {}
+        self._about: dict[int, list[_Aversion]] = {}
+        for place in result.places.values():
+            for pod in () if place.closed else (*place.bound, *place.pods):
+                self._hold(pod, place)
+        for aversion in self._by_term.values():
+            for alike in peers.selected(aversion.term):
+                self._about.setdefault(id(alike), []).append(aversion)
+                self._meet(aversion, alike)
+
+    def _hold(self, pod: Pod, place: Place) -> None:
+        for term in {_key(t): t for t in self._peers.affinity_terms(pod, "podAntiAffinity")}.values():
+            aversion = self._by_term.setdefault(_key(term), _Aversion(term))
+            domain = place.labels.get(term.topology_key)
+            if domain is not None:
+                aversion.held[domain] += 1
+
+    def _meet(self, aversion: _Aversion, alike: Alike) -> None:
+        for name, count in alike.on.items():
+            domain = self._places[name].labels.get(aversion.term.topology_key)
+            if domain is not None:
+                aversion.met[domain] += count
+
+    def of(self, pod: Pod) -> dict[tuple[str, str], _Aversion]:
+        """Give the aversions that a pod has."""
+        terms = self._peers.affinity_terms(pod, "podAntiAffinity")
+        return {_key(term): self._by_term[_key(term)] for term in terms if _key(term) in self._by_term}
+
+    def about(self, pod: Pod) -> Sequence[_Aversion]:
+        """Give the aversions that others may have to a pod."""
+        return self._about.get(id(self._peers.alike(pod)), ())
+
+
+def check_anti_affinity(result: Outcome, aversions: Aversions) -> None:
+    """See that no pod of the plan shares a domain with a pod that it, or that other, keeps away from."""
+    for pod, place in result.placed():
+        _judge(result, pod, place, aversions.of(pod), aversions.about(pod))
+
+
+def _key(term: Term) -> tuple[str, str]:
+    return term.topology_key, term.key
+
+
+def _judge(
+    result: Outcome,
+    pod: Pod,
+    place: Place,
+    own: Mapping[tuple[str, str], _Aversion],
+    objecting: Iterable[_Aversion],
+) -> None:
+    for aversion in own.values():
+        key = aversion.term.topology_key
+        domain = place.labels.get(key)
+        if key in place.unsettled:
+            result.report(
+                Kind.UNSETTLED, pod.key, f"keeps apart by {key}, which {place.name} has not settled"
+            )
+        elif domain is not None and aversion.met[domain] > aversion.term.takes(pod):
+            message = f"shares {key}={domain} with a pod that it must not be near"
+            result.report(Kind.ANTI_AFFINITY, pod.key, f"on {place.name}: {message}")
+    for aversion in objecting:
+        key = aversion.term.topology_key
+        domain = place.labels.get(key)
+        if domain is not None and aversion.held[domain] > (_key(aversion.term) in own):
+            message = f"shares {key}={domain} with a pod that must not be near it"
+            result.report(Kind.ANTI_AFFINITY, pod.key, f"on {place.name}: {message}")

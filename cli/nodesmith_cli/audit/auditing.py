@@ -1,0 +1,51 @@
+"""The audit, start to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.instancetypes import NodeSettings
+from nodesmith_cli.audit.accounts import check_pods, check_prices, check_requests
+from nodesmith_cli.audit.apart import Aversions, check_anti_affinity
+from nodesmith_cli.audit.cluster import read_cluster
+from nodesmith_cli.audit.fitting import check_places
+from nodesmith_cli.audit.leftover import check_unplaced
+from nodesmith_cli.audit.limits import check_limits, check_min_values, check_weights
+from nodesmith_cli.audit.mounting import check_volumes
+from nodesmith_cli.audit.outcome import outcome
+from nodesmith_cli.audit.peers import Peers
+from nodesmith_cli.audit.plans import read_plan
+from nodesmith_cli.audit.together import check_company
+from nodesmith_cli.audit.violations import Violation
+
+
+def audit(
+    manifests: Sequence[Mapping[str, Any]],
+    catalog: Catalog,
+    plan: Mapping[str, Any],
+    *,
+    settings: NodeSettings | None = None,
+) -> list[Violation]:
+    """Check a plan (the JSON of `nodesmith plan`) against the objects and the catalogue it was made from.
+
+    `manifests` are as an API server would show them, workloads already expanded to pods. Gives what is wrong, sorted;
+    nothing where the plan is right. Never raises on what a plan may contain; raises KeyError, TypeError, ValueError or
+    AttributeError on Nodes, NodeClaims and volumes that no API server would hold.
+    """
+    result = outcome(read_cluster(manifests), catalog, read_plan(plan), settings or NodeSettings())
+    check_pods(result)
+    check_prices(result)
+    check_requests(result)
+    check_places(result)
+    check_limits(result)
+    check_min_values(result)
+    check_weights(result)
+    check_volumes(result)
+    peers = Peers(result)
+    aversions = Aversions(result, peers)
+    check_anti_affinity(result, aversions)
+    check_company(result, peers)
+    check_unplaced(result, aversions)
+    return sorted(set(result.violations))

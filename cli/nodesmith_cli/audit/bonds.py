@@ -1,0 +1,72 @@
+"""What one pod's required affinity and hard topology spread ask of the pods around it, as tallies to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodesmith_cli.audit.tallies import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    """One hard constraint of a pod in `domain`: `matches` itself, and whether it is `counted` there."""
+
+    tally: Tally
+    key: str
+    domain: str
+    max_skew: int
+    matches: bool
+    counted: bool
+
+    @property
+    def excess(self) -> int:
+        """By how much the pod, as the last one to come, would overdo it; 0 or less where it may come."""
+        there = self.tally.counts.get(self.domain, 0) - self.counted
+        least = min(self.tally.least, there) if self.counted else self.tally.least
+        return there + self.matches - least - self.max_skew
+
+    @property
+    def is_idle(self) -> bool:
+        """True where no order of things could break the rule."""
+        return self.tally.most + (self.matches and not self.counted) <= self.max_skew
+
+    @property
+    def seats(self) -> Sequence[tuple[Tally, str]]:
+        return ((self.tally, self.domain),)
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityRule:
+    """All required affinity terms of a pod: in each of `seats` (tally and domain) there must be a pod that meets all.
+
+    Where no pod anywhere meets them, one that meets them itself (`counted` with the others) may be the first.
+    """
+
+    keys: tuple[str, ...]
+    seats: Sequence[tuple[Tally, str]]
+    counted: bool
+
+    @property
+    def excess(self) -> int:
+        """1 where the pod could not come as the last one, else 0."""
+        if all(tally.counts.get(domain, 0) > self.counted for tally, domain in self.seats):
+            return 0
+        return int(not (self.counted and all(tally.total == 1 for tally, _ in self.seats)))
+
+    @property
+    def is_idle(self) -> bool:
+        """True where pods that were there before meet all terms."""
+        return all(tally.lasting[domain] > 0 for tally, domain in self.seats)
+
+
+def harm(tally: Tally, domain: str, *, looks: bool, affinity: bool) -> bool:
+    """Tell whether undoing a pod here may keep others from being undone later.
+
+    For a spread that is lowering the least of all domains, for an affinity taking what others there lean on.
+    `looks` says that the pod to be undone is itself one of those waiting.
+    """
+    if affinity:
+        others = tally.waiting[domain] - looks
+        return others > 0 and tally.lasting[domain] == 0 and tally.counts[domain] <= 2
+    return tally.waiting.total() > looks and tally.is_lowest(domain)

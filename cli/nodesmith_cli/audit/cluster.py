@@ -1,0 +1,83 @@
+"""The cluster of a plan: every manifest that an audit looks at, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nodesmith_cli.audit.places import Place, missing_daemons, read_places
+from nodesmith_cli.audit.pods import Pod, daemon_pod, read_pods
+from nodesmith_cli.audit.reading import Manifest
+from nodesmith_cli.audit.volumes import Volumes
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Everything by name. `place_of` gives the place of a NodeClaim, `namespaces` the labels of each."""
+
+    pods: Mapping[str, Pod]
+    places: Mapping[str, Place]
+    place_of: Mapping[str, str]
+    daemons: Sequence[Pod]
+    pools: Mapping[str, Manifest]
+    nodeclasses: Mapping[str, Manifest]
+    namespaces: Mapping[str, Mapping[str, str]]
+    volumes: Volumes
+
+    def place(self, name: str) -> Place | None:
+        """Give the place that a Node's or NodeClaim's name stands for."""
+        return self.places.get(self.place_of.get(name, name))
+
+    def is_pending(self, pod: Pod) -> bool:
+        """Tell whether a plan must say where this pod goes, or why nowhere."""
+        return not (pod.node or pod.deleting or pod.is_daemon or pod.is_mirror)
+
+    def is_moving(self, pod: Pod) -> bool:
+        """Tell whether a plan may find a bound pod another node: its own is going away."""
+        home = self.places.get(pod.node)
+        return home is not None and bool(home.closed) and not (pod.is_daemon or pod.is_mirror)
+
+
+def read_cluster(manifests: Iterable[Manifest]) -> Cluster:
+    """Read all kinds that matter here; Lists are opened, other kinds passed over.
+
+    Raises as `reading.UNREADABLE` lists on an object other than a pod that no API server would hold.
+    """
+    kinds: dict[str, list[Manifest]] = {}
+    for manifest in _opened(manifests):
+        kinds.setdefault(str(manifest.get("kind")), []).append(manifest)
+    pods = {pod.key: pod for pod in read_pods(kinds.get("Pod", ()))}
+    places, place_of = read_places(kinds.get("Node", ()), kinds.get("NodeClaim", ()))
+    daemons = [daemon_pod(each) for each in kinds.get("DaemonSet", ())]
+    cluster = Cluster(
+        pods,
+        places,
+        place_of,
+        daemons,
+        _by_name(kinds.get("NodePool", ())),
+        _by_name(kinds.get("EC2NodeClass", ())),
+        {
+            name: {"kubernetes.io/metadata.name": name, **(each["metadata"].get("labels") or {})}
+            for name, each in _by_name(kinds.get("Namespace", ())).items()
+        },
+        Volumes(kinds),
+    )
+    for pod in pods.values():
+        home = cluster.place(pod.node or pod.nominated)
+        if home is not None:
+            home.bound.append(pod)
+    for place in places.values():
+        place.daemons = missing_daemons(place, daemons)
+    return cluster
+
+
+def _opened(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
+    for manifest in manifests:
+        if str(manifest.get("kind")).endswith("List") and "items" in manifest:
+            yield from _opened(manifest["items"])
+        else:
+            yield manifest
+
+
+def _by_name(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
+    return {str(each["metadata"]["name"]): each for each in manifests}

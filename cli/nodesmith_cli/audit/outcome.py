@@ -1,0 +1,135 @@
+"""The cluster as it will be: every pod of the plan where the plan has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.instancetypes import NodeSettings
+from nodesmith_cli.audit.cluster import Cluster
+from nodesmith_cli.audit.places import Place
+from nodesmith_cli.audit.plans import Plan, PlannedNode
+from nodesmith_cli.audit.pods import Pod
+from nodesmith_cli.audit.pools import Machine, Pool, Refusal, machine, read_pool
+from nodesmith_cli.audit.purchases import Misfit, Purchase, purchase
+from nodesmith_cli.audit.reading import HOSTNAME, UNREADABLE
+from nodesmith_cli.audit.violations import Kind, Violation
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Places by name, those to be bought among them, with their `purchases` by the same name.
+
+    `violations` are taken down as they are found.
+    """
+
+    cluster: Cluster
+    plan: Plan
+    pools: dict[str, Pool] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    purchases: dict[str, Purchase] = field(default_factory=dict)
+    violations: list[Violation] = field(default_factory=list)
+
+    def report(self, kind: Kind, subject: str, message: str) -> None:
+        """Take down a violation."""
+        self.violations.append(Violation(kind, subject, message))
+
+    def placed(self) -> Iterator[tuple[Pod, Place]]:
+        """Give every pod that the plan places, with its place."""
+        for place in self.places.values():
+            yield from ((pod, place) for pod in place.pods)
+
+
+def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettings) -> Outcome:
+    """Put the pods of the plan where it has them; those that leave a closing node are no longer there."""
+    result = Outcome(cluster, plan, places=dict(cluster.places), violations=list(plan.violations))
+    for name, manifest in sorted(cluster.pools.items()):
+        try:
+            result.pools[name] = read_pool(manifest, cluster, catalog, settings)
+        except UNREADABLE as error:
+            if any(node.pool == name for node in plan.nodes):
+                result.report(Kind.UNREADABLE, name, f"the NodePool cannot be read: {error!r}")
+    spoken = {key for _, pods in plan.existing for key in pods} | {
+        k for node in plan.nodes for k in node.pods
+    }
+    for place in result.places.values():
+        place.bound = [pod for pod in place.bound if pod.key not in spoken]
+    for name, keys in plan.existing:
+        _keep(result, name, _pods(cluster, keys))
+    shop = _Shop(result)
+    for node in plan.nodes:
+        shop.buy(node, _pods(cluster, node.pods))
+    return result
+
+
+def _pods(cluster: Cluster, keys: Iterable[str]) -> list[Pod]:
+    """Give the pods that exist and can be read, each once."""
+    found = (cluster.pods.get(key) for key in dict.fromkeys(keys))
+    return [pod for pod in found if pod is not None and not pod.fault]
+
+
+def _keep(result: Outcome, name: str, pods: list[Pod]) -> None:
+    place = result.cluster.place(name)
+    if place is None:
+        result.report(Kind.NODE_UNKNOWN, name, "neither a Node nor a NodeClaim has this name")
+        return
+    if place.closed:
+        result.report(Kind.NODE_CLOSED, name, f"takes no pods: {place.closed}")
+    place.pods += pods
+
+
+class _Shop:
+    """Works out purchases, once for nodes that are alike, and machines once for all."""
+
+    def __init__(self, result: Outcome) -> None:
+        self._result = result
+        self._machines: dict[tuple[str, str, str, str], Machine | Refusal] = {}
+        self._purchases: dict[tuple[object, ...], Purchase] = {}
+
+    def buy(self, node: PlannedNode, pods: list[Pod]) -> None:
+        """Add a node with its pods to the places."""
+        result = self._result
+        if node.name in result.places or node.name in result.cluster.place_of:
+            result.report(Kind.NODE_TWICE, node.name, "another node or NodeClaim has this name")
+            return
+        place = Place(node.name, {HOSTNAME: node.name}, (), None, is_new=True, pods=pods)
+        result.places[node.name] = place
+        pool = result.pools.get(node.pool)
+        if pool is None or pool.closed:
+            why = f"buys nothing: {pool.closed}" if pool else "does not exist, or cannot be read"
+            result.report(Kind.NODEPOOL, node.name, f"NodePool {node.pool} {why}")
+        if node.instance_type not in node.instance_types:
+            result.report(
+                Kind.INSTANCE_TYPE, node.name, f"{node.instance_type} is not among its instanceTypes"
+            )
+        if not node.pods:
+            result.report(Kind.NODE_EMPTY, node.name, "is bought for no pod")
+        if pool is not None:
+            bought = result.purchases[node.name] = self._purchase(pool, node, pods)
+            place.labels, place.taints = {**bought.labels, HOSTNAME: node.name}, pool.taints
+            place.unsettled = bought.unsettled
+            place.presumed = {**(bought.machines[0].labels if bought.machines else {}), **place.labels}
+
+    def _purchase(self, pool: Pool, node: PlannedNode, pods: list[Pod]) -> Purchase:
+        names = tuple(dict.fromkeys((node.instance_type, *node.instance_types)))
+        placings = {pod.placing: pod for pod in pods}
+        told = tuple(sorted(node.labels.items()))
+        key = (pool.name, names, node.zone, node.capacity_type, frozenset(placings), told)
+        if key not in self._purchases:
+            made = {name: self._machine(pool, name, node) for name in names}
+            machines = [each for each in made.values() if isinstance(each, Machine)]
+            bought = purchase(pool, machines, placings.values(), node.labels, self._result.cluster.daemons)
+            refused = ((name, each) for name, each in made.items() if isinstance(each, Refusal))
+            bought.misfits = [
+                *(Misfit("", name, kind, why) for name, (kind, why) in refused),
+                *bought.misfits,
+            ]
+            self._purchases[key] = bought
+        return self._purchases[key]
+
+    def _machine(self, pool: Pool, name: str, node: PlannedNode) -> Machine | Refusal:
+        key = (pool.name, name, node.zone, node.capacity_type)
+        if key not in self._machines:
+            self._machines[key] = machine(pool, name, node.zone, node.capacity_type)
+        return self._machines[key]

@@ -1,0 +1,143 @@
+"""The nodes that a plan would buy: the machines each may become, and the labels it has whichever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import TypeAlias
+
+from nodesmith_cli.audit.places import suited_daemons
+from nodesmith_cli.audit.pods import Pod
+from nodesmith_cli.audit.pools import Machine, Pool, allows, own_keys
+from nodesmith_cli.audit.reading import Manifest, dig, today
+from nodesmith_cli.audit.selectors import refusals, selecting_keys
+from nodesmith_cli.audit.violations import Kind
+
+Labels: TypeAlias = Mapping[str, str | None]
+_MOST_COMBINATIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why pods of one `placing` may not be on a node if it becomes this type; no placing where it may not be bought."""
+
+    placing: str
+    type_name: str
+    kind: Kind
+    why: str
+
+
+@dataclass(slots=True)
+class Purchase:
+    """What a node to be bought may become, with the DaemonSets' pods on each; and what is wrong with its pods there.
+
+    `labels` are those it certainly has, `unsettled` those that depend on which type it becomes, or on a choice that
+    the plan does not tell.
+    """
+
+    pool: Pool
+    machines: Sequence[Machine]
+    labels: dict[str, str] = field(default_factory=dict)
+    unsettled: frozenset[str] = frozenset()
+    daemons: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    misfits: Sequence[Misfit] = ()
+
+
+def purchase(
+    pool: Pool,
+    machines: Sequence[Machine],
+    pods: Iterable[Pod],
+    told: Mapping[str, str],
+    daemons: Sequence[Pod],
+) -> Purchase:
+    """Work out a purchase; `told` are the labels that the plan itself gives the node, `pods` one of each placing."""
+    pods = sorted(pods, key=lambda pod: pod.placing)
+    keys = own_keys(pool, machines)
+    options = [[told[key]] if key in told else list(_values(pool, key, pods)) for key in keys]
+    tried: list[tuple[Labels, list[Misfit]]] = []
+    for combination in islice(product(*options), _MOST_COMBINATIONS):
+        own = dict(zip(keys, combination, strict=True))
+        tried.append((own, [misfit for each in machines for misfit in _misfits(pool, each, own, pods)]))
+    good = [own for own, misfits in tried if not misfits]
+    if not tried:
+        return Purchase(pool, machines, misfits=_contradiction(pool, machines, keys, options))
+    certain, unsettled = _certain(machines, good or [tried[0][0]])
+    running = {each.type.name: _daemons(pool, each, good or [tried[0][0]], daemons) for each in machines}
+    misfits = [] if good else min((misfits for _, misfits in tried), key=len)
+    return Purchase(pool, machines, certain, unsettled, running, misfits)
+
+
+def _values(pool: Pool, key: str, pods: Iterable[Pod]) -> Iterator[str | None]:
+    """Give the values that are worth trying: all that NodePool and pods speak of, and their neighbours as numbers."""
+    named = {"0"}
+    for requirement in pool.requirements:
+        if today(requirement["key"]) == key:
+            named |= set(map(str, requirement.get("values") or ()))
+    for pod in pods:
+        named |= set(_named(pod.spec, key))
+    near = {str(int(value) + step) for value in named if value.isdigit() for step in (-1, 1)}
+    yield from (value for value in sorted(named | near) if allows(pool, key, value))
+    if allows(pool, key, None):
+        yield None
+
+
+def _named(spec: Manifest, key: str) -> Iterator[str]:
+    yield from (value for name, value in (spec.get("nodeSelector") or {}).items() if today(name) == key)
+    required = dig(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    for term in (required or {}).get("nodeSelectorTerms") or ():
+        for expression in term.get("matchExpressions") or ():
+            if today(expression["key"]) == key:
+                yield from map(str, expression.get("values") or ())
+
+
+def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> list[Misfit]:
+    """Judge the pods on one machine, under whichever of its open labels suits them best."""
+    best: list[Misfit] | None = None
+    looked_at = {key for pod in pods for key in selecting_keys(pod.spec)}
+    for labels in _labellings(machine, own, looked_at):
+        found = [
+            Misfit(pod.placing, machine.type.name, kind, why)
+            for pod in pods
+            for kind, why in refusals(pod.spec, labels, pool.taints, None)
+        ]
+        if best is None or len(found) < len(best):
+            best = found
+    return best or []
+
+
+def _labellings(machine: Machine, own: Labels, looked_at: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Give every way to label a node of this machine, as far as these keys go."""
+    keys = sorted(set(looked_at) & machine.open.keys())
+    given = {key: value for key, value in own.items() if value is not None}
+    for values in islice(product(*(machine.open[key] for key in keys)), _MOST_COMBINATIONS):
+        yield {**machine.labels, **given, **dict(zip(keys, values, strict=True))}
+
+
+def _daemons(pool: Pool, machine: Machine, good: Iterable[Labels], daemons: Sequence[Pod]) -> tuple[Pod, ...]:
+    """Give the DaemonSets' pods that may come to run on a node of this machine."""
+    looked_at = {key for daemon in daemons for key in selecting_keys(daemon.spec)}
+    running: dict[str, Pod] = {}
+    for own in good:
+        for labels in _labellings(machine, own, looked_at):
+            running |= {d.key: d for d in suited_daemons(daemons, labels, pool.taints, None)}
+    return tuple(running.values())
+
+
+def _certain(machines: Sequence[Machine], good: Sequence[Labels]) -> tuple[dict[str, str], frozenset[str]]:
+    """Give the labels that are the same for all machines and all choices, and the keys of the others."""
+    sets = [dict(machine.labels) for machine in machines] or [{}]
+    shared = {k: v for k, v in sets[0].items() if all(each.get(k) == v for each in sets)}
+    own = {k: v for k, v in good[0].items() if v is not None and all(each[k] == v for each in good)}
+    every = {key for each in sets for key in each} | {key for each in good for key in each}
+    every |= {key for machine in machines for key in machine.open}
+    absent = {k for k in good[0] if all(each[k] is None for each in good)}
+    return {**shared, **own}, frozenset(every - shared.keys() - own.keys() - absent)
+
+
+def _contradiction(
+    pool: Pool, machines: Sequence[Machine], keys: Sequence[str], options: Sequence[Sequence[object]]
+) -> list[Misfit]:
+    empty = next((key for key, values in zip(keys, options, strict=True) if not values), "")
+    why = f"no value of label {empty} satisfies the requirements of NodePool {pool.name}"
+    return [Misfit("", machine.type.name, Kind.REQUIREMENTS, why) for machine in machines]

@@ -1,0 +1,78 @@
+"""Reading manifests: fields that may be absent, amounts of resources, label keys under their old names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from nodesmith.model.quantities import cpu_milli, whole_units
+
+Manifest: TypeAlias = Mapping[str, Any]
+Amounts: TypeAlias = dict[str, int]  # cpu in milli-cores, memory and storage in bytes, all else in counts
+
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+"""What reading raises on manifests that no API server would hold."""
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+_TODAY = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    "topology.ebs.csi.aws.com/zone": ZONE,
+}
+
+
+def dig(manifest: Any, *path: str) -> Any:
+    """Give a field by its path; None where it, or anything on the way, is absent."""
+    for name in path:
+        if not manifest:
+            return None
+        manifest = manifest.get(name)
+    return manifest
+
+
+def today(key: str) -> str:
+    """Give the present name of a node's label key."""
+    return _TODAY.get(key, key)
+
+
+def node_labels(raw: Mapping[str, str] | None) -> dict[str, str]:
+    """Give a node's labels, those with an old name under the present one too."""
+    labels = {str(key): str(value) for key, value in (raw or {}).items()}
+    return {**{today(key): value for key, value in labels.items()}, **labels}
+
+
+def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
+    """Read a resource list. Raises ValueError on what is no quantity."""
+    return {
+        name: cpu_milli(value) if name == "cpu" else whole_units(value)
+        for name, value in (quantities or {}).items()
+    }
+
+
+def plus(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
+    """Add two resource lists."""
+    return {name: left.get(name, 0) + right.get(name, 0) for name in left.keys() | right.keys()}
+
+
+def largest(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
+    """Take the larger of two resource lists, resource by resource."""
+    return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
+
+
+def add_to(sums: Amounts, part: Mapping[str, int]) -> None:
+    """Add a resource list to a running sum."""
+    for name, amount in part.items():
+        sums[name] = sums.get(name, 0) + amount
+
+
+def shown(name: str, amount: float) -> str:
+    """Write an amount for a message: cores and GiB, as people say them."""
+    if name == "cpu":
+        return f"{amount / 1000:g} cpu"
+    return (
+        f"{amount / 2**30:.6g} GiB {name}" if name in ("memory", "ephemeral-storage") else f"{amount} {name}"
+    )

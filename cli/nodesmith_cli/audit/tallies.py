@@ -1,0 +1,66 @@
+"""Pods counted by domain: what topology spread and pod affinity look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from nodesmith_cli.audit.peers import Alike
+from nodesmith_cli.audit.places import Place
+
+
+class Tally:
+    """Matching pods in each domain of one topology key, over `eligible` places (their domain by name).
+
+    `waiting` are pods still to be undone that look at this tally, in all and by domain; `lasting` are counts that
+    nothing undoes: pods that were there before the plan.
+    """
+
+    def __init__(self, eligible: Mapping[str, str], min_domains: int = 1) -> None:
+        self.eligible = eligible
+        self.counts: dict[str, int] = dict.fromkeys(eligible.values(), 0)
+        self.lasting: Counter[str] = Counter()
+        self.waiting: Counter[str] = Counter()
+        self.total = 0
+        self._enough = len(self.counts) >= min_domains
+        self._levels: Counter[int] = Counter()
+        self._least = 0
+
+    def count(self, selected: Iterable[Alike], *, leaving: bool) -> None:
+        """Count pods, those that are being deleted too where `leaving`."""
+        for alike in selected:
+            for name, number in (alike.on if leaving else alike.staying).items():
+                domain = self.eligible.get(name)
+                if domain is not None:
+                    self.counts[domain] += number
+                    self.total += number
+        self.lasting.update(self.counts)
+        self._levels = Counter(self.counts.values())
+        self._least = min(self.counts.values(), default=0)
+
+    @property
+    def least(self) -> int:
+        """The fewest in any domain; 0 as long as there are fewer domains than minDomains."""
+        return self._least if self._enough else 0
+
+    @property
+    def most(self) -> int:
+        return max(self.counts.values(), default=0)
+
+    def take(self, domain: str) -> None:
+        """Undo one pod."""
+        before = self.counts[domain]
+        self.counts[domain] = before - 1
+        self.total -= 1
+        self._levels[before] -= 1
+        self._levels[before - 1] += 1
+        self._least = min(self._least, before - 1)
+
+    def is_lowest(self, domain: str) -> bool:
+        """Tell whether undoing a pod in this domain would leave the others further above the least."""
+        return self._enough and self.counts[domain] == self._least
+
+
+def domains(places: Iterable[Place], key: str) -> dict[str, str]:
+    """Give the domain of every place that has one, by name."""
+    return {place.name: place.labels[key] for place in places if key in place.labels}
