@@ -112,10 +112,9 @@ def _with_host_ports(container: Manifest) -> Manifest:
 
 
 def _pending(pod: Manifest, spec: Manifest) -> Manifest:
-    """Call a pod unschedulable that waits for a node, unless a gate or a nomination holds it."""
+    """Call a pod unschedulable that waits for a node, unless a gate holds it."""
     status: Manifest = pod.get("status") or {}
-    held = spec.get("nodeName") or spec.get("schedulingGates") or status.get("nominatedNodeName")
-    if held or not is_active(pod):
+    if spec.get("nodeName") or spec.get("schedulingGates") or not is_active(pod):
         return status
     others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
     return {**status, "conditions": [*others, _UNSCHEDULABLE]}

@@ -110,7 +110,7 @@ def _audited(manifests: Manifests, catalog: Catalog, written: Mapping[str, Any],
     from nodesmith_cli.audit import audit
 
     with told(side, "auditing"):
-        found = sorted(audit(manifests, catalog, written))
+        found = audit([d.manifest for d in manifests.documents], catalog, written)
     wrong = [violation for violation in found if not violation.is_warning]
     side.print(f"audit: {len(wrong)} violations" if wrong else "audit: no violation found")
     _tell(side, map(str, found), style="red" if wrong else "yellow")

@@ -49,7 +49,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
     if not new + there + stay:
         to.print("nothing to do: no pod waits for a node", style="bold")
         return
-    to.print(f"{_count(new + there + stay, 'pod')} wait for a node", style="bold")
+    to.print(f"pending: {_count(new + there + stay, 'pod')}", style="bold")
     if plan.nodes:
         estimated = any(node.estimated for node in plan.nodes)
         priced = {
