@@ -1,0 +1,337 @@
+"""`nodesmith plan` as a user runs it: files and clusters in, a plan out, an exit status."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from nodesmith_cli.audit import Kind, Violation
+from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_cli.main import main
+from tests.builders import nodepool_manifest
+from tests.served import CRDS, created, now
+
+REPOSITORY = Path(__file__).parents[2]
+EXPRESS = str(REPOSITORY / "examples" / "express-test")
+POOL = f"{EXPRESS}/nodepool.yaml"
+
+
+class Ran(NamedTuple):
+    """How a run ended, and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The plan on standard output, which must hold nothing else."""
+        plan: dict[str, Any] = json.loads(self.out)
+        return plan
+
+    @property
+    def pods(self) -> list[str]:
+        """The pods on the nodes to buy."""
+        return sorted(pod for node in self.plan["nodes"] for pod in node["pods"])
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    def ran(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["nodesmith", "plan", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, told.out, told.err)
+
+    return ran
+
+
+def written(folder: Path, name: str, *manifests: Mapping[str, Any]) -> str:
+    path = folder / name
+    path.write_text("\n---\n".join(json.dumps(manifest) for manifest in manifests))
+    return str(path)
+
+
+def pod(name: str, cpu: str = "1", **metadata: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": containers},
+    }
+
+
+def test_the_example_of_twenty_pods_is_planned_and_its_audit_finds_nothing(run: Run) -> None:
+    ran = run("-f", EXPRESS, "--audit", "-o", "json")
+
+    assert ran.status == 0, ran.err
+    assert len(ran.pods) == 20
+    assert ran.plan["unplaced"] == []
+    assert "no violation found" in ran.err
+
+
+def test_a_table_says_price_nodes_and_what_stays_with_what_would_help(run: Run, tmp_path: Path) -> None:
+    file = written(tmp_path, "pods.json", pod("small"), pod("huge", "100000"))
+
+    ran = run("-f", EXPRESS, file)
+
+    assert ran.status == 0
+    assert "pending: 22 pods" in ran.out
+    assert "/hour" in ran.out
+    assert "█" in ran.out
+    assert "default/huge" in ran.out
+    assert "→ " in ran.out
+
+
+def test_json_and_yaml_say_the_same(run: Run) -> None:
+    as_json, as_yaml = (
+        run("-f", EXPRESS, "-o", "json").plan,
+        yaml.safe_load(run("-f", EXPRESS, "-o", "yaml").out),
+    )
+
+    assert {**as_json, "seconds": 0} == {**as_yaml, "seconds": 0}
+
+
+def test_standard_input_folders_and_compressed_files_are_read_together(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zipped = tmp_path / "zipped"
+    zipped.mkdir()
+    (zipped / "pods.json.gz").write_bytes(gzip.compress(json.dumps(pod("zipped")).encode()))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(pod("piped")).encode())))
+
+    ran = run("-f", POOL, "-f", "-", str(zipped), "-o", "json")
+
+    assert ran.pods == ["default/piped", "default/zipped"]
+
+
+def test_a_bad_object_is_named_and_the_others_are_planned(run: Run, tmp_path: Path) -> None:
+    bad = pod("bad")
+    bad["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1x"
+    file = written(
+        tmp_path,
+        "pods.json",
+        bad,
+        pod("good"),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}},
+    )
+
+    ran = run("-f", file, "-f", POOL, "-o", "json")
+
+    assert (ran.status, ran.pods) == (0, ["default/good"])
+    assert f"{file}:1 (document 1, Pod/bad): " in ran.err
+    assert "spec.containers[0].resources.requests.cpu" in ran.err
+    assert "not read for a plan: ConfigMap (1)" in ran.err
+
+
+def test_a_nodepool_that_is_wrong_is_told_once_and_the_others_buy(run: Run) -> None:
+    ran = run("-f", str(REPOSITORY / "examples" / "mistakes.yaml"), "-o", "json")
+
+    assert {node["nodePool"] for node in ran.plan["nodes"]} == {"healthy"}
+    assert ran.err.count("Inn") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "nothing to read: name files with -f"),
+        (("-f", "missing.yaml"), "nothing to plan from: missing.yaml"),
+        (("-f", f"{EXPRESS}/deployment.yaml"), "no NodePool"),
+        (("-f", EXPRESS, "--pool", "defualt"), "did you mean 'default'?"),
+        (("-f", EXPRESS, "--catalog", "missing.json"), "--catalog missing.json: No such file"),
+        (("-f", EXPRESS, "--region", "us-east-7"), "us-east-7"),
+        (("-f", EXPRESS, "--kubeconfig", "nowhere"), "--kubeconfig nowhere"),
+        (("-f", EXPRESS, "-o", "xml"), "xml"),
+    ],
+)
+def test_what_cannot_be_planned_from_is_exit_status_2_with_the_reason(
+    run: Run, arguments: Sequence[str], message: str
+) -> None:
+    ran = run(*arguments)
+
+    assert (ran.status, ran.out) == (2, "")
+    assert message in ran.err
+
+
+def test_an_audit_that_finds_something_is_exit_status_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    warning = Violation(Kind.COULD_FIT, "default/a", "there is room on n1")
+    wrong = Violation(Kind.PRICE, "default-abc", "costs more than it says")
+
+    monkeypatch.setattr("nodesmith_cli.audit.audit", lambda *_: [warning])
+    assert run("-f", EXPRESS, "--audit").status == 0
+
+    monkeypatch.setattr("nodesmith_cli.audit.audit", lambda *_: [warning, wrong])
+    ran = run("-f", EXPRESS, "--audit")
+    assert ran.status == 1
+    assert "price: default-abc: costs more than it says" in ran.err
+
+
+def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: Path) -> None:
+    offering = {
+        "Price": 0.5,
+        "Available": True,
+        "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["test-zone-1"]},
+        ],
+    }
+    kwok = {
+        "name": "fake",
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": "2", "memory": "4Gi", "pods": "10"},
+        "offerings": [offering],
+    }
+    catalog = tmp_path / "kwok.json.gz"
+    catalog.write_bytes(gzip.compress(json.dumps([kwok]).encode()))
+    file = written(
+        tmp_path, "all.json", nodepool_manifest(requirements=[]), pod("a", "1900m"), pod("b", "1901m")
+    )
+
+    ran = run("-f", file, "--catalog", str(catalog), "-o", "json")
+
+    (node,) = ran.plan["nodes"]
+    assert (node["instanceType"], node["zone"], node["priceHourly"]) == ("fake", "test-zone-1", 0.5)
+    assert node["pods"] == ["default/a"], "100m of a type's cpu are the node's own in this format"
+    assert [entry["pod"] for entry in ran.plan["unplaced"]] == ["default/b"]
+
+
+def test_our_own_catalogue_listing_is_read_back(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["nodesmith", "catalog", "c6a.*", "m6a.*", "-o", "json"])
+    with pytest.raises(SystemExit):
+        main()
+    listing = tmp_path / "listing.json"
+    listing.write_text(capsys.readouterr().out)
+
+    plan = run("-f", EXPRESS, "--catalog", str(listing), "-o", "json").plan
+
+    assert {name.partition(".")[0] for node in plan["nodes"] for name in node["instanceTypes"]} <= {
+        "c6a",
+        "m6a",
+    }
+    assert sum(len(node["pods"]) for node in plan["nodes"]) == 20
+
+
+def test_the_region_is_that_of_the_zones_in_the_files(run: Run, tmp_path: Path) -> None:
+    here = pod("a")
+    here["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": "eu-central-1b"}
+
+    (node,) = run("-f", POOL, written(tmp_path, "a.json", here), "-o", "json").plan["nodes"]
+
+    assert node["zone"] == "eu-central-1b"
+
+
+def test_only_the_nodepools_named_buy(run: Run, tmp_path: Path) -> None:
+    file = written(
+        tmp_path, "all.json", nodepool_manifest("one"), nodepool_manifest("two", weight=5), pod("a")
+    )
+
+    def bought(*pools: str) -> set[str]:
+        return {node["nodePool"] for node in run("-f", file, *pools, "-o", "json").plan["nodes"]}
+
+    assert bought() == {"two"}
+    assert bought("--pool", "one") == {"one"}
+    assert bought("--pool", "one", "--pool", "two") == {"two"}
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Any:
+    """A cluster with a NodePool and a pending pod, and the kubeconfig that leads to it."""
+    with LocalApiServer(crds=CRDS, now=now) as server:
+        created(server.store, "nodepools", nodepool_manifest())
+        created(server.store, "pods", pod("live", namespace="default"))
+        path = tmp_path / "kubeconfig"
+        named = {"name": "here", "context": {"cluster": "c", "user": "u"}}
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+                    "users": [{"name": "u", "user": {"token": "anybody"}}],
+                    "contexts": [named],
+                    "current-context": "here",
+                }
+            )
+        )
+        yield path
+
+
+def test_a_live_cluster_is_read_by_file_context_or_neither(
+    run: Run, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("--kubeconfig", str(kubeconfig), "-o", "json").pods == ["default/live"]
+
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
+    assert run("--kubeconfig", "here", "-o", "json").pods == ["default/live"]
+    assert run("-o", "json", "--kubeconfig").pods == ["default/live"]
+    assert run("--kubeconfig", "-o", "json").pods == ["default/live"]
+    assert "did you mean 'here'?" in run("--kubeconfig", "herre").err
+
+
+def test_files_beside_a_live_cluster_say_what_if(run: Run, kubeconfig: Path, tmp_path: Path) -> None:
+    more = written(tmp_path, "more.json", pod("more"))
+
+    assert run("--kubeconfig", str(kubeconfig), "-f", more, "-o", "json").pods == [
+        "default/live",
+        "default/more",
+    ]
+
+
+def test_a_cluster_that_does_not_answer_is_exit_status_2(run: Run, tmp_path: Path) -> None:
+    away = tmp_path / "kubeconfig"
+    away.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "users": [{"name": "u", "user": {}}],
+                "current-context": "c",
+            }
+        )
+    )
+
+    ran = run("--kubeconfig", str(away))
+
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+
+
+def test_nothing_pending_is_said_and_no_error(run: Run) -> None:
+    ran = run("-f", POOL)
+
+    assert (ran.status, ran.out) == (0, "nothing to do: no pod waits for a node\n")
+
+
+def test_the_same_files_give_the_same_plan_whatever_the_hash_seed(tmp_path: Path) -> None:
+    def plan(seed: str) -> dict[str, Any]:
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        told = subprocess.run(
+            [sys.executable, "-m", "nodesmith_cli.main", "plan", "-f", EXPRESS, "-o", "json"],
+            env=environment,
+            capture_output=True,
+            check=True,
+            cwd=tmp_path,
+        )
+        found: dict[str, Any] = json.loads(told.stdout)
+        return {**found, "seconds": 0}
+
+    assert plan("1") == plan("2")
