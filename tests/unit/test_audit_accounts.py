@@ -1,0 +1,215 @@
+"""The audit of a plan's book-keeping, and of what NodePools promise."""
+
+from typing import Any
+
+import pytest
+
+from nodesmith_cli.audit import Kind, Violation, audit
+from tests.audits import ZONE, buys, catalog, daemonset, found, kinds, near, node, nodepool, plan, pod, wants
+
+POOL = nodepool()
+TWO = [POOL, pod("p"), pod("q", "2")]
+RIGHT = plan(buys("n", "3", ["p", "q"]))
+
+
+def test_every_pending_pod_is_spoken_of_once() -> None:
+    assert found(TWO, plan(buys("n", "1", ["p"]))) == [("pod-missing", "default/q")]
+    assert found(TWO, plan(buys("n", "1", ["p"]), unplaced={"q": "too large"})) == []
+    assert found(TWO, plan(buys("n", "3", ["p", "q"]), unplaced={"q": "why"})) == [("pod-twice", "default/q")]
+    assert kinds(TWO, plan(buys("n", "3", ["p", "q"]), buys("m", "2", ["q"]))) == {Kind.POD_TWICE}
+    assert found(TWO, plan(buys("n", "3", ["p", "q"]), unplaced={"r": "why"})) == [
+        ("pod-unknown", "default/r")
+    ]
+
+
+def test_pods_that_need_no_node_are_not_spoken_of() -> None:
+    bound = [POOL, node("there"), pod("p", node="there")]
+    assert found(bound, plan()) == []
+    assert found(bound, plan(buys("n", "1", ["p"]))) == [("pod-not-pending", "default/p")]
+    daemon = [POOL, pod("p", owner="DaemonSet/agent")]
+    assert found(daemon, plan()) == []
+    assert found(daemon, plan(buys("n", "1", ["p"]))) == [("pod-not-pending", "default/p")]
+    over = {**pod("p"), "status": {"phase": "Failed"}}
+    assert found([POOL, over], plan()) == []
+    assert ("pod-unknown", "default/p") in found([POOL, over], plan(buys("n", "1", ["p"])))
+
+
+def test_a_pod_that_a_gate_holds_may_be_left_out_and_is_never_placed() -> None:
+    gated = [POOL, pod("p", schedulingGates=[{"name": "wait"}])]
+    assert found(gated, plan()) == []
+    assert found(gated, plan(unplaced={"p": "a gate holds it"})) == []
+    assert found(gated, plan(buys("n", "1", ["p"]))) == [("pod-not-pending", "default/p")]
+
+
+def test_a_nominated_pod_keeps_its_room_on_its_node() -> None:
+    promised = {**pod("p", "3"), "status": {"nominatedNodeName": "n"}}
+    assert found([POOL, node("n"), promised, pod("q", "1")], plan(existing={"n": ["q"]})) == []
+    assert found([POOL, node("n"), promised, pod("q", "2")], plan(existing={"n": ["q"]})) == [
+        ("resources", "n")
+    ]
+
+
+def test_an_unplaced_pod_is_told_why() -> None:
+    assert found([POOL, pod("p")], plan(unplaced={"p": " "})) == [("reason", "default/p")]
+    nameless = plan(unplaced={"p": "why"})
+    del nameless["unplaced"][0]["fix"]
+    assert found([POOL, pod("p")], nameless) == [("format", "unplaced[0]")]
+
+
+def test_a_pod_that_cannot_be_read_is_left_unplaced() -> None:
+    broken = pod("p", "one")
+    assert found([POOL, broken], plan(unplaced={"p": "its cpu is no quantity"})) == []
+    assert Kind.UNREADABLE in kinds([POOL, broken], plan(buys("n", "1", ["p"])))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"priceHourly": "free"},
+        {"pods": "default/p"},
+        {"zone": None},
+        {"instanceTypes": [1]},
+        {"requests": {"cpu": "a lot"}},
+    ],
+)
+def test_a_node_that_cannot_be_read_is_named_by_its_place(fields: dict[str, Any]) -> None:
+    unreadable = {**RIGHT, "nodes": [{**RIGHT["nodes"][0], **fields}]}
+    assert ("format", "nodes[0]") in found(TWO, unreadable)
+
+
+@pytest.mark.parametrize(
+    "field", ["nodes", "existing", "unplaced", "priceHourly", "lowerBoundHourly", "seconds", "steps"]
+)
+def test_a_plan_lacks_no_field(field: str) -> None:
+    assert ("format", field) in found(TWO, {name: value for name, value in RIGHT.items() if name != field})
+
+
+def test_prices_are_those_of_the_offerings_and_add_up() -> None:
+    assert found(TWO, {**RIGHT, "priceHourly": 0.3}) == [("sum", "priceHourly")]
+    assert found(TWO, {**RIGHT, "lowerBoundHourly": 0.21}) == [("bound", "lowerBoundHourly")]
+    assert found(TWO, {**RIGHT, "lowerBoundHourly": 0.1}) == []
+    assert found(TWO, plan({**buys("n", "3", ["p", "q"]), "priceHourly": 0.1})) == [("price", "n")]
+    assert found(TWO, plan(buys("n", "3", ["p", "q"], capacityType="spot"))) == []
+
+
+def test_requests_are_those_of_pods_and_daemonsets() -> None:
+    agent = daemonset()
+    assert found([*TWO, agent], plan(buys("n", "3500m", ["p", "q"], daemons=1))) == []
+    assert kinds([*TWO, agent], plan(buys("n", "3", ["p", "q"]))) == {Kind.REQUESTS}
+
+
+def test_a_node_is_an_offering_that_the_nodepool_may_buy() -> None:
+    def bought(pool: Any = POOL, **fields: Any) -> list[tuple[str, str]]:
+        return found([pool, pod("p")], plan(buys("n", "1", ["p"], **fields)))
+
+    assert bought(types=["m.large", "m.huge"], zone="z-c") == [("offering", "n")]
+    assert bought(zone="z-x") == [("offering", "n")]
+    assert bought(capacityType="reserved") == [("offering", "n")]
+    assert bought(nodePool="other") == [("nodepool", "n")]
+    assert bought(pool=nodepool(replicas=2)) == [("nodepool", "n")]
+    assert bought(pool=nodepool(requirements=[wants("karpenter.sh/capacity-type", "In", "spot")])) == [
+        ("requirements", "n")
+    ]
+    assert bought(pool=nodepool(requirements=[wants("example.com/cpu", "Gte", "4")])) == []
+    assert bought(pool=nodepool(requirements=[wants("example.com/cpu", "Gt", "4")])) == [
+        ("requirements", "n")
+    ]
+    assert bought(pool=nodepool(requirements=[wants(ZONE, "NotIn", "z-a")])) == [("requirements", "n")]
+    assert bought(types=["m.large", "x.large"]) == [("instance-type", "n")]
+    assert bought(instanceTypes=["m.huge"]) == [("instance-type", "n")]
+
+
+def test_an_ec2nodeclass_tells_in_which_zones_there_are_subnets() -> None:
+    nodeclass = {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "default"},
+        "spec": {},
+        "status": {"subnets": [{"id": "s", "zone": "z-b"}]},
+    }
+    manifests = [POOL, nodeclass, pod("p")]
+    assert found(manifests, plan(buys("n", "1", ["p"], zone="z-b"))) == []
+    assert found(manifests, plan(buys("n", "1", ["p"]))) == [("offering", "n")]
+    nodeclass["metadata"] = {"name": "other"}
+    assert found(manifests, plan(buys("n", "1", ["p"]))) == [("nodepool", "n")]
+
+
+def test_names_are_given_once_and_nodes_are_for_pods() -> None:
+    twice = plan(buys("n", "1", ["p"]), buys("n", "2", ["q"]))
+    assert ("node-twice", "n") in found(TWO, twice)
+    assert ("node-twice", "n") in found([*TWO, node("n", cpu="0")], RIGHT)
+    assert found([*TWO, node("o", cpu="0")], {**RIGHT, "existing": [{"node": "x", "pods": []}]}) == [
+        ("node-unknown", "x")
+    ]
+    empty = plan(buys("n", "3", ["p", "q"]), buys("m", "0", []))
+    assert found(TWO, empty) == [("node-empty", "m")]
+
+
+@pytest.mark.parametrize(
+    ("limits", "types", "is_right"),
+    [
+        ({"cpu": "4"}, ["m.large"], True),
+        ({"cpu": "4"}, ["m.large", "m.huge"], False),
+        ({"cpu": "3"}, ["m.large"], False),
+        ({"memory": "15Gi"}, ["m.large"], False),
+        ({"nodes": "1"}, ["m.large"], True),
+        ({"nodes": 0}, ["m.large"], False),
+        ({"nvidia.com/gpu": "0"}, ["m.large"], True),
+        ({"nvidia.com/gpu": "0"}, ["g.large"], False),
+    ],
+)
+def test_limits_hold_whichever_type_a_node_becomes(
+    limits: dict[str, Any], types: list[str], is_right: bool
+) -> None:
+    manifests = [nodepool(limits=limits), pod("p")]
+    assert found(manifests, plan(buys("n", "1", ["p"], types))) == (
+        [] if is_right else [("limit", "default")]
+    )
+
+
+def test_nodes_that_are_there_take_of_the_limit_and_alone_may_be_over_it() -> None:
+    there = node("old", labels={"karpenter.sh/nodepool": "default"}, cpu="4", unschedulable=True)
+    assert found([nodepool(limits={"cpu": "8"}), there, pod("p")], plan(buys("n", "1", ["p"]))) == []
+    assert found([nodepool(limits={"cpu": "7"}), there, pod("p")], plan(buys("n", "1", ["p"]))) == [
+        ("limit", "default")
+    ]
+    assert found([nodepool(limits={"cpu": "1"}), there, pod("p")], plan(unplaced={"p": "the limit"})) == []
+
+
+def test_min_values_ask_for_a_choice() -> None:
+    def bought(requirement: dict[str, Any], *types: str) -> list[tuple[str, str]]:
+        pool = nodepool(requirements=[requirement])
+        return found([pool, pod("p")], plan(buys("n", "1", ["p"], types)))
+
+    types = {**wants("node.kubernetes.io/instance-type", "Exists"), "minValues": 2}
+    assert bought(types, "m.large", "m.huge") == []
+    assert bought(types, "m.large") == [("min-values", "n")]
+    sizes = {**wants("example.com/size", "Exists"), "minValues": 2}
+    assert bought(sizes, "m.large", "g.large") == [("min-values", "n")]
+    capacity_types = {**wants("karpenter.sh/capacity-type", "In", "spot", "on-demand"), "minValues": 2}
+    assert bought(capacity_types, "m.large") == []
+
+
+def test_the_heavier_nodepool_comes_first() -> None:
+    heavy = nodepool("heavy", weight=10)
+    manifests = [POOL, pod("p")]
+    bought = plan(buys("n", "1", ["p"]))
+    assert found([*manifests, heavy], bought) == [("weight", "n")]
+    assert found([*manifests, nodepool("heavy", weight=10, limits={"cpu": "1"})], bought) == []
+    assert (
+        found(
+            [*manifests, nodepool("heavy", weight=10, taints=[{"key": "t", "effect": "NoSchedule"}])], bought
+        )
+        == []
+    )
+    few = [wants("example.com/cpu", "Lt", "2")]
+    assert found([*manifests, nodepool("heavy", weight=10, requirements=few)], bought) == []
+    bound_to_others = [POOL, heavy, pod("p", labels={"app": "web"}, affinity=near("web"))]
+    assert found(bound_to_others, bought) == []
+
+
+def test_a_violation_says_what_where_and_why() -> None:
+    told = audit(TWO, catalog(), {**RIGHT, "priceHourly": 0.3})
+    assert told == [Violation(Kind.SUM, "priceHourly", "is said to be 0.3, the nodes cost 0.2 together")]
+    assert str(told[0]).startswith("sum: priceHourly: ")
+    assert not told[0].is_warning
