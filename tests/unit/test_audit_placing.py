@@ -189,7 +189,8 @@ def test_host_ports_of_daemonsets_and_of_bound_pods_are_taken() -> None:
 
 def test_a_label_that_a_nodepool_leaves_open_may_be_what_all_pods_of_a_node_ask_for() -> None:
     pool = nodepool(requirements=[wants("team", "In", "a", "b")])
-    a, b = {"nodeSelector": {"team": "a"}}, {"nodeSelector": {"team": "b"}}
+    a: dict[str, Any] = {"nodeSelector": {"team": "a"}}
+    b: dict[str, Any] = {"nodeSelector": {"team": "b"}}
     assert found([pool, pod("p", **a), pod("q")], plan(buys("n", "2", ["p", "q"]))) == []
     assert kinds([pool, pod("p", **a), pod("q", **b)], plan(buys("n", "2", ["p", "q"]))) == {Kind.LABELS}
     assert one({"nodeSelector": {"team": "c"}}, pool=pool) == {Kind.LABELS}
@@ -267,7 +268,7 @@ def test_a_node_attaches_no_more_volumes_than_it_can() -> None:
 
 
 def test_a_claim_in_flight_takes_pods_without_its_startup_taints() -> None:
-    claim_object = {
+    claim_object: dict[str, Any] = {
         "kind": "NodeClaim",
         "metadata": {"name": "default-x", "labels": {"karpenter.sh/nodepool": "default"}},
         "spec": {

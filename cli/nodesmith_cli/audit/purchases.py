@@ -65,6 +65,7 @@ def purchase(
     certain, unsettled = _certain(machines, good or [tried[0][0]])
     running = {each.type.name: _daemons(pool, each, good or [tried[0][0]], daemons) for each in machines}
     misfits = [] if good else min((misfits for _, misfits in tried), key=len)
+    misfits = [*_mistold(pool, machines, told), *misfits]
     return Purchase(pool, machines, certain, unsettled, running, misfits)
 
 
@@ -133,6 +134,15 @@ def _certain(machines: Sequence[Machine], good: Sequence[Labels]) -> tuple[dict[
     every |= {key for machine in machines for key in machine.open}
     absent = {k for k in good[0] if all(each[k] is None for each in good)}
     return {**shared, **own}, frozenset(every - shared.keys() - own.keys() - absent)
+
+
+def _mistold(pool: Pool, machines: Sequence[Machine], told: Mapping[str, str]) -> Iterator[Misfit]:
+    """Name the labels that the plan tells of a node, and that it cannot have."""
+    for machine in machines:
+        for key, value in sorted(told.items()):
+            if not allows(pool, key, value) or machine.labels.get(key, value) != value:
+                why = f"the plan tells of a label {key}={value}, which it cannot have"
+                yield Misfit("", machine.type.name, Kind.REQUIREMENTS, why)
 
 
 def _contradiction(
