@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from nodesmith.decisions.packing import Bin, Item, pack, resource_prices
+from nodesmith.decisions.packing import Bin, Item, pack
 from nodesmith.decisions.packing.sharing import Sharing
 
 LARGE = Bin("large", (100, 100), 1.0, 0b111)
 
 
 def nodes_of(*items: Item) -> list[tuple[int, ...]]:
-    packing, _ = pack(items, [LARGE], resource_prices(items, [LARGE]))
+    packing = pack(items, [LARGE])
     assert not any(packing.left)
-    return sorted(node.counts for node in packing.nodes for _ in range(node.repeats))
+    numbers = range(len(items))
+    each = [dict(node.holds) for node in packing.nodes for _ in range(node.repeats)]
+    return sorted(tuple(held.get(number, 0) for number in numbers) for held in each)
 
 
 def test_a_spread_over_nodes_counts_whoever_is_selected() -> None:

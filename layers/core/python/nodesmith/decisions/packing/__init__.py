@@ -1,19 +1,20 @@
 """Packing: which nodes, bought how often, hold these items at the lowest price.
 
-This room knows vectors, prices and masks; it has never heard of Kubernetes. `pack` gives the nodes, `lower_bound` the
-price below which no packing can go.
+This room knows vectors, prices and masks; it has never heard of Kubernetes. `pack` gives the nodes and a price below
+which no packing can go, `lower_bound` that price alone.
 """
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
-from nodesmith.decisions.packing.greedy import pack
 from nodesmith.decisions.packing.pareto import undominated
-from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Vector
+from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses, Vector
+from nodesmith.decisions.packing.solve import pack
 
 __all__ = [
     "Bin",
     "Item",
     "Node",
     "Packing",
+    "Purses",
     "Vector",
     "lower_bound",
     "pack",

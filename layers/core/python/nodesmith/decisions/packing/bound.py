@@ -69,7 +69,7 @@ def _cheapest_cover(item: Item, bins: Sequence[Bin]) -> float:
     cheapest: dict[int, float] = {}
     for candidate in bins:
         held = [room // size for room, size in zip(candidate.room, item.size, strict=True) if size]
-        capacity = min([item.per_node, *held])
+        capacity = min([item.most, *held])
         if capacity:
             cheapest[capacity] = min(candidate.price, cheapest.get(capacity, candidate.price))
     if not cheapest:

@@ -1,4 +1,4 @@
-"""The search: again and again the bin that holds most for its price.
+"""The quick plan: again and again the bin that holds most for its price.
 
 What a bin holds is worth what the lower bound's resource prices say it is worth, so cpu and memory are weighed as the
 market weighs them for this demand. A filling is repeated as often as the demand allows, which makes the work grow with
@@ -7,61 +7,51 @@ kinds of items, not with their number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import gt, mul
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Vector
+from nodesmith.decisions.packing.basket import Basket
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sharing import Sharing
 
-_MAX_ROUNDS = 10_000
 _LEAST_WORTH = 1e-12
 _ROUNDING = 1 + 1e-9
 _Filling = tuple[Vector, float]
 
 
-def pack(
-    items: Sequence[Item],
-    bins: Sequence[Bin],
-    prices: tuple[float, float],
-    purses: Mapping[int, Vector] | None = None,
-) -> tuple[Packing, dict[int, Vector]]:
-    """Pack as many items as the bins and purses allow; give the packing and what is left in the purses.
+def fill_greedily(basket: Basket, bins: Sequence[Bin], prices: tuple[float, float], most_steps: int) -> None:
+    """Buy for what is left in the basket until nothing of it fits, or the purses are empty, or the steps are done.
 
     `prices` weigh the first two resources, see `resource_prices`. Dominated bins (`undominated`) only cost time.
     """
-    purse_left = dict(purses or {})
-    left = [item.count for item in items]
+    items = basket.items
     worth = [max(prices[0] * item.size[0] + prices[1] * item.size[1], _LEAST_WORTH) for item in items]
+    ruled = items if any(item.groups or item.caps for item in items) else None
     candidates = [b for b in bins if b.admits]
-    ruled = any(item.groups or item.caps for item in items)
     orders = [_order(candidate, items, worth) for candidate in candidates]
     fillings: list[_Filling | None] = [None] * len(candidates)
-    nodes: list[Node] = []
-    steps = 0
-    for _ in range(_MAX_ROUNDS):
+    end = basket.steps + most_steps
+    while basket.steps < end:
         best: tuple[float, float, str] | None = None
         chosen: tuple[Bin, Vector] | None = None
-        most = _Most(prices, items, left)
+        most = _Most(prices, items, basket.left)
         for index, candidate in enumerate(candidates):
             if best is not None and candidate.price > best[0] * most.value(candidate):
                 continue  # could not be the better choice if it were filled to the brim
             filling = fillings[index]
-            if filling is None or any(map(gt, filling[0], left)):
-                filling = fillings[index] = _fill(
-                    candidate.room, orders[index], left, items if ruled else None
-                )
-                steps += 1
+            if filling is None or any(map(gt, filling[0], basket.left)):
+                filling = fillings[index] = _fill(candidate.room, orders[index], basket.left, ruled)
+                basket.steps += 1
             counts, value = filling
-            if value <= 0 or not _affordable(candidate, purse_left):
+            if value <= 0 or not basket.affords(candidate):
                 continue
             rank = (candidate.price / value, -value, candidate.key)
             if best is None or rank < best:
                 best, chosen = rank, (candidate, counts)
         if chosen is None:
             break
-        nodes.append(_buy(*chosen, left, purse_left))
-    return Packing(tuple(nodes), tuple(left), steps), purse_left
+        basket.buy(*chosen, basket.repeats(chosen[1]))
 
 
 class _Most:
@@ -102,7 +92,7 @@ def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> lis
     for _, index in sorted(shares, reverse=True):
         size = items[index].size
         cpu, memory = min(cpu, size[0]), min(memory, size[1])
-        steps.append(_Step(index, size, items[index].per_node, worth[index], (cpu, memory)))
+        steps.append(_Step(index, size, items[index].most, worth[index], (cpu, memory)))
     return steps[::-1]
 
 
@@ -131,22 +121,3 @@ def _fill(
             value += count * worth
             room = [have - count * each for have, each in zip(room, size)]  # noqa: B905
     return tuple(counts), value
-
-
-def _affordable(candidate: Bin, purses: Mapping[int, Vector]) -> bool:
-    purse = purses.get(candidate.purse)
-    return purse is None or all(c <= have for c, have in zip(candidate.cost, purse, strict=True))
-
-
-def _buy(candidate: Bin, counts: Vector, left: list[int], purses: dict[int, Vector]) -> Node:
-    repeats = min(have // count for have, count in zip(left, counts, strict=True) if count)
-    purse = purses.get(candidate.purse)
-    if purse is not None:
-        affordable = [have // cost for have, cost in zip(purse, candidate.cost, strict=True) if cost]
-        repeats = min([repeats, *affordable])
-        purses[candidate.purse] = tuple(
-            have - repeats * cost for have, cost in zip(purse, candidate.cost, strict=True)
-        )
-    for index, count in enumerate(counts):
-        left[index] -= repeats * count
-    return Node(candidate, counts, repeats)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 Vector = tuple[int, ...]
+Purses = Mapping[int, Vector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,11 @@ class Item:
     per_node: int
     groups: tuple[int, ...] = ()
     caps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def most(self) -> int:
+        """How many of it one node may hold by its own rules."""
+        return max(0, min([self.per_node, *(most for group, most in self.caps if group in self.groups)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +47,25 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`repeats` nodes alike: each holds `counts[i]` of item i."""
+    """`repeats` nodes alike. Each holds the pairs of an item's number and how many of it, in order of numbers."""
 
     bin: Bin
-    counts: Vector
+    holds: tuple[tuple[int, int], ...]
     repeats: int
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """`left` counts what found no place. `steps` is the work done, the same on any machine."""
+    """`left` counts what found no place, `purses` hold what was not spent.
+
+    No packing of what found a place costs less than `bound`. `steps` is the work done, the same on any machine.
+    """
 
     nodes: tuple[Node, ...]
     left: Vector
-    steps: int
+    purses: Purses = field(default_factory=dict)
+    bound: float = 0.0
+    steps: int = 0
 
     @property
     def price(self) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 
-from nodesmith.decisions.packing import Node, lower_bound, pack, resource_prices, undominated
+from nodesmith.decisions.packing import Bin, Node, lower_bound, pack, resource_prices
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
 from nodesmith.decisions.provisioning.flexibility import options
 from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
@@ -134,9 +134,9 @@ def _buy_packed(
 
     Types of a template in `ceilings` (in milli-cores) are smaller than that.
     """
-    candidates = undominated(b for b in offered.bins if _is_below(offered.wares[b.key], ceilings))
-    prices = resource_prices(offered.items, candidates)
-    packing, left_in_purses = pack(offered.items, candidates, prices, purses(tier))
+    candidates = [b for b in offered.bins if _is_below(offered.wares[b.key], ceilings)]
+    packing = pack(offered.items, candidates, purses(tier))
+    left_in_purses = dict(packing.purses)
     result.steps += packing.steps
     queues = [list(d.pods) for d in offered.demands]
     refused: list[Ware] = []
@@ -147,9 +147,7 @@ def _buy_packed(
             if purse is not None:
                 back = zip(purse, node.bin.cost, strict=True)
                 left_in_purses[node.bin.purse] = tuple(have + node.repeats * cost for have, cost in back)
-    pairs = zip(offered.items, queues, strict=True)
-    served = [replace(item, count=item.count - len(queue)) for item, queue in pairs]
-    result.bound_hourly_usd += lower_bound(served, candidates, prices)
+    result.bound_hourly_usd += _bound(offered, candidates, queues) if refused else packing.bound
     left = [replace(d, pods=tuple(q)) for d, q in zip(offered.demands, queues, strict=True) if q]
     remaining = [
         replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_in_purses[i], strict=True))))
@@ -160,16 +158,22 @@ def _buy_packed(
     return remaining, left, refused
 
 
+def _bound(offered: Market, candidates: Sequence[Bin], queues: Sequence[Sequence[Pod]]) -> float:
+    """Give the bound of what is no longer in the queues."""
+    pairs = zip(offered.items, queues, strict=True)
+    served = [replace(item, count=item.count - len(queue)) for item, queue in pairs]
+    return lower_bound(served, candidates, resource_prices(served, candidates))
+
+
 def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Order, result: Purchase) -> bool:
     """Buy nodes that are all alike: what each may be is the same. Give False where they may be too little."""
-    held = [i for i, n in enumerate(node.counts) if n]
     size = tuple(
-        sum(offered.items[i].size[axis] * node.counts[i] for i in held) for axis in range(len(node.bin.room))
+        sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in range(len(node.bin.room))
     )
     ware = offered.wares[node.bin.key]
-    found = options(offered.shelves[ware.template.name], ware, sum(1 << i for i in held), size)
+    found = options(offered.shelves[ware.template.name], ware, sum(1 << i for i, _ in node.holds), size)
     if not found.wares:
-        for demand in (offered.demands[i] for i in held):
+        for demand in (offered.demands[i] for i, _ in node.holds):
             result.refusals[demand.shape, demand.zone, ware.template.name] = Refusal(
                 Filter.MIN_VALUES, found.refusal, "minValues", "lower minValues, or allow more instance types"
             )
@@ -177,9 +181,9 @@ def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Orde
     first: PlannedNode | None = None
     for _ in range(node.repeats):
         pods: list[Pod] = []
-        for i in held:
-            pods += queues[i][: node.counts[i]]
-            del queues[i][: node.counts[i]]
+        for i, number in node.holds:
+            pods += queues[i][:number]
+            del queues[i][:number]
         name = claim_name(ware.template.name, order.decision, next(order.numbers))
         if first is None:
             first = bought = planned_node(found.wares, pods, name, order.decision, order.cluster, order.now)

@@ -1,0 +1,102 @@
+"""The cheapest packing of a few things, proved: dynamic programming over everything that can be left to pack.
+
+A state says how many of each item are to be packed. Its price is the least, over all that one node could hold of it
+with its first item, of that node's price and the price of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from math import inf, prod
+
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
+from nodesmith.decisions.packing.sharing import Sharing
+
+Choice = tuple[Bin, Vector]
+
+
+def transitions(counts: Sequence[int]) -> int:
+    """Tell how much work it is: the number of pairs of a state and a part of it."""
+    return prod((n + 1) * (n + 2) // 2 for n in counts)
+
+
+def exact(items: Sequence[Item], counts: Sequence[int], bins: Sequence[Bin]) -> list[Choice] | None:
+    """Give the cheapest nodes that hold so many of each item, or None where there are none. Purses are not asked."""
+    radix = [1]
+    for count in counts:
+        radix.append(radix[-1] * (count + 1))
+    singles = _cheapest(items, counts, bins, radix)
+    price = [0.0 if which is None else which.price for which in singles]
+    best, part = [0.0], [0]
+    for state, vector in _states(counts):
+        if not state:
+            continue
+        first = next(i for i, n in enumerate(vector) if n)
+        parts = [k * radix[first] for k in range(1, vector[first] + 1)]
+        for i in range(first + 1, len(vector)):
+            if vector[i]:
+                steps = range(0, (vector[i] + 1) * radix[i], radix[i])
+                parts = [p + step for p in parts for step in steps]
+        found = min(
+            [(price[p] + best[state - p], p) for p in parts if singles[p] is not None], default=(inf, 0)
+        )
+        best.append(found[0])
+        part.append(found[1])
+    if best[-1] == inf:
+        return None
+    return list(_walk(len(best) - 1, part, singles, radix))
+
+
+def _states(counts: Sequence[int]) -> Iterator[tuple[int, Vector]]:
+    """Give every state with its number, in order of numbers: the first item counts fastest."""
+    for number, reverse in enumerate(product(*(range(n + 1) for n in reversed(counts)))):
+        yield number, reverse[::-1]
+
+
+def _cheapest(
+    items: Sequence[Item], counts: Sequence[int], bins: Sequence[Bin], radix: Sequence[int]
+) -> list[Bin | None]:
+    """Give for every state the cheapest bin that holds all of it. What holds more is never earlier in the order."""
+    ordered = sorted(bins, key=lambda b: (b.price, b.key))
+    at = [0]
+    for state, vector in _states(counts):
+        if state:
+            held = [i for i, n in enumerate(vector) if n]
+            place = max(at[state - radix[i]] for i in held)
+            if place < len(ordered) and not _may_share(items, vector, held):
+                place = len(ordered)
+            at.append(_first_that_holds(items, vector, held, ordered, place))
+    return [None if place == len(ordered) or not state else ordered[place] for state, place in enumerate(at)]
+
+
+def _first_that_holds(
+    items: Sequence[Item], vector: Vector, held: Sequence[int], ordered: Sequence[Bin], place: int
+) -> int:
+    if place == len(ordered):
+        return place
+    mask = sum(1 << i for i in held)
+    size = [sum(items[i].size[axis] * vector[i] for i in held) for axis in range(len(items[0].size))]
+    while place < len(ordered):
+        candidate = ordered[place]
+        if candidate.admits & mask == mask and all(s <= r for s, r in zip(size, candidate.room, strict=True)):
+            break
+        place += 1
+    return place
+
+
+def _may_share(items: Sequence[Item], vector: Vector, held: Sequence[int]) -> bool:
+    sharing = Sharing()
+    return all(vector[i] <= items[i].per_node and sharing.add(items[i], vector[i]) == vector[i] for i in held)
+
+
+def _walk(
+    state: int, part: Sequence[int], singles: Sequence[Bin | None], radix: Sequence[int]
+) -> Iterator[Choice]:
+    while state:
+        taken = part[state]
+        chosen = singles[taken]
+        if chosen is not None:
+            counts = tuple(taken % after // before for before, after in pairwise(radix))
+            yield chosen, counts
+        state -= taken

@@ -1,0 +1,68 @@
+"""Taking a problem apart: things that are all alike counted together, and what can never share a node packed apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nodesmith.decisions.packing.problem import Bin, Item
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Items and bins that have nothing to do with those of other parts, but for purses.
+
+    `members[i]` are the numbers, in the whole problem, of the items that item i of the part stands for.
+    """
+
+    items: tuple[Item, ...]
+    bins: tuple[Bin, ...]
+    members: tuple[tuple[int, ...], ...]
+
+
+def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
+    """Give the parts in order of their first items. What no bin admits is in none."""
+    masks = sorted({b.admits for b in bins if b.admits})
+    spelled = [f"{mask & ((1 << len(items)) - 1):0{len(items)}b}"[::-1] for mask in masks]
+    admitted_by = list(zip(*spelled, strict=True)) if spelled else []
+    found: dict[tuple[tuple[str, ...], Item], list[int]] = {}
+    for number, item in enumerate(items):
+        if item.count and spelled and "1" in admitted_by[number]:
+            found.setdefault((admitted_by[number], replace(item, count=0)), []).append(number)
+    return [_part(part, items, bins, masks) for part in _joined(found)]
+
+
+_Classes = list[tuple[tuple[str, ...], list[int]]]
+
+
+def _joined(classes: dict[tuple[tuple[str, ...], Item], list[int]]) -> list[_Classes]:
+    """Join the classes of items that some mask admits together."""
+    by_signature: dict[tuple[str, ...], _Classes] = {}
+    for (signature, _), members in classes.items():
+        by_signature.setdefault(signature, []).append((signature, members))
+    joined: list[tuple[int, _Classes]] = []
+    for signature, group in by_signature.items():
+        bits, together = int("".join(signature), 2), list(group)
+        apart = []
+        for other_bits, other in joined:
+            if other_bits & bits:
+                bits, together = bits | other_bits, other + together
+            else:
+                apart.append((other_bits, other))
+        joined = [*apart, (bits, together)]
+    ordered = [sorted(part, key=lambda one: one[1]) for _, part in joined]
+    return sorted(ordered, key=lambda part: part[0][1])
+
+
+def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: Sequence[int]) -> Part:
+    members = tuple(tuple(numbers) for _, numbers in classes)
+    merged = tuple(
+        replace(items[numbers[0]], count=sum(items[n].count for n in numbers)) for numbers in members
+    )
+    local = {
+        mask: int("".join(signature[place] for signature, _ in classes)[::-1], 2)
+        for place, mask in enumerate(masks)
+    }
+    return Part(
+        merged, tuple(replace(b, admits=local[b.admits]) for b in bins if local.get(b.admits)), members
+    )

@@ -1,0 +1,78 @@
+"""Mending a plan: a few nodes' things at a time are packed anew, proved to be the cheapest, while that saves money."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from nodesmith.decisions.packing.basket import Basket
+from nodesmith.decisions.packing.exact import Choice, exact, transitions
+from nodesmith.decisions.packing.problem import Bin, Vector
+
+_LEAST_SAVING = 1e-9
+_Part = tuple[tuple[Bin, Vector], ...]
+
+
+def repack(basket: Basket, bins: Sequence[Bin], most_transitions: int, most_steps: int) -> None:
+    """Pack one, two and three nodes anew until no such change saves anything, or the steps are done.
+
+    A step is a transition of `exact`.
+    """
+    tried: set[_Part] = set()
+    end = basket.steps + most_steps
+    saved = True
+    while saved and basket.steps < end:
+        saved = False
+        for part in _parts(basket):
+            held = tuple(map(sum, zip(*(counts for _, counts in part), strict=True)))
+            work = transitions(held)
+            if part in tried or work > most_transitions:
+                continue
+            tried.add(part)
+            basket.steps += work
+            better = exact(basket.items, held, bins)
+            if (
+                better is not None
+                and _price(better) < _price(part) - _LEAST_SAVING
+                and _is_paid(basket, part, better)
+            ):
+                _replace(basket, part, better)
+                saved = True
+                break
+            if basket.steps >= end:
+                break
+
+
+def _parts(basket: Basket) -> Iterator[_Part]:
+    kinds: Counter[tuple[Bin, Vector]] = Counter()
+    for bin_, counts, repeats in basket.bought:
+        kinds[bin_, counts] += repeats
+    ordered = sorted(kinds, key=lambda kind: (kind[0].price, kind[0].key, kind[1]))
+    several = [kind for kind in ordered for _ in range(min(3, kinds[kind]))]
+    for size in (1, 2, 3):
+        yield from dict.fromkeys(combinations(several, size))
+
+
+def _price(choices: Sequence[Choice]) -> float:
+    return sum(bin_.price for bin_, _ in choices)
+
+
+def _is_paid(basket: Basket, part: _Part, better: Sequence[Choice]) -> bool:
+    """Tell whether the purses pay for these instead of those."""
+    left = {purse: list(amounts) for purse, amounts in basket.purses.items()}
+    for sign, choices in ((1, part), (-1, better)):
+        for bin_, _ in choices:
+            if bin_.purse in left:
+                pairs = zip(left[bin_.purse], bin_.cost, strict=True)
+                left[bin_.purse] = [have + sign * cost for have, cost in pairs]
+    return all(have >= 0 for bin_, _ in better if bin_.purse in left for have in left[bin_.purse])
+
+
+def _replace(basket: Basket, part: _Part, better: Sequence[Choice]) -> None:
+    for kind in part:
+        number = next(n for n, (bin_, counts, _) in enumerate(basket.bought) if (bin_, counts) == kind)
+        bin_, counts, repeats = basket.give_back(number)
+        basket.buy(bin_, counts, repeats - 1)
+    for bin_, counts in better:
+        basket.buy(bin_, counts, 1)

@@ -1,0 +1,80 @@
+"""From a mix of fillings in fractions to whole nodes.
+
+What the mix buys whole is bought, but for one of each filling, so that there is something to choose from. The rest is a
+small problem in whole numbers over the fillings that cost least beyond their worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor
+
+import highspy
+import numpy as np
+
+from nodesmith.decisions.packing.columns import Column, Master, Mix
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
+
+_MOST_COLUMNS = 60
+_MOST_BRANCHES = 50
+_GAP = 5e-4
+_EPSILON = 1e-6
+
+
+def rounded(
+    items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector], mixed: Mix
+) -> list[tuple[Column, int]]:
+    """Give whole numbers of columns near to the mix.
+
+    They may serve some items more often than needed and, where purses bind, others not at all.
+    """
+    kept = {c: max(0, floor(a + _EPSILON) - 1) for c, a in zip(mixed.columns, mixed.amounts, strict=True)}
+    counts = [sum(n * column.counts[i] for column, n in kept.items()) for i in range(len(items))]
+    rest = [
+        Item(item.size, max(0, item.count - served), item.per_node)
+        for item, served in zip(items, counts, strict=True)
+    ]
+    for column, amount in _whole(rest, bins, _spared(bins, purses, kept), _promising(bins, mixed)):
+        kept[column] += amount
+    return [(column, amount) for column, amount in kept.items() if amount]
+
+
+def _promising(bins: Sequence[Bin], mixed: Mix) -> list[Column]:
+    """Give the columns of the mix, and those that are next to being in it."""
+    prices = np.array([bins[c.bin].price - mixed.discounts[c.bin] for c in mixed.columns])
+    extra = prices - np.array([c.counts for c in mixed.columns]) @ mixed.worth
+    extra[mixed.amounts > _EPSILON] = -1.0
+    return [mixed.columns[c] for c in np.argsort(extra, kind="stable")[:_MOST_COLUMNS]]
+
+
+def _spared(
+    bins: Sequence[Bin], purses: Mapping[int, Vector], kept: Mapping[Column, int]
+) -> dict[int, Vector]:
+    """Give what the purses still hold when the kept columns are paid."""
+    left = {purse: list(amounts) for purse, amounts in purses.items()}
+    for column, number in kept.items():
+        bin_ = bins[column.bin]
+        if bin_.purse in left:
+            left[bin_.purse] = [
+                have - number * cost for have, cost in zip(left[bin_.purse], bin_.cost, strict=True)
+            ]
+    return {purse: tuple(amounts) for purse, amounts in left.items()}
+
+
+def _whole(
+    items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector], columns: Iterable[Column]
+) -> list[tuple[Column, int]]:
+    """Buy columns in whole numbers, as cheaply as some branching finds."""
+    master = Master(items, bins, purses)
+    master.add(columns)
+    first, end = len(items), len(items) + len(master.columns)
+    whole = [highspy.HighsVarType.kInteger] * (end - first)
+    numbers = np.arange(first, end, dtype=np.int32)
+    master.solver.changeColsIntegrality(
+        len(whole), numbers, np.array([int(w) for w in whole], dtype=np.uint8)
+    )
+    master.solver.setOptionValue("mip_max_nodes", _MOST_BRANCHES)
+    master.solver.setOptionValue("mip_rel_gap", _GAP)
+    master.solver.run()
+    values = list(master.solver.getSolution().col_value)[first:]
+    return [(c, round(v)) for c, v in zip(master.columns, values, strict=True) if v > 0.5]
