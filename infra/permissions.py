@@ -107,7 +107,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
     return [
         *ledger_grants(scope),
         *read_grants(scope.region, snapshot_key(scope.cluster)),
-        describe_grant(scope.region, "Images", "SecurityGroups", "Subnets"),
+        describe_grant(scope.region, "CapacityReservations", "Images", "SecurityGroups", "Subnets"),
         Grant(
             "ResolveImages",
             ("ssm:GetParameter",),

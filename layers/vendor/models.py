@@ -22,6 +22,7 @@ OPERATIONS = {
             "CreateFleet",
             "CreateLaunchTemplate",
             "DescribeAvailabilityZones",
+            "DescribeCapacityReservations",
             "DescribeImages",
             "DescribeInstanceTypeOfferings",
             "DescribeInstanceTypes",

@@ -12,10 +12,11 @@ from nodesmith.adapters.awserrors import error_code, error_message, transient_er
 from nodesmith.adapters.images import images
 from nodesmith.adapters.instanceprofiles import ensure_profile
 from nodesmith.adapters.networks import security_groups, subnets
+from nodesmith.adapters.reservations import capacity_reservations
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclassstatus import CapacityReservation, ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith.settings import Settings
 
 T = TypeVar("T")
@@ -44,6 +45,12 @@ def resolve(
     nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0]))
     groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1]))
     profile = step("InstanceProfileReady", lambda: _profile(client, settings, nodeclass))
+    reserved: tuple[CapacityReservation, ...] | None = ()
+    if nodeclass.capacity_reservation_selector_terms:
+        reserved = step(
+            "CapacityReservationsReady",
+            lambda: capacity_reservations(client("ec2"), nodeclass.capacity_reservation_selector_terms, now),
+        )
     step(VALIDATION, lambda: _validate(nodeclass, cluster, conditions))
     return NodeClassStatus(
         nodeclass.name,
@@ -55,6 +62,7 @@ def resolve(
         found or (),
         profile or "",
         tuple(conditions),
+        reserved or (),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.nodespec import write_requirements
 from nodesmith.model.problems import Parsed, Problem
@@ -159,6 +159,21 @@ def _resolved(status: NodeClassStatus) -> dict[str, Any]:
             for i in status.images
         ],
         **({"instanceProfile": status.instance_profile} if status.instance_profile else {}),
+        "capacityReservations": [_reservation(each) for each in status.capacity_reservations],
+    }
+
+
+def _reservation(reservation: CapacityReservation) -> dict[str, Any]:
+    return {
+        "id": reservation.id,
+        "availabilityZone": reservation.zone,
+        "instanceType": reservation.instance_type,
+        "instanceMatchCriteria": reservation.match_criteria,
+        "ownerID": reservation.owner_id,
+        "reservationType": reservation.kind,
+        "interruptible": reservation.interruptible,
+        "state": "expiring" if reservation.expiring else "active",
+        **({"endTime": format_time(reservation.ends_at)} if reservation.ends_at else {}),
     }
 
 

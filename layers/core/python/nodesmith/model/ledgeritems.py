@@ -11,6 +11,7 @@ from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.nodeclaims import from_item, to_item
 from nodesmith.model.nodeclassstatus import (
+    CapacityReservation,
     ClusterInfo,
     Image,
     NodeClassStatus,
@@ -67,6 +68,7 @@ def nodeclass_item(status: NodeClassStatus) -> Item:
             [c.type, c.status, c.reason, c.message, c.since.isoformat() if c.since else ""]
             for c in status.conditions
         ],
+        "capacity_reservations": [_reservation_item(each) for each in status.capacity_reservations],
     }
 
 
@@ -88,7 +90,20 @@ def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
             StatusCondition(type_, status, reason, message, datetime.fromisoformat(since) if since else None)
             for type_, status, reason, message, since in item["conditions"]
         ),
+        capacity_reservations=tuple(map(_read_reservation, item.get("capacity_reservations", ()))),
     )
+
+
+def _reservation_item(reservation: CapacityReservation) -> Item:
+    written = {field.name: getattr(reservation, field.name) for field in fields(CapacityReservation)}
+    return {**written, "ends_at": reservation.ends_at.isoformat() if reservation.ends_at else ""}
+
+
+def _read_reservation(item: Mapping[str, Any]) -> CapacityReservation:
+    known = {field.name for field in fields(CapacityReservation)} & item.keys()
+    ends_at = datetime.fromisoformat(item["ends_at"]) if item["ends_at"] else None
+    numbers = {"available": int(item["available"]), "ends_at": ends_at}
+    return CapacityReservation(**{**{name: item[name] for name in known}, **numbers})
 
 
 def ledger_item(ledger: Ledger) -> Item:

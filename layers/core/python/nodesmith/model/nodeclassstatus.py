@@ -37,6 +37,25 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class CapacityReservation:
+    """Capacity that is paid for whether it is used or not; `available` instances of it were free when last asked.
+
+    `kind` is default or capacity-block, `match_criteria` open or targeted; an `expiring` one takes no new instances.
+    """
+
+    id: str
+    instance_type: str
+    zone: str
+    available: int
+    kind: str = "default"
+    match_criteria: str = "targeted"
+    owner_id: str = ""
+    interruptible: bool = False
+    expiring: bool = False
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StatusCondition:
     """A status condition as Kubernetes objects show it. `status` is True, False or Unknown."""
 
@@ -63,6 +82,7 @@ class NodeClassStatus:
     images: tuple[Image, ...] = ()
     instance_profile: str = ""
     conditions: tuple[StatusCondition, ...] = ()
+    capacity_reservations: tuple[CapacityReservation, ...] = ()
 
     @property
     def is_ready(self) -> bool:

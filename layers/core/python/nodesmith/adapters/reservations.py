@@ -1,0 +1,63 @@
+"""Capacity reservations behind an EC2NodeClass's selectors: On-Demand Capacity Reservations and Capacity Blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.adapters.networks import Filter, tag_filters
+from nodesmith.model.nodeclasses import CapacityReservationSelectorTerm
+from nodesmith.model.nodeclassstatus import CapacityReservation
+
+CAPACITY_BLOCK = "capacity-block"
+BLOCK_ENDS_EARLY = timedelta(minutes=40)
+"""EC2 begins to end the instances of a block half an hour before its end; Karpenter drains ten minutes earlier."""
+
+
+def capacity_reservations(
+    ec2: Any, terms: Sequence[CapacityReservationSelectorTerm], now: datetime
+) -> tuple[CapacityReservation, ...]:
+    """Give the active reservations that any term selects, by id; none is no error, for they come and go."""
+    found = {
+        raw["CapacityReservationId"]: _reservation(raw, now)
+        for filters in _queries(terms)
+        for raw in _active(ec2, filters)
+        if raw.get("EndDate") is None or raw["EndDate"] > now
+    }
+    return tuple(found[id_] for id_ in sorted(found))
+
+
+def _queries(terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[list[Filter]]:
+    """One query for all ids: as a filter, an id that does not exist is no error, only not there."""
+    terms = list(terms)
+    ids = sorted({term.id for term in terms if term.id})
+    if ids:
+        yield [{"Name": "capacity-reservation-id", "Values": ids}]
+    for term in terms:
+        if not term.id:
+            named = {"owner-id": term.owner_id, "instance-match-criteria": term.instance_match_criteria}
+            filters = [{"Name": name, "Values": [value]} for name, value in named.items() if value]
+            yield [*tag_filters(term.tags), *filters]
+
+
+def _active(ec2: Any, filters: list[Filter]) -> Iterator[Mapping[str, Any]]:
+    active = {"Name": "state", "Values": ["active"]}
+    for page in ec2.get_paginator("describe_capacity_reservations").paginate(Filters=[*filters, active]):
+        yield from page["CapacityReservations"]
+
+
+def _reservation(raw: Mapping[str, Any], now: datetime) -> CapacityReservation:
+    kind, ends_at = raw.get("ReservationType", "default"), raw.get("EndDate")
+    return CapacityReservation(
+        id=raw["CapacityReservationId"],
+        instance_type=raw["InstanceType"],
+        zone=raw["AvailabilityZone"],
+        available=int(raw["AvailableInstanceCount"]),
+        kind=kind,
+        match_criteria=raw.get("InstanceMatchCriteria", "targeted"),
+        owner_id=raw.get("OwnerId", ""),
+        interruptible=bool(raw.get("Interruptible")),
+        expiring=kind == CAPACITY_BLOCK and ends_at is not None and ends_at - now <= BLOCK_ENDS_EARLY,
+        ends_at=ends_at,
+    )

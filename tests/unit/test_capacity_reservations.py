@@ -1,0 +1,111 @@
+"""Capacity that is reserved: which reservations an EC2NodeClass selects, and what is remembered of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.adapters.reservations import capacity_reservations
+from nodesmith.model.ledgeritems import nodeclass_item, read_nodeclass
+from nodesmith.model.nodeclasses import CapacityReservationSelectorTerm
+from nodesmith.model.nodeclassstatus import CapacityReservation
+from tests.builders import NOW, nodeclass_status
+
+OPEN = {
+    "CapacityReservationId": "cr-1",
+    "InstanceType": "m5.large",
+    "AvailabilityZone": "us-east-1a",
+    "AvailableInstanceCount": 3,
+    "InstanceMatchCriteria": "open",
+    "OwnerId": "123456789012",
+    "ReservationType": "default",
+    "State": "active",
+}
+BLOCK = {**OPEN, "CapacityReservationId": "cr-2", "ReservationType": "capacity-block"}
+
+
+class Ec2:
+    """An EC2 that answers with these reservations, whatever the filters, and remembers the filters."""
+
+    def __init__(self, *reservations: Mapping[str, Any]) -> None:
+        self.reservations = reservations
+        self.asked: list[dict[str, Sequence[str]]] = []
+
+    def get_paginator(self, operation: str) -> Ec2:
+        assert operation == "describe_capacity_reservations"
+        return self
+
+    def paginate(self, **how: list[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        self.asked.append({each["Name"]: each["Values"] for each in how["Filters"]})
+        yield {"CapacityReservations": self.reservations}
+
+
+def found(*reservations: Mapping[str, Any]) -> tuple[CapacityReservation, ...]:
+    return capacity_reservations(Ec2(*reservations), [CapacityReservationSelectorTerm(id="cr-1")], NOW)
+
+
+def test_ids_are_asked_for_at_once_and_every_other_term_by_itself() -> None:
+    ec2 = Ec2(OPEN)
+    terms = [
+        CapacityReservationSelectorTerm(id="cr-2"),
+        CapacityReservationSelectorTerm(id="cr-1"),
+        CapacityReservationSelectorTerm(
+            {"team": "ml"}, owner_id="123456789012", instance_match_criteria="open"
+        ),
+    ]
+
+    reservations = capacity_reservations(ec2, terms, NOW)
+
+    assert [r.id for r in reservations] == ["cr-1"], "one that two terms select is one"
+    assert ec2.asked == [
+        {"capacity-reservation-id": ["cr-1", "cr-2"], "state": ["active"]},
+        {
+            "tag:team": ["ml"],
+            "owner-id": ["123456789012"],
+            "instance-match-criteria": ["open"],
+            "state": ["active"],
+        },
+    ]
+
+
+def test_a_reservation_tells_its_pool_and_how_much_of_it_is_free() -> None:
+    (reservation,) = found(OPEN)
+
+    assert (reservation.instance_type, reservation.zone, reservation.available) == (
+        "m5.large",
+        "us-east-1a",
+        3,
+    )
+    assert (reservation.kind, reservation.match_criteria, reservation.expiring) == ("default", "open", False)
+
+
+def test_one_that_has_ended_is_left_out() -> None:
+    assert found({**OPEN, "EndDate": NOW - timedelta(seconds=1)}) == ()
+
+
+def test_a_capacity_block_takes_nothing_new_in_its_last_forty_minutes() -> None:
+    early, late = ({**BLOCK, "EndDate": NOW + timedelta(minutes=m)} for m in (41, 40))
+
+    assert [r.expiring for r in (*found(early), *found(late))] == [False, True]
+
+
+def test_an_ordinary_reservation_may_be_used_to_its_end() -> None:
+    assert not found({**OPEN, "EndDate": NOW + timedelta(minutes=5)})[0].expiring
+
+
+def test_none_is_no_error() -> None:
+    assert found() == ()
+
+
+def test_the_ledger_keeps_reservations() -> None:
+    known = nodeclass_status(capacity_reservations=found(OPEN, {**BLOCK, "EndDate": NOW + timedelta(days=1)}))
+
+    assert read_nodeclass(nodeclass_item(known)) == known
+
+
+def test_a_ledger_of_an_older_release_knows_none() -> None:
+    item = nodeclass_item(nodeclass_status())
+    del item["capacity_reservations"]
+
+    assert read_nodeclass(item).capacity_reservations == ()
