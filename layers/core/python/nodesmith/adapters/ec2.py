@@ -19,7 +19,7 @@ from nodesmith.adapters.fleets import fleet_request
 from nodesmith.adapters.launchtemplates import Templates
 from nodesmith.decisions.launch.tags import CLUSTER_TAG, NODECLAIM_TAG
 from nodesmith.errors import Transient
-from nodesmith.model.labels import ON_DEMAND, SPOT
+from nodesmith.model.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.launches import (
     Deferred,
     Instance,
@@ -173,6 +173,17 @@ class AwsCloud:
                 yield from map(_instance, reservation["Instances"])
 
 
+def _capacity_type(described: Mapping[str, Any]) -> str:
+    """Only an instance that may run in its reservation alone is reserved: an open one takes in whoever fits."""
+    if described.get("InstanceLifecycle") == SPOT:
+        return SPOT
+    preference = (described.get("CapacityReservationSpecification") or {}).get(
+        "CapacityReservationPreference"
+    )
+    reserved = described.get("CapacityReservationId") and preference == "capacity-reservations-only"
+    return RESERVED if reserved else ON_DEMAND
+
+
 def _instance(described: Mapping[str, Any]) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in described.get("Tags", ())}
     return Instance(
@@ -180,7 +191,7 @@ def _instance(described: Mapping[str, Any]) -> Instance:
         claim=tags[NODECLAIM_TAG],
         instance_type=described["InstanceType"],
         zone=described["Placement"]["AvailabilityZone"],
-        capacity_type=SPOT if described.get("InstanceLifecycle") == SPOT else ON_DEMAND,
+        capacity_type=_capacity_type(described),
         image_id=described["ImageId"],
         state=described["State"]["Name"],
         launched_at=described["LaunchTime"].astimezone(UTC),

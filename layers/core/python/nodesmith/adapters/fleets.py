@@ -6,8 +6,16 @@ import hashlib
 from typing import Any
 
 from nodesmith.decisions.launch.tags import tag_list
-from nodesmith.model.labels import SPOT
+from nodesmith.model.labels import ON_DEMAND, SPOT
 from nodesmith.model.launches import LaunchRequest
+
+
+_MARKETS = {
+    "default": ON_DEMAND,
+    "capacity-block": "capacity-block",
+    "interruptible": "reserved-capacity",
+}
+"""DefaultTargetCapacityType by kind of reservation"""
 
 
 def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
@@ -22,11 +30,12 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
             }
         )
     tags = tag_list(request.tags)
-    strategy = (
-        {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
-        if request.capacity_type == SPOT
-        else {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
-    )
+    strategy: dict[str, Any] = {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
+    if request.capacity_type == SPOT:
+        strategy = {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
+    elif request.reservations == "interruptible":
+        kinds = ["interruptible-capacity-reservation"]
+        strategy = {"ReservedCapacityOptions": {"ReservationTypes": kinds}}
     return {
         "Type": "instant",
         "ClientToken": client_token(cluster, request.claim),
@@ -40,7 +49,7 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
         ],
         "TargetCapacitySpecification": {
             "TotalTargetCapacity": 1,
-            "DefaultTargetCapacityType": request.capacity_type,
+            "DefaultTargetCapacityType": _MARKETS.get(request.reservations, request.capacity_type),
         },
         **strategy,
         "TagSpecifications": [

@@ -54,11 +54,14 @@ class LaunchRequest:
     capacity_type: str
     overrides: tuple[Override, ...]
     tags: Mapping[str, str]
+    reservations: str = ""
+    """where the capacity type is reserved, which kind: default, capacity-block or interruptible"""
 
     def to_item(self) -> dict[str, Any]:
         """Write as JSON-able data."""
         return {
             "capacityType": self.capacity_type,
+            **({"reservations": self.reservations} if self.reservations else {}),
             "overrides": [
                 [o.template, o.instance_type, o.zone, o.subnet_id, o.price_hourly_usd] for o in self.overrides
             ],
@@ -73,6 +76,7 @@ class LaunchRequest:
             item["capacityType"],
             tuple(Override(t, i, z, s, float(p)) for t, i, z, s, p in item["overrides"]),
             dict(item["tags"]),
+            item.get("reservations", ""),
         )
 
     def offerings(self) -> tuple[OfferingKey, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from nodesmith.decisions.launch.tags import instance_tags
-from nodesmith.decisions.launch.templates import Build, launch_template
+from nodesmith.decisions.launch.templates import Build, launch_template, reservation_kind
 from nodesmith.errors import Rejected
 from nodesmith.model.capacity import EFA
 from nodesmith.model.catalog import Offering
@@ -35,8 +35,13 @@ def launch_plan(
     capacity_type = _capacity_type(claim, options)
     templates: dict[Build, LaunchTemplate] = {}
     overrides: list[Override] = []
-    for kind, offering, image, subnet in islice(_ways(options, status), MAX_OVERRIDES):
-        build = Build(image.id, kind.capacity.pods, kind.capacity.of(EFA) if claim.requests.of(EFA) else 0)
+    ways = list(islice(_ways(options, status), MAX_OVERRIDES))
+    reserved = reservation_kind(ways[0][1].reservation, status) if ways else ""
+    for kind, offering, image, subnet in ways:
+        if reservation_kind(offering.reservation, status) != reserved:
+            continue  # a fleet is of one kind: that of the cheapest
+        efa = kind.capacity.of(EFA) if claim.requests.of(EFA) else 0
+        build = Build(image.id, kind.capacity.pods, efa, offering.reservation)
         if build not in templates:
             templates[build] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
         name, price = templates[build].name, offering.price_hourly_usd
@@ -45,7 +50,7 @@ def launch_plan(
         raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)
     used = {template.name: template for template in templates.values()}
-    request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags)
+    request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags, reserved)
     return request, tuple(used[name] for name in sorted(used))
 
 

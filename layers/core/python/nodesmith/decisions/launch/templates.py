@@ -16,16 +16,22 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import GIB, BlockDeviceMapping, ConnectionTracking, EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 
+_MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-capacity-reservation"}
+"""MarketType by kind of reservation; an ordinary one is bought as on demand"""
 _TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Build:
-    """What makes instance types need different templates. `efa_interfaces` is 0 unless the claim asks for EFA."""
+    """What makes instance types need different templates. `efa_interfaces` is 0 unless the claim asks for EFA.
+
+    `reservation` is the id of the capacity reservation to run in, empty for none: then in none at all.
+    """
 
     image_id: str
     max_pods: int
     efa_interfaces: int = 0
+    reservation: str = ""
 
 
 def launch_template(
@@ -73,12 +79,34 @@ def _data(
             "InstanceMetadataTags": "disabled",
         },
         "NetworkInterfaces": _interfaces(nodeclass, status, cluster, build.efa_interfaces),
+        "CapacityReservationSpecification": _reserved(build.reservation),
     }
+    market = _MARKETS.get(reservation_kind(build.reservation, status))
+    if market:
+        data["InstanceMarketOptions"] = {"MarketType": market}
     if nodeclass.block_devices:
         data["BlockDeviceMappings"] = [_block_device(mapping) for mapping in nodeclass.block_devices]
     if nodeclass.nested_virtualization:
         data["CpuOptions"] = {"NestedVirtualization": nodeclass.nested_virtualization}
     return data
+
+
+def _reserved(reservation: str) -> dict[str, Any]:
+    """Run in this reservation and nowhere else, or in no reservation: open ones are meant for others."""
+    if not reservation:
+        return {"CapacityReservationPreference": "none"}
+    return {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationId": reservation},
+    }
+
+
+def reservation_kind(reservation: str, status: NodeClassStatus) -> str:
+    """Tell what a reservation is to EC2: default, capacity-block or interruptible; empty for none."""
+    found = next((r for r in status.capacity_reservations if r.id == reservation), None)
+    if found is None:
+        return "default" if reservation else ""
+    return "interruptible" if found.interruptible else found.kind
 
 
 def _block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:

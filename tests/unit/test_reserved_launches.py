@@ -1,0 +1,88 @@
+"""Launching into reserved capacity: the reservation is named, and nobody else's is taken by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.fleets import fleet_request
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.model.catalog import Offering
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.labels import ON_DEMAND, RESERVED
+from nodesmith.model.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.nodeclassstatus import CapacityReservation
+from tests.fakes.cloud import CLUSTER
+from tests.launching import CLAIM, NODECLASS, options, status
+
+CLAIMED = replace(CLAIM, capacity_type=RESERVED)
+PLAIN = CapacityReservation("cr-plain", "m5.large", "us-east-1a", 2)
+BLOCK = replace(PLAIN, id="cr-block", kind="capacity-block")
+PASSING = replace(PLAIN, id="cr-passing", interruptible=True)
+
+
+def planned(*reservations: CapacityReservation) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
+    known = replace(status(), capacity_reservations=reservations)
+    kind, _ = options(["m5.large"])[0]
+    offered: list[tuple[InstanceType, Offering]] = [
+        (kind, Offering(r.zone, RESERVED, 0.0, reservation=r.id)) for r in reservations
+    ]
+    return launch_plan(CLAIMED, offered, NODECLASS, known, CLUSTER)
+
+
+def asked(reservation: CapacityReservation) -> dict[str, Any]:
+    request, _ = planned(reservation)
+    return fleet_request(request, "express")
+
+
+def test_the_template_names_the_reservation_and_allows_nothing_else() -> None:
+    _, (template,) = planned(PLAIN)
+
+    assert template.data["CapacityReservationSpecification"] == {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationId": "cr-plain"},
+    }
+
+
+def test_what_is_not_bought_as_reserved_stays_out_of_open_reservations() -> None:
+    _, templates = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, status(), CLUSTER)
+
+    assert {str(t.data["CapacityReservationSpecification"]) for t in templates} == {
+        str({"CapacityReservationPreference": "none"})
+    }
+
+
+@pytest.mark.parametrize(
+    ("reservation", "target", "market"),
+    [
+        (PLAIN, ON_DEMAND, None),
+        (BLOCK, "capacity-block", "capacity-block"),
+        (PASSING, "reserved-capacity", "interruptible-capacity-reservation"),
+    ],
+    ids=["ordinary", "capacity block", "interruptible"],
+)
+def test_ec2_is_asked_for_the_kind_of_reservation_it_is(
+    reservation: CapacityReservation, target: str, market: str | None
+) -> None:
+    _, (template,) = planned(reservation)
+    fleet = asked(reservation)
+
+    assert fleet["TargetCapacitySpecification"]["DefaultTargetCapacityType"] == target
+    assert template.data.get("InstanceMarketOptions", {}).get("MarketType") == market
+    assert ("ReservedCapacityOptions" in fleet) == (reservation is PASSING)
+
+
+def test_a_request_is_of_one_kind_that_of_the_cheapest() -> None:
+    elsewhere = replace(BLOCK, zone="us-east-1b")
+
+    request, _ = planned(PLAIN, elsewhere)
+
+    assert [override.zone for override in request.overrides] == ["us-east-1a"]
+
+
+def test_a_request_remembers_its_kind_when_it_is_written_down() -> None:
+    request, _ = planned(BLOCK)
+
+    assert LaunchRequest.from_item(request.claim, request.to_item()) == request
