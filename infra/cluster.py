@@ -18,6 +18,8 @@ from infra.permissions import Scope
 from infra.queues import Queues, feed, queues
 from infra.ticks import Ticker
 
+LAYERS = ("core", "vendor", "kubernetes", "packing")
+
 # Which changes are news: `pending` is our own doing, and known.
 NEWS = ["running", "shutting-down", "stopped", "stopping", "terminated"]
 
@@ -35,7 +37,7 @@ class ClusterStack(Stack):
         Tags.of(self).add(names.TAG, cluster.name)
         self._cluster, self._code = cluster, code
         self._scope = Scope(cluster.name, cluster.region, cluster.node_roles)
-        self._layers = {name: layer(self, code, name) for name in ("core", "vendor", "kubernetes")}
+        self._layers = {name: layer(self, code, name) for name in LAYERS}
         self._rooms = {
             concern.name: Construct(self, concern.name.capitalize()) for concern in CLUSTER_CONCERNS
         }
@@ -67,7 +69,7 @@ class ClusterStack(Stack):
             grants=tuple(concern.grants(self._scope)),
             vpc=cluster.vpc if talks else None,
         )
-        shared = [made for kind, made in self._layers.items() if talks or kind != "kubernetes"]
+        shared = [self._layers[kind] for kind in concern.layers]
         made, role = function(room, spec, self._code, shared)
         feed(made, pair.live)
         if talks:

@@ -14,7 +14,10 @@ WRITER, READER = "nodesmith:writer", "nodesmith:reader"  # Kubernetes groups; fo
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """One function of a cluster. `kubernetes_group` is set for those that talk to the API server."""
+    """One function of a cluster.
+
+    `kubernetes_group` is set for those that talk to the API server, `packs` for those that decide what to buy.
+    """
 
     name: str
     tick_minutes: int
@@ -22,12 +25,19 @@ class Concern:
     memory_mib: int
     grants: Callable[[Scope], list[Grant]]
     kubernetes_group: str = ""
+    packs: bool = False
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that it runs on."""
+        own = {"kubernetes": bool(self.kubernetes_group), "packing": self.packs}
+        return ("core", "vendor", *(name for name, wanted in own.items() if wanted))
 
 
 # A mebibyte of memory buys a share of a processor: 1,769 are a whole one. Decisions are bound by it, waiting for EC2
 # is not, and the kubernetes client takes a second of a whole one to import.
 CLUSTER_CONCERNS = (
-    Concern("provisioning", 1, 60, 1769, permissions.provisioning_grants),
+    Concern("provisioning", 1, 60, 1769, permissions.provisioning_grants, packs=True),
     Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),
     Concern("observation", 1, 60, 1024, permissions.observation_grants, READER),

@@ -2,6 +2,7 @@
 
     build/layers/vendor/python       boto3 and powertools: under every function
     build/layers/kubernetes/python   the kubernetes client: under the functions that write to a cluster, beside vendor
+    build/layers/packing/python      numpy and HiGHS: under the function that decides, which loads them for large work
     build/layers/core/python         nodesmith itself
 
 Wheels for the Lambda platform come from the pinned requirements through uv: no Docker, and the machine need not be of
@@ -58,11 +59,12 @@ ASYNCIO = frozenset(
 
 def build(target: Path = BUILT, machine: Machine = LAMBDA) -> dict[str, Path]:
     """Build what has changed and give every layer's folder by name. Exits with a message when a step fails."""
-    vendor, kubernetes = (pins(f"lambda{suffix}") for suffix in ("", "-kubernetes"))
+    vendor, kubernetes, packing = (pins(f"lambda{suffix}") for suffix in ("", "-kubernetes", "-packing"))
     only_kubernetes = {name: pin for name, pin in kubernetes.items() if name not in ASYNCIO | vendor.keys()}
     layers = {
         "vendor": wheels_layer(target / "vendor", vendor, machine),
         "kubernetes": wheels_layer(target / "kubernetes", only_kubernetes, machine),
+        "packing": wheels_layer(target / "packing", packing, machine),
         "core": core_layer(target / "core", machine),
     }
     check_size(layers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from infra.cluster import LAYERS
 from infra.functions import Code
 from tests.infra.deployment import CLUSTERS, REGION, ROOT, synthesise
 from tests.infra.templates import Template
@@ -13,7 +14,7 @@ from tests.infra.templates import Template
 def code(tmp_path_factory: pytest.TempPathFactory) -> Code:
     """The real functions, on layers that stand for the built ones: no template depends on what is in them."""
     folder = tmp_path_factory.mktemp("layers")
-    layers = {name: folder / name for name in ("core", "vendor", "kubernetes")}
+    layers = {name: folder / name for name in LAYERS}
     for name, layer in layers.items():
         (layer / "python").mkdir(parents=True)
         (layer / "python" / f"{name}.txt").write_text(name)

@@ -49,7 +49,7 @@ def test_every_service_that_the_code_makes_a_client_of_is_in_the_vendor_layer() 
 
 def test_the_layers_carry_what_the_tests_ran_on() -> None:
     tested = build.pins("run")
-    for name in ("lambda", "lambda-kubernetes", "forwarder"):
+    for name in ("lambda", "lambda-kubernetes", "lambda-packing", "forwarder"):
         deployed = build.pins(name)
         assert deployed
         assert deployed.keys() <= tested.keys()
