@@ -175,10 +175,10 @@ def test_an_audit_that_finds_something_is_exit_status_1(run: Run, monkeypatch: p
     warning = Violation(Kind.COULD_FIT, "default/a", "there is room on n1")
     wrong = Violation(Kind.PRICE, "default-abc", "costs more than it says")
 
-    monkeypatch.setattr("nodesmith_cli.audit.audit", lambda *_: [warning])
+    monkeypatch.setattr("nodesmith_cli.audit.audit", lambda *_, **__: [warning])
     assert run("-f", EXPRESS, "--audit").status == 0
 
-    monkeypatch.setattr("nodesmith_cli.audit.audit", lambda *_: [warning, wrong])
+    monkeypatch.setattr("nodesmith_cli.audit.audit", lambda *_, **__: [warning, wrong])
     ran = run("-f", EXPRESS, "--audit")
     assert ran.status == 1
     assert "price: default-abc: costs more than it says" in ran.err
@@ -239,6 +239,22 @@ def test_the_region_is_that_of_the_zones_in_the_files(run: Run, tmp_path: Path) 
     (node,) = run("-f", POOL, written(tmp_path, "a.json", here), "-o", "json").plan["nodes"]
 
     assert node["zone"] == "eu-central-1b"
+
+
+def test_the_settings_of_a_deployment_are_read_from_the_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}
+    file = written(
+        tmp_path, "all.json", nodepool_manifest(requirements=[only]), *(pod(f"p{i}", "1m") for i in range(60))
+    )
+    assert len(run("-f", file, "-o", "json").plan["nodes"]) == 3  # of 29 pods, as its interfaces carry
+
+    monkeypatch.setenv("PREFIX_DELEGATION", "true")
+    assert len(run("-f", file, "-o", "json", "--audit").plan["nodes"]) == 1
+
+    monkeypatch.setenv("PREFIX_DELEGATION", "maybe")
+    assert "PREFIX_DELEGATION='maybe'" in run("-f", file).err
 
 
 def test_only_the_nodepools_named_buy(run: Run, tmp_path: Path) -> None:

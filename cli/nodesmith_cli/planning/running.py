@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from nodesmith.adapters.catalogfiles import read_catalog_file
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.errors import Rejected
+from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
+from nodesmith.settings import read_settings
 from nodesmith_cli.local.manifests import STDIN
 from nodesmith_cli.local.places import region_of
 from nodesmith_cli.local.view import console
@@ -28,6 +31,8 @@ from nodesmith_cli.planning.table import show
 from nodesmith_cli.planning.waiting import told
 
 OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
+_SETTINGS = ("VM_MEMORY_OVERHEAD_PERCENT", "RESERVED_ENIS", "PREFIX_DELEGATION")
+"""What of a deployment's settings changes decisions; read from the environment, as the functions do."""
 _SHOWN = 20
 
 
@@ -47,9 +52,9 @@ def run(wanted: Wanted, output: str) -> int:
     """Plan and print; give the exit status. Raises Rejected or Transient where there is nothing to plan from."""
     side = console(stderr=True)
     manifests = _read(wanted, side)
-    catalog = _catalog(wanted, manifests, side)
+    catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
     with told(side, "reading it as a cluster"):
-        inputs = plan_inputs(manifests, catalog)
+        inputs = plan_inputs(manifests, catalog, settings=settings)
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
     began = time.process_time()
     with told(side, f"deciding on {waiting:,} pods"):
@@ -57,7 +62,14 @@ def run(wanted: Wanted, output: str) -> int:
     written = plan_json(plan, inputs, time.process_time() - began)
     _tell(side, _problems(manifests, plan), style="yellow")
     _PRINTERS[output](plan, inputs, written)
-    return _audited(manifests, catalog, written, side) if wanted.audit else OK
+    return _audited(manifests, inputs, written, side) if wanted.audit else OK
+
+
+def node_settings(environment: Mapping[str, str]) -> NodeSettings:
+    """Read what an operator may set of all nodes. Raises Rejected, naming the variable, for what is no such setting."""
+    named = {name: environment[name] for name in _SETTINGS if name in environment}
+    found = read_settings({"AWS_REGION": "any", **named})
+    return NodeSettings(found.vm_memory_overhead_percent, found.reserved_enis, found.prefix_delegation)
 
 
 def _read(wanted: Wanted, side: Console) -> Manifests:
@@ -106,11 +118,12 @@ def _problems(manifests: Manifests, plan: Plan) -> list[str]:
     return found + obstacles
 
 
-def _audited(manifests: Manifests, catalog: Catalog, written: Mapping[str, Any], side: Console) -> int:
+def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], side: Console) -> int:
     from nodesmith_cli.audit import audit
 
     with told(side, "auditing"):
-        found = audit([d.manifest for d in manifests.documents], catalog, written)
+        objects = [document.manifest for document in manifests.documents]
+        found = audit(objects, inputs.catalog, written, settings=inputs.settings)
     wrong = [violation for violation in found if not violation.is_warning]
     side.print(f"audit: {len(wrong)} violations" if wrong else "audit: no violation found")
     _tell(side, map(str, found), style="red" if wrong else "yellow")
