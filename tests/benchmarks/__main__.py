@@ -1,39 +1,70 @@
-"""Measure everything, write build/benchmarks.json, print a table; exit 1 when a goal is missed."""
+"""Measure, write build/benchmarks.json, print a table; exit 1 when a goal is missed.
+
+Names of parts measure these only (`python -m tests.benchmarks packing hotpath`), `--quick` the cheap figures of them;
+what was measured before of the others stays in the file.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coldstart, crashes, hotpath, snapshots
+from tests.benchmarks import coldstart, crashes, hotpath, packing, snapshots
 from tests.benchmarks.figures import Figure
 
 WRITTEN = Path("build") / "benchmarks.json"
-PARTS: tuple[Callable[[], list[Figure]], ...] = (
-    hotpath.figures,
-    coldstart.figures,
-    crashes.figures,
-    snapshots.figures,
-)
+PARTS: Mapping[str, Callable[[], list[Figure]]] = {
+    "hotpath": hotpath.figures,
+    "coldstart": coldstart.figures,
+    "crashes": crashes.figures,
+    "snapshots": snapshots.figures,
+    "packing": packing.figures,
+}
+QUICK: Mapping[str, Callable[[], list[Figure]]] = {"packing": partial(packing.figures, quick=True)}
 
 
 def main() -> int:
-    """Run all benchmarks; give the exit status."""
+    """Run benchmarks; give the exit status."""
+    wanted = _arguments(sys.argv[1:])
     console = Console()
     measured: list[Figure] = []
-    for part in PARTS:
-        with console.status(f"measuring {part.__module__.rpartition('.')[2]} …"):
-            measured += part()
-    WRITTEN.parent.mkdir(exist_ok=True)
-    WRITTEN.write_text(json.dumps([figure.to_item() for figure in measured], indent=2) + "\n")
+    for name in wanted.parts or PARTS:
+        with console.status(f"measuring {name} …"):
+            measured += (QUICK if wanted.quick else {}).get(name, PARTS[name])()
+    _write(measured)
     console.print(_table(measured))
     console.print(f"written to {WRITTEN}")
     return 0 if all(figure.holds for figure in measured) else 1
+
+
+def _arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all where none is named"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="the cheap figures only, where a part has dear ones"
+    )
+    wanted = parser.parse_args(given)
+    unknown = sorted(set(wanted.parts) - PARTS.keys())
+    if unknown:
+        parser.error(f"no part {unknown[0]!r}, there is {', '.join(PARTS)}")
+    return wanted
+
+
+def _write(measured: Sequence[Figure]) -> None:
+    """Replace what the file says of these figures, keep what it says of others."""
+    known = json.loads(WRITTEN.read_text()) if WRITTEN.exists() else []
+    items = {item["name"]: item for item in [*known, *(figure.to_item() for figure in measured)]}
+    WRITTEN.parent.mkdir(exist_ok=True)
+    WRITTEN.write_text(json.dumps(list(items.values()), indent=2) + "\n")
 
 
 def _table(measured: list[Figure]) -> Table:

@@ -31,7 +31,7 @@ class Figure:
         goal = "none" if math.isinf(self.at_most) else f"at most {self.at_most:,.10g} {self.unit}"
         return {
             "name": self.name,
-            "value": round(self.value, 2),
+            "value": round(self.value, 2 if abs(self.value) >= 10 else 4),
             "unit": self.unit,
             "goal": goal,
             "holds": self.holds,

@@ -1,0 +1,48 @@
+"""The large inputs by name, and how long a plan for each may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from nodesmith.model.catalog import Catalog
+from tests.benchmarks.packing import markets, workloads
+from tests.benchmarks.packing.clusters import existing
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One input: a NodePool, what is in the cluster, and the catalogue. `at_most_seconds` is the goal."""
+
+    nodepool: Callable[[], Manifest]
+    objects: Callable[[], list[Manifest]]
+    catalog: Callable[[], Catalog]
+    at_most_seconds: float
+    is_quick: bool = True
+
+    def manifests(self) -> list[Manifest]:
+        """Make the input."""
+        return [self.nodepool(), *self.objects()]
+
+
+def _fake(pods: Callable[[], list[Manifest]], seconds: float, *, is_quick: bool = True) -> Case:
+    return Case(markets.anything_fake, pods, markets.fake_types, seconds, is_quick)
+
+
+def _real(objects: Callable[[], list[Manifest]], seconds: float) -> Case:
+    return Case(markets.everything, objects, markets.embedded, seconds)
+
+
+CASES: Mapping[str, Case] = {
+    "diverse-1000": _fake(partial(workloads.diverse, 1000), 0.25),
+    "diverse-5000": _fake(partial(workloads.diverse, 5000), 1.4),
+    "diverse-20000": _fake(partial(workloads.diverse, 20_000), 8, is_quick=False),
+    "preferences-4000": _fake(workloads.preferences, 1.2),
+    "distinct-5000": _real(workloads.distinct, 3),
+    "replicas-10000": _real(workloads.replicas, 0.1),
+    "existing-2000": _real(existing, 1),
+}

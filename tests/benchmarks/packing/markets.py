@@ -1,0 +1,102 @@
+"""What there is to buy: general-purpose EC2 on demand, daily life's spot and on-demand, and 400 made-up types."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from nodesmith.adapters.catalogfiles import read_catalog_file
+from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.labels import CAPACITY_TYPE, ZONE
+from nodesmith.model.nodepools import parse_nodepool
+from tests.builders import NOW, ZONES, catalog, expression, nodepool_manifest
+from tests.problems.firstfit import Kind
+
+Manifest = dict[str, Any]
+AWS = "karpenter.k8s.aws/instance"
+FAKE_PRICE = 0.3147483648
+"""of one cpu and 2 GiB, USD an hour: 0.1 per cpu and 0.1 per 10⁹ bytes"""
+_BARE_METAL = ("metal", "metal-12xl", "metal-16xl", "metal-24xl", "metal-32xl", "metal-48xl", "metal-96xl")
+_LATER = ("m8idb", "m8idn", "r8idb", "r8idn")
+
+
+def on_demand_cmr() -> Manifest:
+    """Give the NodePool for which the bounds of the openb traces were found.
+
+    592 types: x86 of families c, m and r, of generation 3 or later, not metal. Those in `_LATER` have come since.
+    """
+    return nodepool_manifest(
+        requirements=[
+            expression(CAPACITY_TYPE, "In", "on-demand"),
+            expression("kubernetes.io/arch", "In", "amd64"),
+            expression(f"{AWS}-category", "In", "c", "m", "r"),
+            expression(f"{AWS}-generation", "Gt", "2"),
+            expression(f"{AWS}-size", "NotIn", *_BARE_METAL),
+            expression(f"{AWS}-family", "NotIn", *_LATER),
+        ]
+    )
+
+
+def everything() -> Manifest:
+    """Give a NodePool that may buy all that its images boot on, either way."""
+    return nodepool_manifest(requirements=[expression(CAPACITY_TYPE, "In", "spot", "on-demand")])
+
+
+def anything_fake() -> Manifest:
+    """Give a NodePool without requirements."""
+    return nodepool_manifest(requirements=[])
+
+
+def kinds(nodepool: Manifest) -> list[Kind]:
+    """Give what the NodePool may buy of the embedded catalogue in `ZONES`, each type at its lowest price."""
+    pool = parse_nodepool(nodepool).value
+    assert pool is not None
+    found: list[Kind] = []
+    for one in instance_types(embedded(), NodeConfiguration()):
+        prices = [
+            o.price_hourly_usd
+            for o in one.offerings
+            if o.zone in ZONES
+            and pool.requirements.allow_labels({**one.labels, ZONE: o.zone, CAPACITY_TYPE: o.capacity_type})
+        ]
+        if prices:
+            offered = one.allocatable
+            found.append(Kind(one.name, (offered.cpu_milli, offered.memory_bytes, offered.pods), min(prices)))
+    return found
+
+
+def embedded() -> Catalog:
+    """Give the catalogue that ships in the package, for us-east-1."""
+    return catalog()
+
+
+@lru_cache(maxsize=4)
+def fake_types(count: int = 400) -> Catalog:
+    """Give types i = 1…count, in Karpenter's KWOK format: i cpu, 2i Gi, 10i pods; spot in two zones of three."""
+    found, problems = read_catalog_file(json.dumps([_fake(i) for i in range(1, count + 1)]).encode(), NOW)
+    assert not problems
+    return found
+
+
+def _fake(size: int) -> Manifest:
+    ways = [("spot", 1), ("spot", 2), ("on-demand", 1), ("on-demand", 2), ("on-demand", 3)]
+    return {
+        "name": f"fake-it-{size - 1}",
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": str(size), "memory": f"{2 * size}Gi", "pods": str(10 * size)},
+        "offerings": [
+            {
+                "Price": FAKE_PRICE * size,
+                "Available": True,
+                "Requirements": [
+                    expression(CAPACITY_TYPE, "In", way),
+                    expression(ZONE, "In", f"test-zone-{zone}"),
+                ],
+            }
+            for way, zone in ways
+        ],
+    }

@@ -1,0 +1,77 @@
+"""One case in a process of its own: `python -m tests.benchmarks.packing.once diverse-1000` prints what came of it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks.figures import reference_ms
+from tests.benchmarks.packing.cases import CASES
+from tests.problems.planning import inputs_of, timed
+
+_ROOT = Path(__file__).parents[3]
+_LONGEST_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What one plan cost to make, and what it says. `reference_seconds` is the reference loop's time beside it."""
+
+    cpu_seconds: float
+    reference_seconds: float
+    peak_mib: float
+    price_hourly_usd: float
+    bound_hourly_usd: float
+    nodes: int
+    existing: int
+    unplaced: int
+    steps: int
+    violations: int
+    reason: str
+    """of the first pod that stays, empty where none does"""
+
+
+def measured(name: str) -> Once:
+    """Run a case in a fresh process. Raises CalledProcessError or TimeoutExpired where that comes to no end."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, name],
+        cwd=_ROOT,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=_LONGEST_SECONDS,
+        check=True,
+    )
+    return Once(**json.loads(done.stdout))
+
+
+def _once(name: str) -> Once:
+    case = CASES[name]
+    manifests, catalog = case.manifests(), case.catalog()
+    inputs = inputs_of(manifests, catalog)
+    reference = reference_ms() / 1000
+    made = timed(inputs)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Once(
+        cpu_seconds=made.cpu_seconds,
+        reference_seconds=reference,
+        peak_mib=peak_mib,
+        price_hourly_usd=made.price_hourly_usd,
+        bound_hourly_usd=made.bound_hourly_usd,
+        nodes=len(made.plan["nodes"]),
+        existing=sum(len(node["pods"]) for node in made.plan["existing"]),
+        unplaced=len(made.unplaced),
+        steps=made.plan["steps"],
+        violations=0,
+        reason=next(iter(made.unplaced.values()), ""),
+    )
+
+
+if __name__ == "__main__":
+    from dataclasses import asdict
+
+    print(json.dumps(asdict(_once(sys.argv[1]))))

@@ -1,0 +1,58 @@
+"""How long plans take and how much memory, each in a process of its own; and how that grows with the work."""
+
+from __future__ import annotations
+
+from subprocess import TimeoutExpired
+
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.packing import markets
+from tests.benchmarks.packing.cases import CASES
+from tests.benchmarks.packing.once import Once, measured
+
+_MOST_MIB = 600
+_KARPENTER = {"diverse-1000": 1.657, "diverse-5000": 1.687, "diverse-20000": 1.714}
+"""Karpenter v1.14's price on pods of this recipe, as a ratio to what their cpu or memory alone costs"""
+_CHEAPER = 0.97
+
+
+def figures(*, quick: bool = False) -> list[Figure]:
+    """Measure every case, the quick ones only if so wished."""
+    return [figure for name, case in CASES.items() if case.is_quick or not quick for figure in _case(name)]
+
+
+def _case(name: str) -> list[Figure]:
+    goal = CASES[name].at_most_seconds
+    try:
+        once = measured(name)
+    except TimeoutExpired as late:
+        return [Figure(f"{name}-s", float("inf"), "s", goal, f"given up after {late.timeout:.0f} s")]
+    found = [
+        Figure(f"{name}-s", once.cpu_seconds, "s", goal, _note(once)),
+        Figure(f"{name}-mib", once.peak_mib, "MiB", _MOST_MIB, "peak resident memory of the process"),
+        Figure(f"{name}-unplaced", once.unplaced, "pods", 0, once.reason),
+    ]
+    if name in _KARPENTER:
+        ratio = once.price_hourly_usd / (_KARPENTER[name] * _resource_price(name))
+        found.append(
+            Figure(
+                f"{name}-price", ratio, "× Karpenter's price", _CHEAPER, "one of another draw by this recipe"
+            )
+        )
+    return found
+
+
+def _note(once: Once) -> str:
+    loops = once.cpu_seconds / once.reference_seconds
+    above = once.price_hourly_usd / once.bound_hourly_usd - 1 if once.bound_hourly_usd else 0.0
+    return (
+        f"cpu time, {loops:.0f} × the reference loop; {once.nodes} nodes at ${once.price_hourly_usd:.2f}/hour,"
+        f" {above:.1%} above its bound; {once.existing} pods on nodes that are there; {once.steps} steps"
+    )
+
+
+def _resource_price(name: str) -> float:
+    """Give what cpu or memory of a case's pods would cost if types came in any size and had no overhead."""
+    asks = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in CASES[name].objects()]
+    cpu = sum(int(ask["cpu"].removesuffix("m")) for ask in asks) / 1000
+    gibibytes = sum(int(ask["memory"].removesuffix("Mi")) for ask in asks) / 1024
+    return markets.FAKE_PRICE * max(cpu, gibibytes / 2)

@@ -1,0 +1,61 @@
+"""First-fit in Karpenter's manner, by resources alone: what nodesmith's prices are compared to in the same run.
+
+Pods go largest first (cpu, then memory). Each goes to the open node with the fewest pods on which it fits, as long as
+some type would hold them all; else it opens a node that may still become any type. Prices decide only at the end, when
+each node becomes the cheapest type that holds its pods.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Vector = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type with what it offers to pods and its lowest price, USD an hour."""
+
+    name: str
+    room: Vector
+    price: float
+
+
+@dataclass(slots=True)
+class _Open:
+    taken: Vector
+    kinds: Sequence[Kind]
+    pods: int
+
+
+def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Kind]:
+    """Give the nodes bought. Vectors are cpu, memory, then anything else; a pod that no type holds is left out."""
+    opened: list[_Open] = []
+    order: list[tuple[int, int]] = []  # of open nodes: pods on it, number
+    for pod in sorted(pods, key=lambda p: (-p[0], -p[1], p)):
+        refused: set[Vector] = set()
+        for place, (count, number) in enumerate(order):
+            node = opened[number]
+            if node.taken in refused:
+                continue
+            if _add(node, pod):
+                del order[place]
+                insort(order, (count + 1, number))
+                break
+            refused.add(node.taken)
+        else:
+            fresh = _Open((0,) * len(pod), kinds, 0)
+            if _add(fresh, pod):
+                order.insert(bisect_left(order, (1, len(opened))), (1, len(opened)))
+                opened.append(fresh)
+    return [min(node.kinds, key=lambda k: (k.price, k.name)) for node in opened]
+
+
+def _add(node: _Open, pod: Vector) -> bool:
+    taken = tuple(map(sum, zip(node.taken, pod, strict=True)))
+    fitting = [k for k in node.kinds if all(t <= r for t, r in zip(taken, k.room, strict=True))]
+    if fitting:
+        node.taken, node.kinds, node.pods = taken, fitting, node.pods + 1
+    return bool(fitting)

@@ -1,0 +1,66 @@
+"""The one way in: manifests and a catalogue to a plan, by the functions that `nodesmith plan` is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.decisions.provisioning import Inputs, decide
+from nodesmith.model.catalog import Catalog
+from nodesmith_cli.local.manifests import Document
+from nodesmith_cli.planning import plan_inputs, plan_json, read_manifests
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan as its JSON says it, and the cpu seconds that the decision took."""
+
+    plan: dict[str, Any]
+    cpu_seconds: float
+
+    @property
+    def price_hourly_usd(self) -> float:
+        """What its nodes cost together."""
+        return float(self.plan["priceHourly"])
+
+    @property
+    def bound_hourly_usd(self) -> float:
+        """The price that, as it says, no plan can undercut."""
+        return float(self.plan["lowerBoundHourly"])
+
+    @property
+    def placed(self) -> dict[str, str]:
+        """Every pod that has a node, with that node's name."""
+        nodes = [(n["name"], n["pods"]) for n in self.plan["nodes"]]
+        nodes += [(n["node"], n["pods"]) for n in self.plan["existing"]]
+        return {pod: name for name, pods in nodes for pod in pods}
+
+    @property
+    def unplaced(self) -> dict[str, str]:
+        """Every pod that has none, with the reason."""
+        return {entry["pod"]: entry["reason"] for entry in self.plan["unplaced"]}
+
+
+def inputs_of(manifests: Iterable[Manifest], catalog: Catalog) -> Inputs:
+    """Read manifests as `nodesmith plan` does; a fault in them is a fault of the test."""
+    documents = [Document(manifest, "problem", number) for number, manifest in enumerate(manifests)]
+    read = read_manifests((), documents)
+    assert not read.faults, read.faults[0]
+    return plan_inputs(read, catalog)
+
+
+def planned(manifests: Iterable[Manifest], catalog: Catalog) -> Planned:
+    """Decide, and write the plan as JSON."""
+    return timed(inputs_of(manifests, catalog))
+
+
+def timed(inputs: Inputs) -> Planned:
+    """Decide on inputs that are read already; only the decision is timed."""
+    started = time.process_time()
+    plan = decide(inputs)
+    seconds = time.process_time() - started
+    return Planned(plan_json(plan, inputs), seconds)
