@@ -16,7 +16,7 @@ from typing import Any
 import botocore
 
 from layers.vendor.models import OPERATIONS, cut_models
-from tests.runtimeapi import Answer, RuntimeProcess
+from tests.runtimeapi import Answer, RuntimeProcess, executed
 
 ROOT = Path(__file__).parents[1]
 _PATIENCE_SECONDS = 60
@@ -40,11 +40,10 @@ class LambdaFunction:
         layer.parent.mkdir()
         layer.symlink_to(ROOT / "layers" / "core" / "python")
         own = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        environment = {**own, **self._lambdas_own(task, layer), **self._environment}
+        command = [sys.executable, "-X", "importtime", "-m", "awslambdaric", "handler.handler"]
         self._process = RuntimeProcess(
-            [sys.executable, "-X", "importtime", "-m", "awslambdaric", "handler.handler"],
-            task,
-            {**own, **self._lambdas_own(task, layer), **self._environment},
-            self._log,
+            executed(command, task, environment, self._log),
             f"arn:aws:lambda:us-east-1:123456789012:function:nodesmith-test-{self._concern}",
         )
         return self

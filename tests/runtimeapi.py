@@ -11,14 +11,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 INIT_SECONDS = 60  # Lambda gives 10 to a start, on a machine that does nothing else
+_END_SECONDS = 10
 _PATH = "/2018-06-01/runtime"
 
 
@@ -38,35 +39,57 @@ class _Invocation:
     id: str = field(default_factory=lambda: str(uuid4()))
 
 
+class Process(Protocol):
+    """What is asked of a process. `wait` is called once; it gives how the process ended, if that can be told."""
+
+    def wait(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+
+Start = Callable[[str], Process]
+"""Starts a process whose Runtime API is at an address, `host:port`."""
+
+
+def executed(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Start:
+    """Run `command` in `folder` with `environment` and nothing else of ours; it writes to `log`."""
+
+    def start(api: str) -> Process:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**environment, "AWS_LAMBDA_RUNTIME_API": api},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    return start
+
+
 class RuntimeProcess:
     """A process under a Runtime API of its own: one execution environment of a function.
 
-    It runs `command` in `folder` with `environment` and nothing else of ours, and writes to `log`. `arn` is the
-    function's. Times are in seconds of life.
+    `arn` is the function's. Times are in seconds of life.
     """
 
-    def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, arn: str
-    ) -> None:
+    def __init__(self, start: Start, arn: str) -> None:
         self._work: queue.SimpleQueue[_Invocation | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._api = _Server(("127.0.0.1", 0), _runtime_api(self._work, self._answers, arn))
         threading.Thread(target=self._api.serve_forever, name="runtime-api", daemon=True).start()
         host, port = self._api.server_address[:2]
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env={**environment, "AWS_LAMBDA_RUNTIME_API": f"{host!s}:{port}"},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self._process = start(f"{host!s}:{port}")
+        self._status: int | None = None
+        self._ended = threading.Event()
         threading.Thread(target=self._wait, name="runtime-process", daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._ended.is_set()
 
     def invoke(self, event: Mapping[str, Any], timeout_seconds: float) -> Answer:
         """Invoke once and wait for what comes of it: an answer, the process's end, or the end of the time it has."""
@@ -84,14 +107,13 @@ class RuntimeProcess:
     def kill(self) -> None:
         """End the process in the middle of whatever it does."""
         self._process.kill()
-        self._process.wait(10)
+        if not self._ended.wait(_END_SECONDS):
+            raise TimeoutError(f"the process did not end within {_END_SECONDS} seconds")
 
     def close(self) -> None:
         """End the process, if it is still there, and its API."""
         self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
+        if not self._ended.wait(_END_SECONDS):
             self.kill()
         self._work.put(None)
         self._api.shutdown()
@@ -105,11 +127,12 @@ class RuntimeProcess:
             return Answer(None, f"Sandbox.Timedout: Task timed out after {seconds:.2f} seconds")
         if answer is None:
             self._answers.put(None)  # the process is gone for good
-            return Answer(None, f"Runtime.ExitError: the process ended with {self._process.returncode}")
+            return Answer(None, f"Runtime.ExitError: the process ended with {self._status}")
         return answer
 
     def _wait(self) -> None:
-        self._process.wait()
+        self._status = self._process.wait()
+        self._ended.set()
         self._answers.put(None)
 
 

@@ -78,11 +78,13 @@ class System(Started):
         real: bool = True,
         speed: float = 1.0,
         faults: Faults = Faults(),  # noqa: B008 frozen
+        snapshots: bool = False,
         delays: Delays = QUICK,
         no_capacity: Sequence[str] = (),
         own_node: bool = True,
     ) -> None:
         self.folder, self.real, self.clock = folder, real, LocalClock(speed)
+        self._snapshots = snapshots
         self._faults, self._delays, self._no_capacity, self._own_node = faults, delays, no_capacity, own_node
         self.cluster: RealCluster | EmbeddedCluster
         self.aws: LocalAws
@@ -112,7 +114,13 @@ class System(Started):
             )
         )
         self.deployed = stack.enter_context(
-            Deployed(self.aws, self.folder / "functions", self.clock, faults=self._faults)
+            Deployed(
+                self.aws,
+                self.folder / "functions",
+                self.clock,
+                faults=self._faults,
+                snapshots=self._snapshots,
+            )
         )
         kubelets = self.aws.kubelets(self.cluster.objects, self._delays, kwok=self.cluster.kwok)
         self._thread(stack, "kubelets", lambda: kubelets.run(self.clock, self._stopping))

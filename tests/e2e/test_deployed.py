@@ -326,12 +326,15 @@ def handler(event, context):
 
 
 @contextmanager
-def probe(code: FunctionCode, folder: Path, clock: LocalClock) -> Iterator[DeployedFunction]:
+def probe(
+    code: FunctionCode, folder: Path, clock: LocalClock, *, snapshots: bool = False
+) -> Iterator[DeployedFunction]:
     """Give the function with another handler: everything else is as deployed."""
     task = folder / "task"
     task.mkdir(parents=True)
     (task / "handler.py").write_text(PROBE)
-    function = DeployedFunction(replace(code, task=task), {}, folder / code.concern, clock)
+    own = replace(code, task=task)
+    function = DeployedFunction(own, {}, folder / code.concern, clock, snapshots=snapshots)
     yield function
     function.close()
 
@@ -414,6 +417,24 @@ def test_a_function_is_killed_when_its_time_is_up(assembly: Assembly, folder: Pa
         with pytest.raises(InvocationFailed, match=r"Task timed out after 1\.00 seconds"):
             function({"sleep": 30})
         assert function({})["pid"] != first["pid"]
+
+
+def test_a_killed_function_goes_on_from_its_snapshot_as_if_it_had_been_started(
+    assembly: Assembly, folder: Path
+) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock(), snapshots=True) as function:
+        answers = [function({"import": ["nodesmith"]})]
+        for _ in range(2):
+            assert function.kill()
+            answers.append(function({"import": ["nodesmith"]}))
+            with pytest.raises(InvocationFailed, match="KeyError"):
+                function({"raise": "a bug"})
+    assert len({answer.pop("pid") for answer in answers}) == 3
+    for answer in answers:
+        answer["environment"].pop("AWS_LAMBDA_RUNTIME_API")
+        answer.pop("left")
+    assert answers[0] == answers[1] == answers[2]
+    assert "KeyError" in (folder / "provisioning" / "002.log").read_text()
 
 
 def test_a_killed_function_fails_and_starts_anew(assembly: Assembly, folder: Path) -> None:

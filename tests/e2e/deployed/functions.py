@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import sys
 import threading
@@ -17,8 +18,9 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e import hurry
 from tests.e2e.deployed.assembly import Assembly
+from tests.e2e.deployed.snapshots import Snapshot
 from tests.infra.templates import Template
-from tests.runtimeapi import RuntimeProcess
+from tests.runtimeapi import RuntimeProcess, executed
 
 RUNTIME = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
 """What Lambda's own image has beside Python: the runtime, and what that needs."""
@@ -97,11 +99,18 @@ def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict
 class DeployedFunction:
     """A function's execution environments. Calling it invokes it once, in one that is idle or in a new one.
 
-    `environment` is what leads to AWS; `folder` takes logs and the runtime. Raises InvocationFailed.
+    `environment` is what leads to AWS; `folder` takes logs and the runtime. With `snapshots` all environments but the
+    first are made from a snapshot, as with SnapStart. Raises InvocationFailed.
     """
 
     def __init__(
-        self, code: FunctionCode, environment: Mapping[str, str], folder: Path, clock: LocalClock
+        self,
+        code: FunctionCode,
+        environment: Mapping[str, str],
+        folder: Path,
+        clock: LocalClock,
+        *,
+        snapshots: bool = False,
     ) -> None:
         self._code, self._folder, self._clock = code, folder.resolve(), clock
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,6 +123,9 @@ class DeployedFunction:
         }
         self._idle: list[RuntimeProcess] = []
         self._all: list[RuntimeProcess] = []
+        self._numbers = itertools.count()
+        self._snapshots = snapshots
+        self._snapshot: Snapshot | None = None
         self._lock = threading.Lock()
 
     @property
@@ -142,6 +154,8 @@ class DeployedFunction:
         if self._all:
             with ThreadPoolExecutor(len(self._all)) as pool:
                 list(pool.map(RuntimeProcess.close, self._all))
+        if self._snapshot is not None:
+            self._snapshot.close()
 
     def _take(self) -> RuntimeProcess:
         with self._lock:
@@ -157,15 +171,18 @@ class DeployedFunction:
 
     def _start(self) -> RuntimeProcess:
         # -S: nothing of this virtual environment is on the path; -B: assets stay as they are.
-        python = [sys.executable, "-S", "-B", *hurry.command(self._clock, "awslambdaric")]
-        number = len(list(self._folder.glob("*.log")))
-        return RuntimeProcess(
-            [*python, self._code.handler],
-            self._code.task,
-            self._environment,
-            self._folder / f"{number:03}.log",
-            self._code.arn,
-        )
+        python = [sys.executable, "-S", "-B", *hurry.command(self._clock, "awslambdaric"), self._code.handler]
+        number = next(self._numbers)
+        log = self._folder / f"{number:03}.log"
+        if not (self._snapshots and number):
+            start = executed(python, self._code.task, self._environment, log)
+        else:
+            if self._snapshot is None:
+                self._snapshot = Snapshot(
+                    python, self._code.task, self._environment, self._folder / "snapshot.log"
+                )
+            start = self._snapshot.restored(log)
+        return RuntimeProcess(start, self._code.arn)
 
 
 def _runtime(folder: Path) -> Path:
