@@ -220,6 +220,7 @@ def test_the_listing_shows_a_type_as_the_contract_says(listing: list[dict[str, A
             "pods": 29,
             "ephemeralStorageBytes": 20 * 2**30,
             "vpc.amazonaws.com/pod-eni": 9,
+            "attachable-volumes-csi-ebs.csi.aws.com": 25,
         },
         "allocatable": {"cpuMilli": 1930, "memoryBytes": 6903 * 2**20, "pods": 29},
     }

@@ -18,6 +18,7 @@ from nodesmith.model.nodeclasses import (
 from nodesmith.model.resources import Resources
 
 MIB, GIB = 2**20, 2**30
+EBS = "attachable-volumes-csi-ebs.csi.aws.com"
 DEFAULTS, AL2023 = NodeSettings(), NodeConfiguration()
 
 
@@ -66,6 +67,45 @@ def test_a_type_leaves_to_pods_what_karpenters_table_says(
 def test_an_m5_xlarge_keeps_80_milli_cores_and_993_mib_for_itself() -> None:
     kept = overhead(ec2("m5.xlarge"), AL2023, capacity(ec2("m5.xlarge"), AL2023, DEFAULTS))
     assert (kept.cpu_milli, kept.memory_bytes) == (80, 993 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("name", "volumes"),
+    [
+        ("m5.large", 25),  # 27 shared with interfaces, less a spare one and the root volume
+        ("m5d.24xlarge", 21),  # four NVMe disks take places of the 27
+        ("g5.48xlarge", 7),
+        ("d3.8xlarge", 1),
+        ("m7i.large", 31),  # 32 of their own
+        ("m7i.48xlarge", 127),
+        ("m4.large", 38),  # 39 on Xen
+        ("m5.metal", 29),
+    ],
+)
+def test_a_new_node_attaches_as_many_volumes_as_its_type_leaves_beside_its_own(
+    name: str, volumes: int
+) -> None:
+    assert capacity(ec2(name), AL2023, DEFAULTS).of(EBS) == volumes
+    assert left_for_pods(name).of(EBS) == volumes
+
+
+def test_every_volume_that_a_node_is_launched_with_takes_a_place() -> None:
+    two = tuple(BlockDeviceMapping(name, BlockDevice()) for name in ("/dev/xvda", "/dev/xvdb"))
+    launched = {
+        "AL2023": EC2NodeClass("a"),
+        "Bottlerocket": EC2NodeClass("a", ami_family="Bottlerocket"),
+        "two": EC2NodeClass("a", block_device_mappings=two),
+    }
+    left = {
+        name: capacity(ec2("m7i.large"), NodeConfiguration.of(nodeclass), DEFAULTS).of(EBS)
+        for name, nodeclass in launched.items()
+    }
+    assert left == {"AL2023": 31, "Bottlerocket": 30, "two": 30}
+
+
+def test_a_type_of_which_ec2_states_no_limit_is_taken_for_a_usual_one() -> None:
+    facts = replace(ec2("m7i.large"), ebs_attachments=None, ebs_attachments_shared=False)
+    assert capacity(facts, AL2023, DEFAULTS).of(EBS) == 25
 
 
 def test_devices_are_counted_by_their_resource_names() -> None:

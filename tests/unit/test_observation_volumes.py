@@ -358,7 +358,11 @@ def test_refused_pods_share_a_shape_and_keep_their_own_reasons() -> None:
 
 def test_a_pod_that_has_a_node_is_of_the_same_shape_wherever_its_volumes_are() -> None:
     pods = [pod_with(f"data-{n}", name=f"web-{n}", nodeName="n1") for n in range(3)]
-    found = seen(*pods, claims=[claim("data-0", bound_to="pv")], volumes=[volume("pv", B)])
+    found = seen(
+        *pods,
+        claims=[claim(f"data-{n}", bound_to=f"pv-{n}") for n in range(3)],
+        volumes=[volume(f"pv-{n}", zone) for n, zone in enumerate((A, B, C))],
+    )
     assert len({pod.shape for pod in found.values()}) == 1
     assert all(is_anywhere(pod) for pod in found.values())
 

@@ -18,6 +18,7 @@ FACT_FIELDS = [field.name for field in fields(InstanceFacts)]
 _CAPACITY_TYPES, _GPUS, _INFERENCE, _NEURON = (
     FACT_FIELDS.index(name) for name in ("capacity_types", "gpus", "inference_accelerators", "neuron_devices")
 )
+_FIRST_FIELDS = FACT_FIELDS.index("branch_interfaces") + 1
 
 
 def encode(catalog: Catalog) -> bytes:
@@ -77,8 +78,11 @@ def write_facts(facts: Iterable[InstanceFacts]) -> list[Any]:
 
 
 def read_facts(rows: Sequence[list[Any]]) -> dict[str, InstanceFacts]:
-    """Read rows of facts, by type name. Raises ValueError when the header is another version's."""
-    if rows[0] != FACT_FIELDS:
+    """Read rows of facts, by type name. Raises ValueError when the header is another version's.
+
+    New facts come last: rows of an earlier version that lack them are read, and those facts are not known.
+    """
+    if rows[0] != FACT_FIELDS[: max(len(rows[0]), _FIRST_FIELDS)]:
         raise ValueError("fields of another version")
     return {row[0]: _read_row(row) for row in rows[1:]}
 

@@ -67,6 +67,8 @@ def _facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFac
         neuron_devices=_neuron_devices(described.get("NeuronInfo", {})),
         network_bandwidth_mbps=limits.network_bandwidth_mbps.get(name) or _baseline_mbps(network),
         branch_interfaces=limits.branch_interfaces.get(name, 0),
+        ebs_attachments=described.get("EbsInfo", {}).get("MaximumEbsAttachments"),
+        ebs_attachments_shared=described.get("EbsInfo", {}).get("AttachmentLimitType") == "shared",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from nodesmith.model.attachments import ATTACHABLE_EBS, attachable_volumes
 from nodesmith.model.catalog import InstanceFacts
 from nodesmith.model.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses import BOTTLEROCKET, GIB
@@ -39,7 +40,10 @@ PRIVATE_IPV4 = "vpc.amazonaws.com/PrivateIPv4Address"
 
 
 def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> Resources:
-    """Give what the kubelet will report as `status.capacity`; memory is an estimate until a node has told."""
+    """Give what the kubelet will report as `status.capacity`, and places for EBS volumes, which its CSINode will.
+
+    Memory is an estimate until a node has told.
+    """
     amounts = {
         CPU: facts.vcpus * 1000,
         MEMORY: _memory_bytes(facts, settings),
@@ -47,6 +51,7 @@ def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: N
         PODS: pods(facts, configuration, settings),
         POD_ENI: facts.branch_interfaces,
         EFA: _efa_interfaces(facts, configuration),
+        ATTACHABLE_EBS: attachable_volumes(facts, configuration),
         NEURON: sum(device.count for device in facts.neuron_devices),
         NEURON_CORE: next((d.count * d.cores_per_device for d in facts.neuron_devices), 0),
     }

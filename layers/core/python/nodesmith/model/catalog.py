@@ -33,6 +33,8 @@ class Offering:
     estimated: bool = False
     zone_id: str = ""
     available: bool = True
+    reservation: str = ""
+    """id of the capacity reservation, where the capacity type is reserved"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,10 @@ class InstanceFacts:
     """baseline; from AWS documentation, else the sum of the cards' baselines"""
     branch_interfaces: int = 0
     """trunking limit; published only by the VPC resource controller"""
+    ebs_attachments: int | None = None
+    """most EBS volumes it takes, the root volume among them"""
+    ebs_attachments_shared: bool = False
+    """network interfaces beyond the first use up places, too"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
+from nodesmith.model.attachments import ATTACHABLE_EBS, UNLIMITED
 from nodesmith.model.capacity import allocatable, capacity, overhead
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.instancelabels import ec2_labels, ec2_requirements, stated_labels, stated_requirements
@@ -65,7 +66,7 @@ def _resolve(
             labels = ec2_labels(facts, catalog.region, configuration)
             needs = ec2_requirements(labels, offered)
         case StatedFacts():
-            room, kept = facts.capacity, facts.overhead
+            room, kept = Resources({ATTACHABLE_EBS: UNLIMITED, **facts.capacity}), facts.overhead
             labels = stated_labels(facts, catalog.region)
             needs = stated_requirements(facts, labels, offered)
         case _:

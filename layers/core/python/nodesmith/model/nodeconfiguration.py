@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration
 from nodesmith.model.nodeclasses import AL2023, GIB, WINDOWS_FAMILIES, EC2NodeClass, NetworkInterface
+
+
+class PreferencePolicy(StrEnum):
+    """What pods' preferences mean when nodes are bought: Karpenter's PREFERENCE_POLICY."""
+
+    RESPECT = "Respect"
+    """rules, given up one by one when a pod cannot be placed"""
+    IGNORE = "Ignore"
+    """nothing that may cost anything"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,7 @@ class NodeSettings:
     """interfaces that the VPC CNI does not give to pods (custom networking)"""
     prefix_delegation: bool = False
     """the VPC CNI hands out /28 prefixes on nitro instances"""
+    preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class NodeConfiguration:
     network_interfaces: tuple[NetworkInterface, ...] = ()
     connection_tracking: bool = False
     nested_virtualization: bool = False
+    volumes: int = 1
+    """EBS volumes that a node is launched with, the root volume among them"""
 
     @classmethod
     def of(cls, nodeclass: EC2NodeClass) -> NodeConfiguration:
@@ -43,6 +56,7 @@ class NodeConfiguration:
             network_interfaces=nodeclass.network_interfaces,
             connection_tracking=nodeclass.connection_tracking is not None,
             nested_virtualization=nodeclass.nested_virtualization == "enabled",
+            volumes=max(1, len(nodeclass.block_devices)),
         )
 
     @property

@@ -20,6 +20,7 @@ from nodesmith.model.podrules import PREFERRED, REQUIRED, read_pod_affinity, rea
 from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
+from nodesmith.model.resources import parse_resources
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Toleration
 
@@ -57,7 +58,8 @@ def _parse(
         namespace=namespace,
         labels=labels,
         owner=owner,
-        requests=pod_requests(spec, status.get("containerStatuses") or ()),
+        requests=pod_requests(spec, status.get("containerStatuses") or ())
+        + parse_resources(spec.get("attachments")),
         terms=terms,
         own_terms=own_terms,
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),

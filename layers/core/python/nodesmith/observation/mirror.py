@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith.model.pods import Manifest
+from nodesmith.observation.csinodes import reduce_csi_node
+from nodesmith.observation.observed import UNREADABLE, Observed
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_namespace, reduce_node
 from nodesmith.observation.volumereduction import reduce_claim, reduce_class, reduce_volume
-from nodesmith.observation.wire import UNREADABLE, Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ VOLUMES = WatchedKind("persistentvolumes", "PersistentVolume", "/api/v1/persiste
 STORAGE_CLASSES = WatchedKind(
     "storageclasses", "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", reduce_class
 )
+CSI_NODES = WatchedKind("csinodes", "CSINode", "/apis/storage.k8s.io/v1/csinodes", reduce_csi_node)
 NAMESPACES = WatchedKind("namespaces", "Namespace", "/api/v1/namespaces", reduce_namespace)
 WATCHED = (
     PODS,
@@ -57,6 +59,7 @@ WATCHED = (
     VOLUME_CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,
+    CSI_NODES,
     NAMESPACES,
 )
 

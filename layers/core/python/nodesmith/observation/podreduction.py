@@ -26,7 +26,7 @@ _TERMINAL = frozenset({"Failed", "Succeeded"})
 class ReducedPod:
     """One pod. `shape` is the canonical JSON of its manifest without labels, `created` in seconds since 1970.
 
-    `claims` are those of its volumes, no longer of interest once it has a node.
+    `claims` are those of its volumes.
     """
 
     name: str
@@ -41,6 +41,11 @@ class ReducedPod:
     nominated_node: str = ""
     deleting: bool = False
     claims: tuple[Mount, ...] = ()
+
+    @property
+    def whereabouts(self) -> str:
+        """The node it is on or promised; empty for none."""
+        return self.node or self.nominated_node
 
     @property
     def is_provisionable(self) -> bool:
@@ -75,7 +80,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         unschedulable=any(c.get("reason") == "Unschedulable" for c in scheduled),
         nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
-        claims=() if node else mounts(metadata, spec.get("volumes") or ()),
+        claims=mounts(metadata, spec.get("volumes") or ()),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nodesmith.model.attachments import EBS_DRIVER
 from nodesmith.model.labels import normalised
 from nodesmith.model.pods import Manifest
 from nodesmith.model.quantities import whole_units
@@ -21,6 +22,7 @@ _IS_DEFAULT = (
     "storageclass.beta.kubernetes.io/is-default-class",
 )
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_IN_TREE_EBS = "kubernetes.io/aws-ebs"  # since Kubernetes 1.25 the CSI driver does its work
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Storage:
 class ReducedClaim:
     """A PersistentVolumeClaim by `namespace/name`; `asks` is None once it is bound to `volume`.
 
-    `controller` is the uid of its owner. `selected_node` is where the scheduler wants the volume made.
+    `controller` is the uid of its owner. `selected_node` is where the scheduler wants the volume made. `single` is one
+    that only one pod may use at a time (ReadWriteOncePod).
     """
 
     key: str
@@ -48,6 +51,7 @@ class ReducedClaim:
     selected_node: str = ""
     lost: bool = False
     deleting: bool = False
+    single: bool = False
 
 
 class Mount(NamedTuple):
@@ -62,6 +66,7 @@ class ReducedVolume:
     """A PersistentVolume: `terms` say from where it can be reached (see `volumeterms`).
 
     `claim` is whose it is or is to be, empty for anybody's. `offers` is None unless a claim could yet be bound to it.
+    `driver` is the CSI driver that attaches it, empty where none does.
     """
 
     name: str
@@ -69,11 +74,15 @@ class ReducedVolume:
     claim: str = ""
     offers: Storage | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedClass:
-    """A StorageClass. `waits` for a pod's node before it binds; `provisions` volumes, where `terms` allow."""
+    """A StorageClass. `waits` for a pod's node before it binds; `provisions` volumes, where `terms` allow.
+
+    `driver` is the CSI driver of the volumes it provisions.
+    """
 
     name: str
     waits: bool
@@ -81,10 +90,11 @@ class ReducedClass:
     terms: str
     created: str = ""
     is_default: bool = False
+    driver: str = ""
 
 
 def reduce_claim(manifest: Manifest) -> ReducedClaim:
-    """Reduce a PersistentVolumeClaim. Raises as `nodesmith.observation.wire.UNREADABLE` lists."""
+    """Reduce a PersistentVolumeClaim. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     owners = (owner for owner in metadata.get("ownerReferences") or () if owner.get("controller"))
@@ -98,11 +108,12 @@ def reduce_claim(manifest: Manifest) -> ReducedClaim:
         selected_node=sys.intern(str(annotations.get(_SELECTED_NODE) or "")),
         lost=(manifest.get("status") or {}).get("phase") == "Lost",
         deleting="deletionTimestamp" in metadata,
+        single="ReadWriteOncePod" in _modes(spec),
     )
 
 
 def mounts(pod_metadata: Manifest, volumes: Sequence[Manifest]) -> tuple[Mount, ...]:
-    """Give the claims of a pod's volumes. Raises as `nodesmith.observation.wire.UNREADABLE` lists."""
+    """Give the claims of a pod's volumes. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
     namespace, found = pod_metadata["namespace"], []
     for volume in volumes:
         claim, ephemeral = volume.get("persistentVolumeClaim"), volume.get("ephemeral")
@@ -132,7 +143,7 @@ def _asked(spec: Manifest, annotations: Mapping[str, str]) -> Storage:
 
 
 def reduce_volume(manifest: Manifest) -> ReducedVolume:
-    """Reduce a PersistentVolume. Raises as `nodesmith.observation.wire.UNREADABLE` lists."""
+    """Reduce a PersistentVolume. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     phase, owner = (manifest.get("status") or {}).get("phase"), spec.get("claimRef") or {}
     is_free = phase == "Available" or (owner and phase in (None, "Pending"))
@@ -143,7 +154,13 @@ def reduce_volume(manifest: Manifest) -> ReducedVolume:
         claim=f"{owner.get('namespace')}/{owner.get('name')}" if owner else "",
         offers=offers,
         labels={normalised(k): str(v) for k, v in (metadata.get("labels") or {}).items()} if offers else {},
+        driver=_driver(spec),
     )
+
+
+def _driver(spec: Manifest) -> str:
+    csi = spec.get("csi") or {}
+    return EBS_DRIVER if spec.get("awsElasticBlockStore") else sys.intern(str(csi.get("driver") or ""))
 
 
 def _offered(metadata: Manifest, spec: Manifest) -> Storage:
@@ -161,14 +178,16 @@ def _modes(spec: Manifest) -> tuple[str, ...]:
 
 
 def reduce_class(manifest: Manifest) -> ReducedClass:
-    """Reduce a StorageClass. Raises as `nodesmith.observation.wire.UNREADABLE` lists."""
+    """Reduce a StorageClass. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
     metadata: Any = manifest["metadata"]
     annotations = metadata.get("annotations") or {}
+    provisioner = str(manifest.get("provisioner") or _NO_PROVISIONER)
     return ReducedClass(
         name=str(metadata["name"]),
         waits=manifest.get("volumeBindingMode") == "WaitForFirstConsumer",
-        provisions=manifest.get("provisioner") not in (None, "", _NO_PROVISIONER),
+        provisions=provisioner != _NO_PROVISIONER,
         terms=topology_terms(manifest.get("allowedTopologies")),
         created=str(metadata.get("creationTimestamp") or ""),
         is_default=any(annotations.get(name) == "true" for name in _IS_DEFAULT),
+        driver=EBS_DRIVER if provisioner == _IN_TREE_EBS else provisioner,
     )

@@ -2,7 +2,8 @@
 
 A bound claim ties a pod to where its volume can be reached. One that waits for its first consumer may become any free
 volume that fits, or a new one where its class makes them. Any other must be bound before anybody knows.
-Not looked at: attach limits, CSI storage capacity, ReadWriteOncePod, and how many free volumes there are.
+Not looked at: CSI storage capacity, and how many free volumes there are. How many volumes a node can attach, and whose
+one of ReadWriteOncePod is: see `attachments`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,27 @@ class Volumes:
             found.append((_shown(mount.key), reach.terms))
         return _together(found)
 
+    def claim(self, key: str) -> ReducedClaim | None:
+        """Give a claim by `namespace/name`."""
+        return self._claims.get(key)
+
+    def driver(self, mount: Mount) -> str:
+        """Give the CSI driver that attaches, or will attach, the volume; empty where none does or nobody knows yet."""
+        claim = self._claims.get(mount.key) or mount.template
+        if claim is None:
+            return ""
+        if claim.volume:
+            volume = self._volumes.get(claim.volume)
+            return volume.driver if volume else ""
+        known = self._class_of(claim.asks) if claim.asks else None
+        return known.driver if known and known.provisions else ""
+
+    def _class_of(self, asks: Storage) -> ReducedClass | None:
+        named = asks.storage_class
+        if named is None:
+            return self._default
+        return self._classes.get(named)
+
     def _of_mount(self, mount: Mount, pod_uid: str) -> Reach:
         claim, name = self._claims.get(mount.key), _shown(mount.key)
         if claim is None:
@@ -80,10 +102,8 @@ class Volumes:
 
     def _unbound(self, claim: ReducedClaim, asks: Storage, name: str) -> Reach:
         """Judge a claim without a volume: only a class that waits for the pod says where its volume may come to be."""
-        named = asks.storage_class
-        if named is None and self._default:
-            named = self._default.name
-        known = self._classes.get(named or "")
+        known = self._class_of(asks)
+        named = known.name if known else asks.storage_class
         if claim.volume:
             return Reach(
                 refusal=f"{name} is not bound yet to the persistentvolume {claim.volume!r} that it names"

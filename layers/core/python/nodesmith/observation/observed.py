@@ -1,0 +1,36 @@
+"""A cluster's reduced objects, gathered; and what the snapshot's writer and reader have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodesmith.model.pods import Manifest
+from nodesmith.observation.csinodes import ReducedCsiNode
+from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.volumereduction import ReducedClaim, ReducedClass, ReducedVolume
+
+FORMAT = "nodesmith-snapshot"
+VERSION = 3
+UNSCHEDULABLE, NOMINATED, DELETING = 1, 2, 4
+"""The bits of a pod's `flags`."""
+UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
+"""What reading an object may raise that no API server would hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A cluster's reduced objects, in any order. `problems` are objects that could not even be reduced."""
+
+    pods: Sequence[ReducedPod] = ()
+    nodes: Sequence[Manifest] = ()
+    daemonsets: Sequence[Manifest] = ()
+    nodepools: Sequence[Manifest] = ()
+    nodeclasses: Sequence[Manifest] = ()
+    nodeclaims: Sequence[Manifest] = ()
+    persistentvolumeclaims: Sequence[ReducedClaim] = ()
+    persistentvolumes: Sequence[ReducedVolume] = ()
+    storageclasses: Sequence[ReducedClass] = ()
+    csinodes: Sequence[ReducedCsiNode] = ()
+    namespaces: Sequence[Manifest] = ()
+    problems: Sequence[str] = ()

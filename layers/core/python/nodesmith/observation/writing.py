@@ -1,0 +1,131 @@
+"""Writing a snapshot: pods that are alike to the scheduler together, volumes resolved to what they ask of nodes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from nodesmith.model.attachments import ATTACHABLE_EBS
+from nodesmith.model.namespaces import NAME_LABEL
+from nodesmith.model.pods import Manifest
+from nodesmith.observation.attachments import Attachments
+from nodesmith.observation.observed import DELETING, FORMAT, NOMINATED, UNSCHEDULABLE, VERSION, Observed
+from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.selection import selected_keys, selected_namespace_keys
+from nodesmith.observation.volumes import Reach, Volumes
+
+_COMPRESSION = 6
+
+
+def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
+    """Write a snapshot. `taken_at` is kept to the millisecond."""
+    volumes = Volumes(observed.persistentvolumeclaims, observed.persistentvolumes, observed.storageclasses)
+    attachments = Attachments(observed.pods, volumes, observed.csinodes)
+    names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
+    index_of = {name: index for index, name in enumerate(names)}
+    shapes = {*(pod.shape for pod in observed.pods), *map(_text, observed.daemonsets)}
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "cluster": cluster,
+        "takenAt": taken_at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "nodeNames": names,
+        "nodes": [_node(node, attachments.offered(node)) for node in sorted(observed.nodes, key=_name)],
+        "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
+        "daemonsets": sorted(observed.daemonsets, key=_text),
+        "nodepools": sorted(observed.nodepools, key=_name),
+        "nodeclasses": sorted(observed.nodeclasses, key=_name),
+        "nodeclaims": sorted(observed.nodeclaims, key=_name),
+        "namespaces": _namespaces(observed, selected_namespace_keys(shapes)),
+        "problems": sorted(observed.problems),
+    }
+    return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
+
+
+def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    """Give the namespaces with those of their labels that affinity chooses them by; none where it chooses none."""
+    if not keys:
+        return {}
+    pods = (pod.namespace for pod in observed.pods)
+    daemons = (str(daemon["metadata"]["namespace"]) for daemon in observed.daemonsets)
+    labels: dict[str, dict[str, str]] = {name: {NAME_LABEL: name} for name in (*pods, *daemons)}
+    labels.update({_name(n): n["metadata"].get("labels") or {} for n in observed.namespaces})
+    return {name: {k: v for k, v in own.items() if k in keys} for name, own in labels.items()}
+
+
+class _Kind(NamedTuple):
+    """What pods must have in common to share a shape: its text, labels, reach of their volumes and their number."""
+
+    shape: str
+    labels: tuple[tuple[str, str], ...]
+    terms: str
+    volumes: int
+
+
+def _groups(
+    observed: Observed,
+    volumes: Volumes,
+    attachments: Attachments,
+    selected: Collection[str],
+    index_of: Mapping[str, int],
+) -> Iterator[Mapping[str, Any]]:
+    keys = sorted(selected)
+    groups: dict[_Kind, list[tuple[ReducedPod, str]]] = {}
+    for pod in observed.pods:
+        labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
+        waits = pod.claims and pod.is_provisionable
+        reach = volumes.reach(pod) if waits else Reach()
+        refusal = reach.refusal or (attachments.refusal(pod) if waits else "")
+        kind = _Kind(pod.shape, labels, reach.terms, attachments.count(pod))
+        groups.setdefault(kind, []).append((pod, refusal))
+    for kind, members in sorted(groups.items(), key=lambda item: item[0]):
+        members.sort(key=lambda member: member[0].name)
+        refusals = {pod.name: why for pod, why in members if why}
+        yield {
+            "shape": _manifest(kind),
+            **_columns([pod for pod, _ in members], index_of),
+            **({"refusals": refusals} if refusals else {}),
+        }
+
+
+def _manifest(kind: _Kind) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(kind.shape)
+    if kind.labels:
+        manifest["metadata"]["labels"] = dict(kind.labels)
+    if kind.terms:
+        manifest["spec"]["volumeNodeAffinity"] = json.loads(kind.terms)
+    if kind.volumes:
+        manifest["spec"]["attachments"] = {ATTACHABLE_EBS: kind.volumes}
+    return manifest
+
+
+def _node(node: Manifest, attachable: Mapping[str, int]) -> Manifest:
+    if not attachable:
+        return node
+    status = node.get("status") or {}
+    return {**node, "status": {**status, "allocatable": {**(status.get("allocatable") or {}), **attachable}}}
+
+
+def _columns(pods: Sequence[ReducedPod], index_of: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "names": [pod.name for pod in pods],
+        "created": [pod.created for pod in pods],
+        "nodes": [index_of.get(pod.whereabouts, -1) for pod in pods],
+        "flags": [_flags(pod) for pod in pods],
+    }
+
+
+def _flags(pod: ReducedPod) -> int:
+    nominated = bool(pod.nominated_node)
+    return UNSCHEDULABLE * pod.unschedulable | NOMINATED * nominated | DELETING * pod.deleting
+
+
+def _name(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
