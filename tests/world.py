@@ -179,6 +179,7 @@ class World:
             clock=self.clock,
             nodepools={"default": nodepool or builders.nodepool_manifest()},
             nodeclasses={"default": builders.nodeclass_manifest()},
+            pods={f"default/{name}": pod for name, pod in self.pods.items()},
         )
         self.blobs = FakeBlobs()
         self.hints = FakeHints(clock=self.clock)
@@ -329,18 +330,25 @@ class World:
                 self.cluster.nodes[name]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
     def _bind(self) -> None:
-        """Bind pods as the scheduler would: to Nodes that are Ready, without a taint, with room."""
+        """Bind pods as the scheduler would: to Nodes that are Ready, without a taint, with room.
+
+        It tries the nominated Node first, and takes the nomination back whether it succeeds or not.
+        """
         for pod in self.pods.values():
-            if not pod["spec"].get("nodeName"):
-                found = next((n for n in self.cluster.nodes.values() if self._takes(n, pod)), None)
-                if found is not None:
-                    pod["spec"]["nodeName"] = found["metadata"]["name"]
+            if pod["spec"].get("nodeName"):
+                continue
+            wish = pod["status"].pop("nominatedNodeName", "")
+            nodes = sorted(self.cluster.nodes.items(), key=lambda item: item[0] != wish)
+            found = next((name for name, node in nodes if self._takes(node, pod)), None)
+            if found is not None:
+                pod["spec"]["nodeName"] = found
 
     def _takes(self, node: Manifest, pod: Manifest) -> bool:
         ready = any(c["status"] == "True" for c in node["status"]["conditions"])
         if not ready or node["spec"].get("taints"):
             return False
-        mine = [p for p in self.pods.values() if p["spec"].get("nodeName") == node["metadata"]["name"]]
+        name = node["metadata"]["name"]
+        mine = [p for p in self.pods.values() if p is not pod and name in _places(p)]
         offered = _amounts(node["status"]["allocatable"])
         return _requests(pod).fits_in(offered - total([_requests(p) for p in mine]))
 
@@ -381,7 +389,7 @@ class World:
         """Give what ledger, EC2 and cluster hold, but for the time."""
         claims = ((c.name, c.phase, c.revision) for c in self.store.claims.values())
         instances = ((i.id, i.state) for i in self.cloud.instances.values())
-        bound = (pod["spec"].get("nodeName") for pod in self.pods.values())
+        bound = (_places(pod) for pod in self.pods.values())
         known = (len(self.cloud.templates), len(self.store.unavailable), len(self.store.nodeclasses))
         shown = (len(self.cluster.nodes), len(self.cluster.nodeclaims), self.store.version)
         return (*claims, *instances, *bound, *known, *shown)
@@ -389,6 +397,11 @@ class World:
     def waiting(self) -> Sequence[str]:
         """Name the pods without a node."""
         return [name for name, pod in sorted(self.pods.items()) if not pod["spec"].get("nodeName")]
+
+
+def _places(pod: Manifest) -> tuple[str, str]:
+    """Give the Node that a pod runs on and the one where room is held for it."""
+    return pod["spec"].get("nodeName", ""), pod["status"].get("nominatedNodeName", "")
 
 
 def _shows_ready(nodeclaim: Manifest) -> bool:

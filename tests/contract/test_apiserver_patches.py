@@ -121,6 +121,17 @@ def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call
     assert apps.read_namespaced_deployment("web", ns).metadata.labels == {"example.com/team": "a"}
 
 
+def test_a_json_patch_takes_a_field_that_is_absent_for_null(apps: Any, call: Call, ns: str) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
+    absent = {"op": "test", "path": "/metadata/annotations", "value": None}
+    set_once = [absent, {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]
+
+    assert call("PATCH", web(ns), set_once, JSON)[0] == 200
+    assert call("PATCH", web(ns), set_once, JSON)[0] == 422
+    nowhere = {"op": "test", "path": "/metadata/nothing/here", "value": None}
+    assert call("PATCH", web(ns), [nowhere], JSON)[0] == 422
+
+
 def test_a_patch_type_that_is_unknown_is_415(apps: Any, call: Call, ns: str) -> None:
     apps.create_namespaced_deployment(ns, deployment())
 

@@ -26,12 +26,14 @@ PLURALS = {
     "NodePool": "nodepools",
     "NodeClaim": "nodeclaims",
     "EC2NodeClass": "ec2nodeclasses",
+    "Pod": "pods",
 }
 PATHS = {
     "Node": "/api/v1/nodes",
     "NodePool": "/apis/karpenter.sh/v1/nodepools",
     "NodeClaim": "/apis/karpenter.sh/v1/nodeclaims",
     "EC2NodeClass": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
+    "Pod": "/api/v1/namespaces/default/pods",
 }
 MERGE = "application/merge-patch+json"
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
@@ -69,13 +71,17 @@ class FakeWorld:
         return held
 
     def put(self, kind: str, manifest: dict[str, Any]) -> None:
-        self._objects(kind)[manifest["metadata"]["name"]] = manifest
+        self._objects(kind)[_key(kind, manifest["metadata"]["name"])] = manifest
 
     def find(self, kind: str, name: str) -> Mapping[str, Any] | None:
-        return self._objects(kind).get(name)
+        return self._objects(kind).get(_key(kind, name))
 
     def events(self) -> list[tuple[str, str, str, str, bool]]:
         return [(e.kind, e.name, e.reason, e.message, e.warning) for e in self.fake.events]
+
+
+def _key(kind: str, name: str) -> str:
+    return f"default/{name}" if kind == "Pod" else name
 
 
 class ServedWorld:
@@ -121,7 +127,7 @@ class ServedWorld:
             for each in self._call("GET", path)[1]["items"]:
                 name = each["metadata"]["name"]
                 self._call("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE)
-                self._call("DELETE", f"{path}/{name}")
+                self._call("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
         self._call("DELETE", "/api/v1/namespaces/default/events")
 
 
@@ -375,3 +381,50 @@ def test_the_same_event_again_is_one_event(world: World) -> None:
 def test_an_event_about_an_object_that_is_gone_is_published_all_the_same(world: World) -> None:
     world.cluster.event("NodeClaim", "gone", "InsufficientCapacityError", "nothing left", warning=True)
     assert len(world.events()) == 1
+
+
+# nominations
+
+
+def a_pod(name: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "app:1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], "schedulerName": "nobody", **spec},
+    }
+
+
+def nominated(world: World, name: str) -> str:
+    pod = world.find("Pod", name)
+    assert pod is not None
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
+
+
+def test_pods_are_nominated_for_a_node(world: World) -> None:
+    names = [f"web-{number}" for number in range(20)]
+    for name in names:
+        world.put("Pod", a_pod(name))
+
+    world.cluster.nominate("n1", [f"default/{name}" for name in names])
+
+    assert {nominated(world, name) for name in names} == {"n1"}
+
+
+def test_a_nomination_that_stands_is_left_whoever_made_it(world: World) -> None:
+    world.put("Pod", a_pod("web-0"))
+    world.cluster.nominate("n1", ["default/web-0"])
+
+    world.cluster.nominate("n2", ["default/web-0"])
+
+    assert nominated(world, "web-0") == "n1"
+
+
+def test_pods_that_are_gone_or_bound_are_passed_over_and_the_others_nominated(world: World) -> None:
+    world.put("Pod", a_pod("bound", nodeName="n0"))
+    world.put("Pod", a_pod("web-0"))
+
+    world.cluster.nominate("n1", ["default/gone", "default/bound", "default/web-0"])
+
+    assert (nominated(world, "bound"), nominated(world, "web-0")) == ("", "n1")

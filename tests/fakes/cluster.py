@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -42,6 +42,8 @@ class FakeCluster:
     nodepools: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclasses: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclaims: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """by namespace/name"""
     events: list[Event] = field(default_factory=list)
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     raise_before: Callable[[Call], None] = _nothing
@@ -73,6 +75,14 @@ class FakeCluster:
             self.nodes[name] = patched
         self.raise_after(call)
         return patched is not None
+
+    def nominate(self, node: str, pods: Sequence[str]) -> None:
+        call = self._begin("nominate", node, *pods)
+        for key in pods:
+            pod = self.pods.get(key)
+            if pod is not None and not pod["spec"].get("nodeName"):
+                pod.setdefault("status", {}).setdefault("nominatedNodeName", node)
+        self.raise_after(call)
 
     def nodepool_status(self, name: str, status: Manifest) -> None:
         call = self._begin("nodepool_status", name)

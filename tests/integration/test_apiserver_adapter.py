@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, connect, failure
+from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, Unfit, connect, failure
 from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
@@ -37,7 +37,7 @@ def server_at(url: str) -> ApiServer:
         (403, Transient),
         (409, Conflict),
         (410, Expired),
-        (422, Rejected),
+        (422, Unfit),
         (429, Transient),
         (500, Transient),
         (503, Transient),

@@ -130,7 +130,7 @@ def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
             moved = clone(_resolve(document, source))
             return _insert(_without(document, source) if op == "move" else document, path, moved)
         case "test":
-            if _resolve(document, path) != operation["value"]:
+            if _found(document, path) != operation["value"]:
                 raise _unfit(f"testing value {operation['path']} failed")
             return document
         case _:
@@ -152,6 +152,15 @@ def _resolve(document: Any, path: Sequence[str]) -> Any:
         else:
             raise _unfit(f"the path /{'/'.join(path)} does not exist")
     return document
+
+
+def _found(document: Any, path: Sequence[str]) -> Any:
+    """Give what is to be tested: a field that is absent, in an object that is there, equals null."""
+    if path:
+        parent = _resolve(document, path[:-1])
+        if isinstance(parent, dict) and path[-1] not in parent:
+            return None
+    return _resolve(document, path)
 
 
 def _insert(document: Any, path: Sequence[str], value: Any) -> Any:

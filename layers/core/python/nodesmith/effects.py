@@ -16,7 +16,7 @@ from nodesmith.decisions.lifecycle import initialization_patch, registration_pat
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Register, Show, Wait
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.launches import (
     Deferred,
@@ -144,6 +144,8 @@ def carry_out(
     `nodes` are the snapshot's Nodes by provider id. Raises Transient, and Conflict when the claim has moved on.
     """
     match command:
+        case Nominate():
+            cluster.nominate(command.node, command.pods)
         case Register():
             node = nodes.get(command.claim.provider_id)
             patch = registration_patch(command.claim, node)

@@ -89,6 +89,13 @@ class Cluster(Protocol):
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
 
+    def nominate(self, node: str, pods: Sequence[str]) -> None:
+        """Set `status.nominatedNodeName` of pods (namespace/name) to a Node.
+
+        Pods that are gone, bound, or nominated already by whomever are left as they are. Raises Transient when the
+        others have been tried.
+        """
+
     def nodepool_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge into a NodePool's status; gone is fine. Conditions keep their lastTransitionTime while unchanged."""
 

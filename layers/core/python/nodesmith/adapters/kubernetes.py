@@ -7,12 +7,13 @@ what somebody changed meanwhile is looked at again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.nominations import nominate
 from nodesmith.adapters.statuses import difference, merged_status, patched_node
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.nodes import NodePatch
@@ -59,6 +60,10 @@ class ApiCluster:
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
         return self._bring("Node", name, lambda there: patched_node(there, patch))
+
+    def nominate(self, node: str, pods: Sequence[str]) -> None:
+        """Nominate pods (namespace/name) for a Node, but those gone, bound or nominated already."""
+        nominate(self._server, node, pods)
 
     def nodepool_status(self, name: str, status: Manifest) -> None:
         """Merge into a NodePool's status; gone is fine."""

@@ -11,7 +11,7 @@ from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.lifecycle import next_steps, to_check
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Register
 from nodesmith.model.events import Concern, Hint
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
@@ -69,7 +69,7 @@ def follow(run: Lifecycle) -> Counter[str]:
 
 def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> None:
     """Delete objects written for claims that another run has forgotten meanwhile: nobody would look for them again."""
-    written = {command.claim.name for command in commands if not isinstance(command, Forget)}
+    written = {command.claim.name for command in commands if not isinstance(command, Forget | Nominate)}
     try:
         gone = written - {claim.name for claim in run.store.load().claims} if written else ()
     except Transient as error:

@@ -9,6 +9,15 @@ from nodesmith.model.nodeclaims import NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
+class Nominate:
+    """Tell kube-scheduler that pods (namespace/name) are to go onto the claim's Node; nothing of the claim changes."""
+
+    claim: NodeClaim
+    node: str
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
     """Bring the Node in line with the claim; the claim is as it will be once that is done."""
 
@@ -50,4 +59,4 @@ class Show:
     claim: NodeClaim
 
 
-Command: TypeAlias = Register | Initialize | Wait | GiveUp | Forget | Show
+Command: TypeAlias = Nominate | Register | Initialize | Wait | GiveUp | Forget | Show

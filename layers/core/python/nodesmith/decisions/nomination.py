@@ -1,0 +1,59 @@
+"""Nomination: which pods kube-scheduler is told to put where, and which of its own nominations stand.
+
+kube-scheduler knows no plan. Of a claim's pods it hears by `status.nominatedNodeName`: it tries that node first, and
+holds the pod's room there against pods of equal or lower priority. Whenever an attempt to schedule a pod fails, be it
+because its node is not Ready yet, kube-scheduler takes the nomination back; so it is made again at every look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from nodesmith.decisions.scheduling.rooms import nominations
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+
+def to_nominate(
+    claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime
+) -> Mapping[str, tuple[str, ...]]:
+    """Give, by claim, the pods (namespace/name) that it was bought for and that wait without a nomination."""
+    bought = nominations(claims, now)
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod.key in bought and not (pod.node or pod.nominated_node or pod.deleting):
+            found.setdefault(bought[pod.key], []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
+
+
+def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
+    """Give the snapshot with those nominations only that kube-scheduler made, for pods that are to run there.
+
+    Left out are nominations for nodes that are gone, and those that `to_nominate` asked for: their pods wait for their
+    claim, or for a new one, as if nobody had nominated them. A pod for which others are leaving its node preempts them,
+    whoever had nominated it first.
+    """
+    nodes = {node.name for node in snapshot.nodes}
+    vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
+    bought = {
+        (claim.node_name, key): claim.created_at
+        for claim in claims
+        if claim.node_name
+        for key in claim.nominated
+    }
+
+    def is_ours(pod: Pod) -> bool:
+        since = bought.get((pod.nominated_node, pod.key))
+        return since is not None and pod.created_at <= since and pod.nominated_node not in vacating
+
+    def stands(pod: Pod) -> bool:
+        return pod.nominated_node in nodes and not is_ours(pod)
+
+    pods = tuple(
+        replace(pod, nominated_node="") if pod.nominated_node and not stands(pod) else pod
+        for pod in snapshot.pods
+    )
+    return replace(snapshot, pods=pods)

@@ -1,0 +1,72 @@
+"""Nominating many pods at once, where some of the calls fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.apiserver import ApiServer, Manifest, Unfit
+from nodesmith.adapters.nominations import nominate
+from nodesmith.errors import Conflict, NodesmithError, Transient
+
+PODS = [f"default/web-{number}" for number in range(100)]
+Answer = Callable[[str, int], NodesmithError | None]
+
+
+class Answering(ApiServer):
+    """An API server that answers each try of a pod as told; it counts them."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.tries: Counter[str] = Counter()
+
+    def patch_if(self, path: str, operations: Sequence[Manifest], **how: Any) -> None:
+        del operations, how
+        self.tries[path] += 1
+        error = self._answer(path, self.tries[path])
+        if error is not None:
+            raise error
+
+
+def test_connections_that_died_meanwhile_are_made_anew_and_nobody_is_forgotten() -> None:
+    dead = iter(range(8))  # as many as there are at once
+    server = Answering(lambda *_: Transient("Connection aborted.") if next(dead, None) is not None else None)
+
+    nominate(server, "n1", PODS)
+
+    assert len(server.tries) == 100
+    assert server.tries.total() == 108
+
+
+def test_a_call_that_fails_once_is_made_again() -> None:
+    unlucky = "/api/v1/namespaces/default/pods/web-7/status"
+    server = Answering(lambda path, tries: Transient("503") if path == unlucky and tries == 1 else None)
+
+    nominate(server, "n1", PODS)
+
+    assert server.tries == Counter(
+        {f"/api/v1/namespaces/default/pods/web-{n}/status": 2 if n == 7 else 1 for n in range(100)}
+    )
+
+
+@pytest.mark.parametrize("error", [Unfit("422 the server rejected our request"), Conflict("409")])
+def test_a_pod_that_has_become_another_is_no_failure(error: NodesmithError) -> None:
+    server = Answering(lambda *_: error)
+
+    nominate(server, "n1", PODS)
+
+    assert set(server.tries.values()) == {1}
+
+
+def test_a_server_that_does_not_answer_is_not_asked_for_every_pod() -> None:
+    server = Answering(lambda *_: Transient("read timed out", "Timeout"))
+
+    with pytest.raises(
+        Transient, match=r"100 pods not nominated for Node n1, default/web-0 first: read timed out"
+    ):
+        nominate(server, "n1", PODS)
+
+    assert server.tries.total() <= 32, "eight at a time, in each of two rounds, and those on their way"

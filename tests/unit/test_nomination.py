@@ -1,0 +1,162 @@
+"""Nomination: whom kube-scheduler is told of, when; and what its own nominations mean beside ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.lifecycle import next_steps
+from nodesmith.decisions.nomination import preempting_only, to_nominate
+from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.decisions.scheduling.rooms import NOMINATION
+from nodesmith.model.commands import Command, Initialize, Nominate, Register
+from nodesmith.model.labels import INITIALIZED
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.pods import Pod
+from tests.builders import NOW, bind, claim, inputs, ledger, node, nodepool_manifest, pods, shape, snapshot
+
+WEB = pods(shape("3"), 2)
+KEYS = tuple(pod.key for pod in WEB)
+BOUGHT = claim(nominated=KEYS, instance_id="i-1", nodepool_uid="uid-default")
+NODE = node("n1", provider_id=BOUGHT.provider_id)
+REGISTERED = replace(BOUGHT, phase=Phase.REGISTERED, node_name="n1")
+
+
+def initialized(ago: timedelta = timedelta()) -> NodeClaim:
+    return replace(REGISTERED, phase=Phase.INITIALIZED, phase_since=NOW - ago)
+
+
+def steps(bought: NodeClaim, some: list[Pod], *nodes: Any) -> list[Command]:
+    seen = snapshot(pods=some, nodes=nodes, nodeclaims=(manifest(bought),), nodepools=(nodepool_manifest(),))
+    return next_steps([bought], seen, {}, (), NOW)
+
+
+def bought_again(bought: NodeClaim, *some: Pod, nodes: Any = (NODE,), others: Any = ()) -> Plan:
+    return decide(
+        inputs(snapshot=snapshot(pods=[*some, *others], nodes=nodes), ledger=ledger(claims=(bought,)))
+    )
+
+
+def nominated(pod: Pod, where: str = "n1", **fields: Any) -> Pod:
+    return replace(pod, nominated_node=where, **fields)
+
+
+class TestWhoIsNominated:
+    """The pods that a claim was bought for, as long as they have neither a node nor a nomination."""
+
+    def test_pods_are_nominated_before_their_node_is_opened_to_all_pods(self) -> None:
+        nominate, register = steps(BOUGHT, WEB, NODE)
+
+        assert nominate == Nominate(BOUGHT, "n1", KEYS)
+        assert isinstance(register, Register)
+
+    def test_who_has_lost_the_nomination_is_nominated_again_while_the_node_starts(self) -> None:
+        starting = replace(NODE, conditions={})
+
+        nominations = [step for step in steps(REGISTERED, WEB, starting) if isinstance(step, Nominate)]
+
+        assert nominations == [Nominate(REGISTERED, "n1", KEYS)]
+
+    @pytest.mark.parametrize(
+        ("ago", "again"), [(NOMINATION - timedelta(seconds=1), True), (NOMINATION, False)]
+    )
+    def test_it_ends_when_pods_are_no_longer_expected_on_the_node(self, ago: timedelta, again: bool) -> None:
+        assert bool(to_nominate([initialized(ago)], WEB, NOW)) is again
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"node": "elsewhere"}, id="bound"),
+            pytest.param({"nominated_node": "n1"}, id="nominated by us"),
+            pytest.param({"nominated_node": "elsewhere"}, id="nominated by the scheduler"),
+            pytest.param({"deleting": True}, id="being deleted"),
+        ],
+    )
+    def test_a_pod_that_needs_none_is_left_alone(self, change: dict[str, Any]) -> None:
+        assert to_nominate([BOUGHT], [WEB[0], replace(WEB[1], **change)], NOW) == {BOUGHT.name: KEYS[:1]}
+
+    def test_pods_that_nothing_was_bought_for_are_left_to_the_scheduler(self) -> None:
+        assert to_nominate([BOUGHT], pods(shape(app="other")), NOW) == {}
+
+    def test_a_pod_bought_for_twice_is_nominated_for_the_newer_node(self) -> None:
+        again = replace(BOUGHT, name="default-a0", created_at=NOW, nominated=KEYS[:1])
+
+        assert to_nominate([again, initialized()], WEB, NOW) == {
+            "default-a0": KEYS[:1],
+            BOUGHT.name: KEYS[1:],
+        }
+
+    def test_there_is_nothing_to_nominate_for_before_there_is_a_node(self) -> None:
+        assert [s for s in steps(BOUGHT, WEB) if isinstance(s, Nominate)] == []
+
+    def test_of_two_nodes_that_claim_the_instance_none_gets_pods(self) -> None:
+        twins = [NODE, replace(NODE, name="n2")]
+
+        assert [s for s in steps(BOUGHT, WEB, *twins) if isinstance(s, Nominate)] == []
+
+    def test_a_node_of_another_name_than_the_registered_gets_no_pods(self) -> None:
+        assert [s for s in steps(REGISTERED, WEB, replace(NODE, name="n2")) if isinstance(s, Nominate)] == []
+
+    def test_a_node_whose_pods_are_all_nominated_takes_its_next_step_only(self) -> None:
+        (step,) = steps(REGISTERED, [nominated(pod) for pod in WEB], NODE)
+
+        assert isinstance(step, Initialize)
+
+
+class TestOwnNominations:
+    """A pod that we nominated waits for its claim, as if nobody had nominated it."""
+
+    def test_it_waits_for_its_node_and_takes_its_room_there_once(self) -> None:
+        pod, other = nominated(WEB[0]), pods(shape("1", app="small"))[0]
+
+        plan = bought_again(replace(REGISTERED, nominated=KEYS[:1]), pod, other)
+
+        assert plan.waiting == {KEYS[0]: BOUGHT.name}
+        assert plan.placed == {"n1": (other.key,)}, "3 of 4 cpu are promised, not 6"
+        assert not plan.nodes
+
+    def test_it_is_bought_for_again_when_its_node_has_gone_and_its_claim_with_it(self) -> None:
+        plan = bought_again(replace(REGISTERED, phase=Phase.GIVEN_UP), nominated(WEB[0]), nodes=())
+
+        assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
+
+    def test_it_is_bought_for_again_when_others_have_taken_its_room(self) -> None:
+        """kube-scheduler leaves the nomination of a pod that may not preempt (preemptionPolicy: Never) for ever."""
+        intruders = bind(shape("2", app="intruder"), "n1", unschedulable=False)
+        ready = replace(NODE, labels={**NODE.labels, INITIALIZED: "true"})
+
+        for ago in (timedelta(), timedelta(hours=1)):
+            plan = bought_again(initialized(ago), nominated(WEB[0]), nodes=(ready,), others=intruders)
+            assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
+
+    def test_a_pod_that_preempts_on_its_own_node_is_left_alone(self) -> None:
+        leaving = bind(shape("2", app="intruder"), "n1", unschedulable=False, deleting=True)
+
+        plan = bought_again(initialized(), nominated(WEB[0]), others=leaving)
+
+        assert not plan.nodes
+        assert [u.pods for u in plan.ignored] == [KEYS[:1]]
+
+
+class TestNominationsOfTheScheduler:
+    def test_they_stand(self) -> None:
+        pod = nominated(pods(shape("3", app="vip"))[0])
+        seen = snapshot(pods=[pod], nodes=[NODE])
+
+        assert preempting_only(seen, [REGISTERED]) == seen
+
+    def test_a_new_pod_of_a_name_that_was_bought_for_is_not_the_old_one(self) -> None:
+        """A StatefulSet makes its pods again under their names."""
+        pod = nominated(WEB[0], created_at=BOUGHT.created_at + timedelta(seconds=1))
+        seen = snapshot(pods=[pod], nodes=[NODE])
+
+        assert preempting_only(seen, [initialized()]) == seen
+
+    def test_one_for_a_node_that_has_gone_does_not_stand(self) -> None:
+        plan = bought_again(REGISTERED, nominated(pods(shape(app="vip"))[0], "n0"), nodes=())
+
+        assert [n.claim.nominated for n in plan.nodes] == [("default/vip-0000",)]
