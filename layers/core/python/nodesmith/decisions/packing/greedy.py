@@ -44,7 +44,7 @@ def fill_greedily(basket: Basket, bins: Sequence[Bin], prices: tuple[float, floa
                 filling = fillings[index] = _fill(candidate.room, orders[index], basket.left, ruled)
                 basket.steps += 1
             counts, value = filling
-            if value <= 0 or not basket.affords(candidate):
+            if value <= 0 or not basket.spending.affords(candidate):
                 continue
             rank = (candidate.price / value, -value, candidate.key)
             if best is None or rank < best:

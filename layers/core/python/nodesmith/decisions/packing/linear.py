@@ -14,7 +14,7 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
     """Buy for what is left, starting from the fillings of another plan for the same."""
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.key], counts) for b, counts, _ in first.bought]
-    mixed = mix(basket.items, bins, basket.purses, columns, most_steps)
+    mixed = mix(basket.items, bins, basket.spending.purses, columns, most_steps)
     basket.steps += mixed.steps
-    for column, amount in rounded(basket.items, bins, basket.purses, mixed):
+    for column, amount in rounded(basket.items, bins, basket.spending.purses, mixed):
         basket.buy(bins[column.bin], column.counts, amount)

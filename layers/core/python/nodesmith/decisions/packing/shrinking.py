@@ -25,7 +25,7 @@ def shrink(basket: Basket, bins: Sequence[Bin]) -> None:
             if (
                 candidate.admits & mask == mask
                 and all(map(le, size, candidate.room))
-                and basket.affords(candidate) >= repeats
+                and basket.spending.affords(candidate) >= repeats
             ):
                 bin_ = candidate
                 break

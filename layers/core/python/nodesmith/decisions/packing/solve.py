@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from nodesmith.decisions.packing.basket import Basket, Bought
+from nodesmith.decisions.packing.basket import Basket, Holds, holds
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.exact import exact, transitions
 from nodesmith.decisions.packing.greedy import fill_greedily
@@ -14,14 +15,25 @@ from nodesmith.decisions.packing.parts import Part, parts
 from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses, Vector
 from nodesmith.decisions.packing.repacking import repack
 from nodesmith.decisions.packing.shrinking import shrink
+from nodesmith.decisions.packing.spending import Spending
 
 MOST_STEPS = 50_000_000
 _GOOD_ENOUGH = 1.005
 _PROVABLE = 100_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
-_FEW_KINDS = 60
+_FEW_KINDS = 40
 _Prices = tuple[float, float]
+
+
+class _Plan(NamedTuple):
+    """How a part is packed. `left` goes by the part's items."""
+
+    bought: Sequence[tuple[Bin, Holds, int]]
+    left: Sequence[int]
+    purses: Purses
+    bound: float
+    steps: int
 
 
 def pack(
@@ -38,92 +50,94 @@ def pack(
     candidates = undominated(bins)
     originals = {b.key: b for b in candidates}
     for part in parts(items, candidates):
-        basket, part_bound = _packed(part, spendable, most_steps - steps)
-        spendable, steps, bound = basket.purses, steps + basket.steps, bound + part_bound
-        nodes += [replace(node, bin=originals[node.bin.key]) for node in _nodes(part, basket.bought, left)]
+        packed = _packed_few if len(part.items) <= _FEW_KINDS else _packed_many
+        plan = packed(part, spendable, most_steps - steps)
+        spendable, steps, bound = plan.purses, steps + plan.steps, bound + plan.bound
+        for bin_, held, repeats in plan.bought:
+            nodes += _nodes(originals[bin_.key], part.members, held, repeats, left)
     return Packing(tuple(nodes), tuple(left), spendable, bound, steps)
 
 
-def _packed(part: Part, purses: Purses, most_steps: int) -> tuple[Basket, float]:
-    """Pack one part; give the basket and the bound."""
+def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
     bins = undominated(part.bins)
     prices = resource_prices(part.items, bins)
     basket = Basket(part.items, purses)
     fill_greedily(basket, bins, prices, most_steps)
-    bound = _bound(basket, bins, prices)
-    if basket.price <= bound * _GOOD_ENOUGH or basket.steps >= most_steps:
-        return basket, bound
-    if transitions([i.count for i in part.items]) <= _PROVABLE:
+    bound = _bound(part.items, basket.left, bins, prices)
+    if basket.price > bound * _GOOD_ENOUGH and basket.steps < most_steps:
         proved = _proved(basket, bins, purses)
-        if proved is not None:
-            return proved, proved.price
-    shrink(basket, bins)
-    repack(basket, bins, _PROVABLE_TOGETHER, _MENDING)
-    if basket.price > bound * _GOOD_ENOUGH and len(part.items) <= _FEW_KINDS:
-        other = _by_columns(basket, bins, purses, prices, most_steps)
-        basket = min(basket, other, key=lambda b: b.rank)
-    return basket, _bound(basket, bins, prices)
+        basket = proved or _improved(basket, bins, purses, prices, bound, most_steps)
+        bound = proved.price if proved else _bound(part.items, basket.left, bins, prices)
+    bought = [(bin_, holds(counts), repeats) for bin_, counts, repeats in basket.bought]
+    return _Plan(bought, basket.left, basket.spending.purses, bound, basket.steps)
+
+
+def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
+    from nodesmith.decisions.packing.many import buy_for_many  # numpy: a tenth of a second
+
+    spending = Spending(purses)
+    bought, left, steps = buy_for_many(part.items, part.bins, spending, most_steps)
+    bound = _bound(part.items, left, part.bins, resource_prices(part.items, part.bins))
+    return _Plan(bought, left, spending.purses, bound, steps)
 
 
 def _proved(basket: Basket, bins: Sequence[Bin], purses: Purses) -> Basket | None:
-    """Give the cheapest packing of what the basket holds, if the purses pay for it."""
+    """Give the cheapest packing of what the basket holds, if that is little, and the purses pay for it."""
     held = tuple(item.count - left for item, left in zip(basket.items, basket.left, strict=True))
-    best = exact(basket.items, held, bins)
+    work = transitions(held)
+    best = exact(basket.items, held, bins) if work <= _PROVABLE else None
     if best is None:
         return None
-    proved = Basket(basket.items, purses)
-    proved.steps = basket.steps + transitions(held)
+    proved = Basket(basket.items, purses, basket.steps + work)
     for bin_, counts in best:
         proved.buy(bin_, counts, 1)
     return proved if proved.left == basket.left else None
 
 
-def _by_columns(
-    quick: Basket, bins: Sequence[Bin], purses: Purses, prices: _Prices, most_steps: int
+def _improved(
+    basket: Basket, bins: Sequence[Bin], purses: Purses, prices: _Prices, bound: float, most_steps: int
 ) -> Basket:
+    shrink(basket, bins)
+    repack(basket, bins, _PROVABLE_TOGETHER, _MENDING)
+    if basket.price <= bound * _GOOD_ENOUGH:
+        return basket
     from nodesmith.decisions.packing.linear import buy_by_columns  # numpy and HiGHS: a quarter of a second
 
-    basket = Basket(quick.items, purses)
-    basket.steps = quick.steps
-    buy_by_columns(basket, bins, quick, most_steps - basket.steps)
-    shrink(basket, bins)
-    fill_greedily(basket, bins, prices, most_steps - basket.steps)
-    repack(basket, bins, _PROVABLE_TOGETHER, _MENDING)
-    return basket
+    other = Basket(basket.items, purses, basket.steps)
+    buy_by_columns(other, bins, basket, most_steps - other.steps)
+    shrink(other, bins)
+    fill_greedily(other, bins, prices, most_steps - other.steps)
+    repack(other, bins, _PROVABLE_TOGETHER, _MENDING)
+    return min(basket, other, key=lambda b: b.rank)
 
 
-def _bound(basket: Basket, bins: Sequence[Bin], prices: _Prices) -> float:
-    served = [
-        replace(item, count=item.count - left) for item, left in zip(basket.items, basket.left, strict=True)
-    ]
+def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin], prices: _Prices) -> float:
+    served = [replace(item, count=item.count - rest) for item, rest in zip(items, left, strict=True)]
     return lower_bound(served, bins, prices)
 
 
-def _nodes(part: Part, bought: Sequence[Bought], left: list[int]) -> list[Node]:
+def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left: list[int]) -> list[Node]:
     """Give what was bought in the numbers of the whole problem, and take it from what is left."""
     nodes: list[Node] = []
-    for bin_, counts, repeats in bought:
-        while repeats:
-            held, number = _share(part.members, counts, repeats, left)
-            for item, count in held:
-                left[item] -= number * count
-            nodes.append(Node(bin_, held, number))
-            repeats -= number
+    while repeats:
+        shared = _share(members, held, left)
+        number = min(repeats, *(left[item] // count for item, count in shared))
+        for item, count in shared:
+            left[item] -= number * count
+        nodes.append(Node(bin_, shared, number))
+        repeats -= number
     return nodes
 
 
-def _share(
-    members: Sequence[Vector], counts: Vector, repeats: int, left: Sequence[int]
-) -> tuple[tuple[tuple[int, int], ...], int]:
-    """Name the items that a filling takes, those of lower numbers first, and how many nodes can hold the same."""
-    held: list[tuple[int, int]] = []
-    for numbers, count in zip(members, counts, strict=True):
-        for number in numbers if count else ():
+def _share(members: Sequence[Vector], held: Holds, left: Sequence[int]) -> Holds:
+    """Name the items that a filling takes, those of lower numbers first."""
+    found: list[tuple[int, int]] = []
+    for item, count in held:
+        for number in members[item]:
             taken = min(count, left[number])
             if taken:
-                held.append((number, taken))
-                repeats = min(repeats, left[number] // taken)
+                found.append((number, taken))
                 count -= taken
             if not count:
                 break
-    return tuple(sorted(held)), repeats
+    return tuple(sorted(found))

@@ -1,0 +1,135 @@
+"""Filling one node after another from a crowd: things of very many kinds, each chosen for the room that is left.
+
+An item suits a node by the inner product of its size and the room left, both in money (Panigrahy et al., "Heuristics
+for vector bin packing", 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nodesmith.decisions.packing.basket import Holds
+from nodesmith.decisions.packing.kinds import Kinds
+from nodesmith.decisions.packing.problem import Bin, Item
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+_LARGE_SHARE = 0.1
+_SHARE_AT_ONCE = 0.5
+_UNLIMITED = 2**31
+
+
+class Crowd:
+    """Items left to pack. `prices` are those of a unit of each resource, `worth` what an item's size comes to."""
+
+    def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats) -> None:
+        self.kinds = Kinds(items)
+        self.size: Floats = np.array([i.size for i in items], dtype=np.float64).T.copy()
+        self.left: Indices = np.array([i.count for i in items])
+        self.most: Indices = np.array([i.most for i in items])
+        self.prices = prices
+        self.worth: Floats = prices @ self.size
+        spelled = {mask: f"{mask:0{len(items)}b}"[::-1].encode() for mask in masks}
+        self.admits = {
+            mask: np.frombuffer(bits, dtype=np.uint8) == ord("1") for mask, bits in spelled.items()
+        }
+        self._alive: dict[int, Indices] = {}
+        self.steps = 0
+
+    def fill(self, candidate: Bin, seed: int | None = None) -> tuple[float, Holds]:
+        """Fill an empty node, at first with one item if that is given; tell what its content is worth, and the content.
+
+        What is put in is put in as often as it may be, so it is never looked at again.
+        """
+        room = np.array(candidate.room, dtype=np.float64)
+        held: dict[int, int] = {}
+        self.kinds.empty()
+        able = self._alive.get(candidate.admits)
+        if able is None:
+            able = np.flatnonzero((self.left > 0) & self.admits[candidate.admits])
+            self._alive[candidate.admits] = able
+        if seed is not None:
+            self._place(seed, room, held)
+            able = able[able != seed]
+        size = self.size[:, able]
+        weights = self.prices * self.prices
+        while len(able):
+            joins = self._may_join(able, size, room)
+            if not joins.all():
+                able, size = able[joins], size[:, joins]
+                if not len(able):
+                    break
+            self.steps += 1
+            suits = (weights * room) @ size
+            best = int(suits.argmax())
+            rest = np.ones(len(able), dtype=bool)
+            if self._goes_alone(int(able[best]), room):
+                self._place(int(able[best]), room, held)
+                rest[best] = False
+            else:
+                rest[self._place_many(able, size, suits, room, held)] = False
+            able, size = able[rest], size[:, rest]
+        content = tuple(sorted(held.items()))
+        return float(sum(self.worth[item] * number for item, number in content)), content
+
+    def take(self, holds: Holds, repeats: int) -> None:
+        """Count what was bought as packed."""
+        for item, number in holds:
+            self.left[item] -= number * repeats
+        self._alive.clear()
+
+    def repeats(self, holds: Holds) -> int:
+        """Tell how many nodes what is left fills alike."""
+        return int(min(self.left[item] // number for item, number in holds))
+
+    def _may_join(self, able: Indices, size: Floats, room: Floats) -> NDArray[np.bool_]:
+        joins: NDArray[np.bool_] = size[0] <= room[0]
+        for axis in range(1, len(room)):
+            joins &= size[axis] <= room[axis]
+        if self.kinds.ruled:
+            joins &= ~self.kinds.blocked[self.kinds.of[able]]
+        return joins
+
+    def _goes_alone(self, item: int, room: Floats) -> bool:
+        """Tell whether an item is so large, or its company so regulated, that others are judged anew after it."""
+        touchy = bool(self.kinds.touchy[self.kinds.of[item]])
+        return touchy or bool(self.worth[item] > _LARGE_SHARE * (self.prices @ room))
+
+    def _place(self, item: int, room: Floats, held: dict[int, int]) -> None:
+        """Put in as many of one item as may be."""
+        number = min(int(self.left[item]), int(self.most[item]))
+        for have, each in zip(room.tolist(), self.size[:, item].tolist(), strict=True):
+            if each * number > have:
+                number = int(have // each)
+        if self.kinds.ruled:
+            kind = int(self.kinds.of[item])
+            number = min(number, self.kinds.room(kind))
+            self.kinds.add(kind, number)
+        if number > 0:
+            held[item] = number
+            room -= number * self.size[:, item]
+
+    def _place_many(
+        self, able: Indices, size: Floats, suits: Floats, room: Floats, held: dict[int, int]
+    ) -> Indices:
+        """Put in those that suit best until half of the room is taken; give their places among those that are able."""
+        places = np.argsort(-suits, kind="stable")
+        if self.kinds.ruled:
+            places = places[~self.kinds.touchy[self.kinds.of[able[places]]]]
+        items = able[places]
+        counts = np.minimum(self.left[items], self.most[items])
+        used = np.cumsum(size[:, places] * counts, axis=1)
+        number = int((used <= room[:, None] * _SHARE_AT_ONCE).all(axis=0).sum())
+        if not number:
+            self._place(int(items[0]), room, held)
+            return places[:1]
+        room -= used[:, number - 1]
+        held.update(zip(items[:number].tolist(), counts[:number].tolist(), strict=True))
+        if self.kinds.ruled:
+            totals = np.bincount(self.kinds.of[items[:number]], weights=counts[:number])
+            for kind in np.flatnonzero(totals).tolist():
+                self.kinds.add(kind, int(totals[kind]))
+        return places[:number]
