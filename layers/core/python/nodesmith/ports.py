@@ -103,7 +103,7 @@ class Cluster(Protocol):
         """Merge into an EC2NodeClass's status; gone is fine."""
 
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
-        """Publish an Event about a cluster-scoped object."""
+        """Publish an Event about a cluster-scoped object, or a pod (`namespace/name`)."""
 
 
 class Blobs(Protocol):

@@ -26,8 +26,10 @@ PATHS = {
     "NodePool": "/apis/karpenter.sh/v1/nodepools",
     "NodeClaim": "/apis/karpenter.sh/v1/nodeclaims",
     "EC2NodeClass": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
+    "Pod": "/api/v1/pods",
 }
-_EVENTS = "/api/v1/namespaces/default/events"  # where events about cluster-scoped objects live
+_EVENTS = "/api/v1/namespaces/{namespace}/events"
+_CLUSTER_SCOPED_EVENTS = "default"  # the namespace of events about cluster-scoped objects
 _ATTEMPTS = 5
 _LONGEST_NAME_PART = 200  # names have 253 characters at most, an event's is its object's and a digest
 
@@ -74,13 +76,17 @@ class ApiCluster:
         self._bring_status("EC2NodeClass", name, status)
 
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
-        """Publish an Event; the same one again moves its time, as long as the API server remembers it (an hour)."""
-        about = self._server.get(_path(kind, name)) or {}
-        event = _event(kind, name, about, reason, message, "Warning" if warning else "Normal", self._clock())
+        """Publish an Event; the same one again moves its time, as long as the API server remembers it (an hour).
+
+        A pod is named by `namespace/name`.
+        """
+        there = self._server.get(_path(kind, name)) or {}
+        event = _event(kind, name, there, reason, message, "Warning" if warning else "Normal", self._clock())
+        events = _EVENTS.format(namespace=quote(event["metadata"]["namespace"], safe=""))
         try:
-            self._server.create(_EVENTS, event)
+            self._server.create(events, event)
         except Conflict:
-            path = f"{_EVENTS}/{quote(event['metadata']['name'], safe='')}"
+            path = f"{events}/{quote(event['metadata']['name'], safe='')}"
             self._server.patch(path, {"lastTimestamp": event["lastTimestamp"]})
 
     def _create(self, kind: str, manifest: Manifest) -> None:
@@ -121,7 +127,11 @@ class ApiCluster:
 
 
 def _path(kind: str, name: str) -> str:
-    return f"{PATHS[kind]}/{quote(name, safe='')}"  # names come from outside, and are no paths
+    """Names come from outside, and are no paths. A pod's is `namespace/name`."""
+    if kind == "Pod":
+        namespace, _, name = name.partition("/")
+        return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    return f"{PATHS[kind]}/{quote(name, safe='')}"
 
 
 def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
@@ -143,19 +153,25 @@ def _without_finalizer(there: Manifest) -> Manifest:
 
 
 def _event(
-    kind: str, name: str, about: Manifest, reason: str, message: str, weight: str, now: datetime
+    kind: str, about: str, there: Manifest, reason: str, message: str, weight: str, now: datetime
 ) -> dict[str, Any]:
-    metadata, group = about.get("metadata") or {}, PATHS[kind].removeprefix("/apis/").removeprefix("/api/")
-    digest = hashlib.sha256("\0".join((kind, name, reason, message)).encode()).hexdigest()[:16]
+    group = PATHS[kind].removeprefix("/apis/").removeprefix("/api/")
+    namespace, _, name = about.rpartition("/")
+    uid = (there.get("metadata") or {}).get("uid", "")
+    digest = hashlib.sha256("\0".join((kind, about, uid, reason, message)).encode()).hexdigest()[:16]
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name[:_LONGEST_NAME_PART].rstrip('.-')}.{digest}", "namespace": "default"},
+        "metadata": {
+            "name": f"{name[:_LONGEST_NAME_PART].rstrip('.-')}.{digest}",
+            "namespace": namespace or _CLUSTER_SCOPED_EVENTS,
+        },
         "involvedObject": {
             "apiVersion": group.rpartition("/")[0],
             "kind": kind,
             "name": name,
-            "uid": metadata.get("uid", ""),
+            "uid": uid,
+            **({"namespace": namespace} if namespace else {}),
         },
         "reason": reason,
         "message": message[:1024],
