@@ -51,14 +51,17 @@ def lifecycle() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.lifecycle import Lifecycle, follow
+    from nodesmith.controllers.unplaced import Told
 
     parts = Parts(Concern.LIFECYCLE)
     store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
 
+    told: Told = {}
+
     def follow_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)
         run = Lifecycle(
-            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now
+            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now, told
         )
         parts.telemetry.ran(follow(run))
 

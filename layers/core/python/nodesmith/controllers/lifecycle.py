@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.unplaced import Told, tell_unplaced
 from nodesmith.decisions.lifecycle import next_steps, to_check
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -31,6 +32,8 @@ class Lifecycle:
     blobs: Blobs
     hints: Hints
     clock: Callable[[], datetime]
+    told: Told = field(default_factory=dict)
+    """what pods were lately told; kept from run to run"""
 
 
 def follow(run: Lifecycle) -> Counter[str]:
@@ -61,6 +64,11 @@ def follow(run: Lifecycle) -> Counter[str]:
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {command.claim.name}: {error}")
     _take_back(run, commands, failures)
+    try:
+        told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
+        done.update({"Event": told} if told else {})
+    except (Transient, Rejected) as error:
+        failures.append(str(error))
     _wake(run, commands, done)
     if failures:
         raise Transient("; ".join(failures))
