@@ -90,8 +90,10 @@ def _chosen(region: str) -> tuple[str, ...]:
     foreign = tuple(
         names.arn("ec2", f"{kind}/*", region=region, account="") for kind in ("image", "snapshot")
     )
+    shared = names.arn("ec2", "capacity-reservation/*", region=region, account="*")  # others may share theirs
     return (
         *foreign,
+        shared,
         *(names.arn("ec2", f"{kind}/*", region=region) for kind in ("security-group", "subnet")),
     )
 

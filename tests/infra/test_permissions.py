@@ -30,6 +30,7 @@ EVERYTHING = {
     "xray:PutTelemetryRecords",
     "xray:PutTraceSegments",
     "pricing:GetProducts",
+    "ec2:DescribeCapacityReservations",
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeImages",
     "ec2:DescribeInstances",

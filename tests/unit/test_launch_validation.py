@@ -8,7 +8,7 @@ import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclasses import CapacityReservationSelectorTerm, EC2NodeClass, PlacementGroupSelector
+from nodesmith.model.nodeclasses import EC2NodeClass, PlacementGroupSelector
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
 
@@ -35,12 +35,6 @@ def test_a_family_whose_user_data_we_cannot_write_is_named_with_a_way_out(family
     [
         (replace(NODECLASS, placement_group_selector=PlacementGroupSelector("pg")), "placementGroupSelector"),
         (replace(NODECLASS, context="c-1"), "context"),
-        (
-            replace(
-                NODECLASS, capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(id="cr-1"),)
-            ),
-            "capacityReservationSelectorTerms",
-        ),
     ],
 )
 def test_a_field_that_would_have_no_effect_is_named_instead_of_ignored(

@@ -23,7 +23,8 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import format_time
 
 RESOLVE_AGAIN = timedelta(minutes=5)
-RESOLVE_AGAIN_UNREADY = timedelta(minutes=1)
+RESOLVE_AGAIN_SOON = timedelta(minutes=1)
+"""where something is missing, or where what is free of a reservation comes and goes"""
 _LONGEST_MESSAGE = 1024
 
 
@@ -46,8 +47,8 @@ def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetim
         if known is None or (known.generation, known.hash) != (nodeclass.generation, nodeclass.hash):
             due.append(nodeclass)
             continue
-        age = now - known.resolved_at
-        if age >= (RESOLVE_AGAIN if known.is_ready else RESOLVE_AGAIN_UNREADY):
+        changes = not known.is_ready or bool(nodeclass.capacity_reservation_selector_terms)
+        if now - known.resolved_at >= (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN):
             due.append(nodeclass)
     return due
 

@@ -45,7 +45,6 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
             "or amiFamily Custom with userData that joins the cluster",
         )
     found = {
-        "capacityReservationSelectorTerms": nodeclass.capacity_reservation_selector_terms,
         "placementGroupSelector": nodeclass.placement_group_selector,
         "context": nodeclass.context,
     }

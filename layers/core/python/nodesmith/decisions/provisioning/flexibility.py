@@ -35,7 +35,7 @@ def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> 
     `demands` are the bits of the demands whose pods it holds, `size` is what they take together.
     """
     flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
-    limits = {name: limit_cost(chosen.choice, name) for name in chosen.template.remaining}
+    limits = {name: limit_cost(chosen.choice, chosen.offering, name) for name in chosen.template.remaining}
     price = chosen.offering.price_hourly_usd
     scarce = (chosen.offering.capacity_type, chosen.offering.zone) in chosen.template.scarce
     kept: list[Ware] = []
@@ -55,7 +55,9 @@ def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> 
             if (ware.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
                 bargain = False
             continue
-        if any(limit_cost(ware.choice, name) > most for name, most in limits.items()):
+        if ware.offering.reservation != chosen.offering.reservation:
+            continue  # another reservation has limits of its own
+        if any(limit_cost(ware.choice, ware.offering, name) > most for name, most in limits.items()):
             continue
         if ware.is_exotic and not chosen.is_exotic:
             continue

@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import groupby
 
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.reservations import free_reservations
 from nodesmith.decisions.scheduling.templates import Template, template
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
@@ -116,9 +117,8 @@ def _template(
     types = type_set(instance_types(catalog, NodeConfiguration.of(nodeclass), settings))
     closed = [key for key, backoff in ledger.unavailable.items() if backoff.holds(now)]
     status = ledger.nodeclasses[nodeclass.name]
-    return template(
-        pool, nodeclass, status, types, snapshot.daemonsets, closed, _used(pool, snapshot, ledger.claims)
-    )
+    used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
+    return template(pool, nodeclass, status, types, snapshot.daemonsets, closed, used, reservations)
 
 
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:

@@ -134,7 +134,7 @@ def _over_limits(demand: Demand, fitting: Sequence[Choice], template: Template) 
     """Name the limits that stop even one node, and what would be enough for all pods of the demand."""
     limits, left = template.pool.limits, template.remaining
     plain = [c for c in fitting if not c.is_exotic] or fitting
-    smallest = {name: min(limit_cost(c, name) for c in plain) for name in sorted(left)}
+    smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
     stops = {
         name: f"its limit of {_amount(name, limits.of(name))} {name} is reached"
         f" ({_amount(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
@@ -165,7 +165,7 @@ def _enough(demand: Demand, choices: Sequence[Choice], template: Template) -> li
         return nodes(choice) * choice.offerings[0].price_hourly_usd, choice.type.name
 
     choice, left = min(choices, key=price), template.remaining
-    needed = {name: nodes(choice) * limit_cost(choice, name) for name in sorted(left)}
+    needed = {name: nodes(choice) * limit_cost(choice, None, name) for name in sorted(left)}
     return [
         (name, _rounded(name, template.pool.limits.of(name) - left[name] + amount))
         for name, amount in needed.items()

@@ -15,12 +15,13 @@ from nodesmith.decisions.scheduling.compatibility import (
     matching_types,
     taint_refusal,
 )
+from nodesmith.decisions.scheduling.reservations import reservation_limit, reserved_offerings
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import NodeClassStatus
+from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import NOTHING, Resources, total
@@ -64,6 +65,9 @@ class Template:
     """the DaemonSets that will run on its nodes, and the names of the types they run on"""
     scarce: frozenset[tuple[str, str]] = frozenset()
     """capacity types and zones of which EC2 lately had none in many offerings: ask as widely as may be"""
+    reserved: tuple[tuple[Choice, Offering], ...] = ()
+    """what is reserved, by price on demand; `reservations` has how many instances of each are free, by limit name"""
+    reservations: Resources = NOTHING
 
     @property
     def name(self) -> str:
@@ -84,8 +88,12 @@ def template(
     daemonsets: Sequence[Shape],
     unavailable: Iterable[OfferingKey],
     used: Resources,
+    reservations: Sequence[CapacityReservation] = (),
 ) -> Template:
-    """Work out what a NodePool may buy. `types` are resolved for its NodeClass, `used` is what its nodes take now."""
+    """Work out what a NodePool may buy. `types` are resolved for its NodeClass, `used` is what its nodes take now.
+
+    `reservations` are those of its NodeClass that take instances.
+    """
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
     bootable = _bootable(types, tuple(image.requirements for image in status.images))
     allowed = matching_types(bootable, requirements)
@@ -94,10 +102,16 @@ def template(
     offered = _offered(allowed, requirements, subnet_zones, closed)
     running = _running(pool, requirements, allowed, daemonsets)
     overhead = _daemon_overhead(allowed, running)
+    by_name = {t.name: t for t in allowed.types} if reservations else {}
+    reserved = reserved_offerings(reservations, by_name, requirements, subnet_zones, closed)
+    sold = {t.name: (t, offerings, exotic) for t, offerings, exotic in offered.types}
+    for name in sorted(reserved):
+        kind, offerings, exotic = sold.get(name, (by_name[name], (), _is_exotic(by_name[name])))
+        sold[name] = kind, (*reserved[name], *offerings), exotic
     choices = {
-        t.name: Choice(t, t.allocatable - overhead[t.name], overhead[t.name], offerings, exotic)
-        for t, offerings, exotic in offered.types
-        if overhead[t.name].fits_in(t.allocatable)
+        name: Choice(t, t.allocatable - overhead[name], overhead[name], offerings, exotic)
+        for name, (t, offerings, exotic) in sold.items()
+        if overhead[name].fits_in(t.allocatable)
     }
     stock = tuple((choices[name], offering) for name, offering in offered.by_price if name in choices)
     obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, bool(offered.types))
@@ -116,6 +130,16 @@ def template(
         obstacle,
         tuple(running),
         _scarce(closed),
+        _by_price(
+            (choices[name], o) for name, offerings in reserved.items() for o in offerings if name in choices
+        ),
+        Resources({reservation_limit(r.id): r.available for r in reservations}) if reserved else NOTHING,
+    )
+
+
+def _by_price(stock: Iterable[tuple[Choice, Offering]]) -> tuple[tuple[Choice, Offering], ...]:
+    return tuple(
+        sorted(stock, key=lambda s: (s[1].price_hourly_usd, s[0].type.name, s[1].zone, s[1].reservation))
     )
 
 

@@ -1,0 +1,119 @@
+"""What is reserved is paid for anyway: it is used first, no more of it than there is, and then the market."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
+from nodesmith.model.labels import RESERVED
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff
+from nodesmith.model.nodeclassstatus import CapacityReservation
+from nodesmith.model.shapes import Shape
+from tests.builders import (
+    NOW,
+    ZONES,
+    claim,
+    expression,
+    inputs,
+    ledger,
+    nodeclass_status,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+)
+
+BIG = shape("6", "4Gi")  # one fills a 2xlarge
+RESERVATION = CapacityReservation("cr-1", "m5.2xlarge", ZONES[0], 2)
+ID = "karpenter.k8s.aws/capacity-reservation-id"
+ANY = (expression("kubernetes.io/arch", "In", "amd64"),)
+
+
+def decided(
+    count: int,
+    *reservations: CapacityReservation,
+    of: Shape = BIG,
+    pools: tuple[dict[str, Any], ...] = (nodepool_manifest(requirements=ANY),),
+    **known: Any,
+) -> Plan:
+    status = nodeclass_status(capacity_reservations=reservations)
+    seen = snapshot(pods=pods(of, count), nodepools=pools)
+    return decide(inputs(snapshot=seen, ledger=ledger(nodeclasses={"default": status}, **known)))
+
+
+def reserved(plan: Plan) -> list[PlannedNode]:
+    return [node for node in plan.nodes if node.claim.capacity_type == RESERVED]
+
+
+def test_a_reservation_is_used_before_spot() -> None:
+    (node,) = decided(1, RESERVATION).nodes
+
+    assert node.claim.capacity_type == RESERVED
+    assert node.claim.labels[ID] == "cr-1"
+    assert node.price_hourly_usd == 0, "it is paid for anyway"
+    assert [o.instance_type for o in node.request.overrides] == ["m5.2xlarge"]
+
+
+def test_no_more_of_it_is_used_than_is_free_and_the_rest_is_bought() -> None:
+    plan = decided(5, RESERVATION)
+
+    assert len(reserved(plan)) == 2
+    assert sum(len(node.claim.nominated) for node in plan.nodes) == 5
+    assert not plan.unplaced
+    assert plan.bound_hourly_usd == 0, "no bound is claimed"
+
+
+def test_what_was_launched_since_the_reservation_was_looked_at_counts_as_taken() -> None:
+    coming = claim(capacity_type=RESERVED, labels={ID: "cr-1"}, created_at=NOW + timedelta(seconds=1))
+
+    plan = decided(5, RESERVATION, claims=(coming,))
+
+    assert len(reserved(plan)) == 1
+
+
+def test_a_reservation_that_was_empty_lately_is_left_alone() -> None:
+    held = Backoff(NOW + timedelta(minutes=3), 1, "ReservationCapacityExceeded")
+
+    plan = decided(1, RESERVATION, unavailable={OfferingKey(RESERVED, "m5.2xlarge", ZONES[0]): held})
+
+    assert not reserved(plan)
+    assert len(plan.nodes) == 1
+
+
+def test_a_reservation_that_is_about_to_end_or_in_a_zone_without_subnet_is_left_alone() -> None:
+    for useless in (replace(RESERVATION, expiring=True), replace(RESERVATION, zone="us-east-1f")):
+        assert not reserved(decided(1, useless))
+
+
+def test_a_nodepool_that_allows_only_other_capacity_types_does_not_use_it() -> None:
+    only_spot = nodepool_manifest(requirements=(expression("karpenter.sh/capacity-type", "In", "spot"),))
+
+    assert not reserved(decided(1, RESERVATION, pools=(only_spot,)))
+
+
+def test_a_nodepool_of_reserved_capacity_alone_buys_nothing_else() -> None:
+    only_reserved = nodepool_manifest(
+        requirements=(expression("karpenter.sh/capacity-type", "In", "reserved"),)
+    )
+
+    plan = decided(5, RESERVATION, pools=(only_reserved,))
+
+    assert len(plan.nodes) == 2
+    assert sum(len(group.pods) for group in plan.unplaced) == 3
+
+
+def test_pods_may_ask_for_reserved_capacity() -> None:
+    picky = shape("6", "4Gi", nodeSelector={"karpenter.sh/capacity-type": "reserved"})
+
+    plan = decided(3, RESERVATION, of=picky)
+
+    assert len(plan.nodes) == len(reserved(plan)) == 2
+
+
+def test_limits_of_the_nodepool_hold_for_reserved_nodes_too() -> None:
+    limited = nodepool_manifest(requirements=ANY, limits={"cpu": "8"})
+
+    assert len(decided(5, RESERVATION, pools=(limited,)).nodes) == 1
