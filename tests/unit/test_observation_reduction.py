@@ -74,6 +74,29 @@ def test_a_pod_being_resized_keeps_what_it_is_allocated() -> None:
     assert "hush" not in snapshot_text(pod)
 
 
+def test_a_sidecar_being_resized_keeps_what_it_is_allocated() -> None:
+    pod = a_pod(nodeName="n1", containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}])
+    sidecar = {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
+    pod["spec"]["initContainers"] = [sidecar]
+    pod["status"]["initContainerStatuses"] = [{"name": "proxy", "allocatedResources": {"cpu": "2"}}]
+    assert only(pod).shape.requests.cpu_milli == 3000
+
+
+@pytest.mark.parametrize(("reason", "cpu_milli"), [("Deferred", 8000), ("Infeasible", 1000)])
+def test_a_resize_that_its_node_can_never_grant_is_not_counted(reason: str, cpu_milli: int) -> None:
+    pod = a_pod(nodeName="n1", containers=[{"name": "main", "resources": {"requests": {"cpu": "8"}}}])
+    pod["status"]["containerStatuses"] = [{"name": "main", "allocatedResources": {"cpu": "1"}}]
+    pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    assert only(pod).shape.requests.cpu_milli == cpu_milli
+
+
+def test_pod_level_resources_are_kept() -> None:
+    pod = a_pod(containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}])
+    pod["spec"]["resources"] = {"requests": {"memory": "2Gi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
+    requests = only(pod).shape.requests
+    assert (requests.cpu_milli, requests.memory_bytes) == (1000, 2 * 2**30)
+
+
 def test_a_pod_whose_allocation_is_what_it_asks_shares_the_shape_of_one_without_a_status() -> None:
     pod = a_pod()
     started = copy.deepcopy(pod)

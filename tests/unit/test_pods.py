@@ -74,6 +74,22 @@ VECTORS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"cpu": "3", "memory": "1Gi"},
     ),
+    "a pod-level limit is the request for what no container asks for, and else the containers' sum is": (
+        {
+            "containers": [container("a", cpu="1"), container("b", cpu="500m")],
+            "initContainers": [sidecar(cpu="100m")],
+            "resources": {"limits": {"cpu": "4", "memory": "2Gi"}},
+        },
+        {"cpu": "1600m", "memory": "2Gi"},
+    ),
+    "pod-level requests hold although init containers ask for more": (
+        {
+            "containers": [container(cpu="1")],
+            "initContainers": [init(cpu="3")],
+            "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}},
+        },
+        {"cpu": "2"},
+    ),
     "overhead comes on top of pod-level resources": (
         {
             "containers": [container(cpu="1")],
@@ -81,6 +97,16 @@ VECTORS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "overhead": {"cpu": "250m", "memory": "120Mi"},
         },
         {"cpu": "2250m", "memory": "120Mi"},
+    ),
+    "extended resources, huge pages and storage of init containers and sidecars": (
+        {
+            "containers": [init("main", **{"hugepages-2Mi": "4Mi", "example.com/card": "1"})],
+            "initContainers": [
+                sidecar(**{"ephemeral-storage": "1Gi", "example.com/card": "1"}),
+                init(**{"ephemeral-storage": "5Gi", "hugepages-2Mi": "16Mi"}),
+            ],
+        },
+        {"hugepages-2Mi": "16Mi", "example.com/card": "2", "ephemeral-storage": "6Gi"},
     ),
     "extended resources and storage": (
         {

@@ -2,8 +2,9 @@
 
 Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests): containers and restartable init
 containers (sidecars) add up, an ordinary init container needs what it asks plus the sidecars started before it, the
-larger of both counts; pod-level resources replace the sum, the runtime class's overhead comes on top. While a container
-is resized in place, the larger of what is asked for and what is allocated counts.
+larger of both counts. Pod-level requests replace the sum, and pod-level limits stand in for what no container asks for.
+The runtime class's overhead comes on top. While a container is resized in place, the larger of what is asked for and
+what is allocated counts.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) ->
     }
     containers = total([_container(c, allocated) for c in spec.get("containers") or ()])
     effective = _with_init_containers(containers, spec.get("initContainers") or (), allocated)
-    pod_level = _requests(spec.get("resources") or {})
-    effective = Resources({**effective.amounts, **pod_level.amounts})
+    own = spec.get("resources") or {}
+    limits, requests = parse_resources(own.get("limits")), parse_resources(own.get("requests"))
+    effective = Resources({**limits.amounts, **effective.amounts, **requests.amounts})
     return effective + parse_resources(spec.get("overhead")) + _ONE_POD
 
 

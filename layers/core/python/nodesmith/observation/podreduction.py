@@ -72,7 +72,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         name=str(metadata["name"]),
         namespace=str(metadata["namespace"]),
         uid=str(metadata["uid"]),
-        shape=_shape_text(metadata, spec, status.get("containerStatuses") or (), owner),
+        shape=_shape_text(metadata, _with_infeasible(spec, status), _statuses(status), owner),
         labels=dict(metadata.get("labels") or {}),
         created=int(parse_time(metadata["creationTimestamp"]).timestamp()),
         owner_kind=owner.get("kind", ""),
@@ -147,7 +147,7 @@ def _spec(spec: Manifest) -> dict[str, Any]:
         ],
         "containers": [_container(c) for c in spec.get("containers") or ()],
         "initContainers": [_container(c) for c in spec.get("initContainers") or ()],
-        "resources": _requests(spec),
+        "resources": _pod_level(spec),
         "overhead": spec.get("overhead"),
         "priority": spec.get("priority"),
     }
@@ -166,6 +166,11 @@ def _container(container: Manifest) -> dict[str, Any]:
         ],
     }
     return without_empty(kept)
+
+
+def _pod_level(spec: Manifest) -> dict[str, Any]:
+    resources = spec.get("resources") or {}
+    return without_empty({name: resources.get(name) for name in ("limits", "requests")})
 
 
 def _requests(holder: Manifest) -> dict[str, Any]:
@@ -188,6 +193,26 @@ def _resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any
                 {"name": status["name"], "allocatedResources": allocated, "resources": {"requests": actual}}
             )
     return kept
+
+
+def _with_infeasible(spec: Manifest, status: Manifest) -> Manifest:
+    """Take back a resize in place that the kubelet has called infeasible: what is allocated counts, as asked before."""
+    conditions = status.get("conditions") or ()
+    if not any(c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible" for c in conditions):
+        return spec
+    allocated = {s["name"]: s["allocatedResources"] for s in _statuses(status) if s.get("allocatedResources")}
+    taken_back = {
+        part: [
+            {**c, "resources": {"requests": allocated[c["name"]]}} if c.get("name") in allocated else c
+            for c in spec.get(part) or ()
+        ]
+        for part in ("containers", "initContainers")
+    }
+    return {**spec, **taken_back}
+
+
+def _statuses(status: Manifest) -> list[Manifest]:
+    return [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
 
 
 def _containers(spec: Manifest) -> list[Manifest]:
