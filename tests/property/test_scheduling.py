@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import rooms
-from nodesmith.decisions.scheduling.spread import share_out, zone_counts
+from nodesmith.decisions.scheduling.spread import Tally, share_out
 from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.model.shapes import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import ZONES, pods, shape
 from tests.property.clusters import clusters, shapes
+from tests.unit.test_scheduling_spread import Zones
 
 LETTERS = tuple("abcde")
 CONSTRAINT = {
@@ -30,6 +31,19 @@ zones = st.lists(st.sampled_from(LETTERS), unique=True)
 def spreading(skew: int, least: int, *, app: str = "web") -> tuple[Shape, Spread]:
     of = shape(app=app, topologySpreadConstraints=[{**CONSTRAINT, "maxSkew": skew, "minDomains": least}])
     return of, of.spreads[0]
+
+
+def shared(
+    count: int,
+    spread: Spread | None,
+    found: Mapping[str, int],
+    launchable: Sequence[str],
+    places: Mapping[str, int | None],
+) -> dict[str, int]:
+    """Share out pods that count themselves; without a spread the counts only give an order."""
+    tally = Tally(0, {**dict.fromkeys(launchable, 0), **found}, counts_self=True, spread=spread)
+    room = {(zone,): most for zone, most in sorted(places.items())}
+    return {zone: share for (zone,), share in share_out(count, [tally], room).items()}
 
 
 def kube_scheduler_admits(
@@ -51,11 +65,11 @@ def kube_scheduler_admits(
 def test_every_pod_is_admitted_in_its_turn_and_none_is_held_back_needlessly(
     count: int, found: dict[str, int], launchable: Sequence[str], room: dict[str, int], skew: int, least: int
 ) -> None:
-    of, spread = spreading(skew, least)
+    _, spread = spreading(skew, least)
     known = {zone: room[zone] for zone in room if zone in found}
     places: dict[str, int | None] = {**known, **dict.fromkeys(launchable)}
 
-    shares = share_out(count, [zone_counts(spread, of, found, launchable)], dict(sorted(places.items())))
+    shares = shared(count, spread, found, launchable, places)
 
     there = {zone: found.get(zone, 0) for zone in {*found, *launchable}}
     left = Counter(shares)
@@ -73,14 +87,10 @@ def test_every_pod_is_admitted_in_its_turn_and_none_is_held_back_needlessly(
 
 
 @given(count=st.integers(1, 20), found=counts, launchable=zones.filter(bool))
-def test_a_wish_never_holds_a_pod_back_and_ends_as_even_as_it_can(
+def test_counts_that_only_give_an_order_hold_nobody_back_and_end_as_even_as_they_can(
     count: int, found: dict[str, int], launchable: list[str]
 ) -> None:
-    of = shape(topologySpreadConstraints=[{**CONSTRAINT, "whenUnsatisfiable": "ScheduleAnyway"}])
-
-    shares = share_out(
-        count, [zone_counts(of.spreads[0], of, found, launchable)], dict.fromkeys(sorted(launchable))
-    )
+    shares = shared(count, None, found, launchable, dict.fromkeys(launchable))
 
     assert sum(shares.values()) == count
     ends = {zone: found.get(zone, 0) + shares[zone] for zone in launchable}
@@ -95,7 +105,7 @@ def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> Non
     before = {room.name: room.free for room in there}
     free = {room.name: room for room in there}
 
-    result = assign(pending, there, lambda _: ZONES)
+    result = assign(pending, there, Zones(ZONES))
 
     by_key = {pod.key: pod for pod in pending}
     found = [pod.key for demand in result.demands for pod in demand.pods]
@@ -127,6 +137,6 @@ def test_a_room_takes_as_many_as_it_says_and_then_no_more(seen: Snapshot, of: Sh
 def test_pods_of_one_shape_are_one_demand_a_zone(count: int) -> None:
     of, _ = spreading(1, 1)
 
-    result = assign(pods(of, count), (), lambda _: ZONES)
+    result = assign(pods(of, count), (), Zones(ZONES))
 
     assert len(result.demands) == min(count, len(ZONES))

@@ -76,26 +76,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "its volumes are out of reach of its node selector or affinity",
     ),
-    "pod affinity": (
-        {
-            "affinity": {
-                "podAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [
-                        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
-                    ]
-                }
-            }
-        },
-        "required pod affinity over kubernetes.io/hostname is not looked at yet",
-    ),
-    "anti-affinity over zones": (
-        {"affinity": anti_affinity(key="topology.kubernetes.io/zone")},
-        "required pod anti-affinity over topology.kubernetes.io/zone is not looked at yet",
-    ),
-    "spread over something else": (
-        {"topologySpreadConstraints": spread("example.com/rack", hard=True)},
-        "a hard topology spread over example.com/rack is not looked at yet",
-    ),
     "quantity": ({"overhead": {"memory": "1gb"}}, "did you mean '1G'"),
     "negative": ({"overhead": {"cpu": "-2"}}, "its request of -1 cpu is negative"),
 }
@@ -116,7 +96,9 @@ def test_a_pod_whose_rules_cannot_be_kept_is_ignored_with_the_one_reason(case: s
     [
         {"topologySpreadConstraints": spread("example.com/rack", hard=False)},
         {"topologySpreadConstraints": spread(hard=True)},
+        {"topologySpreadConstraints": spread("example.com/rack", hard=True)},
         {"affinity": anti_affinity()},
+        {"affinity": anti_affinity(key="topology.kubernetes.io/zone")},
         {"nodeSelector": {"kubernetes.io/hostname": "n1"}},
         {"priority": -10},
     ],

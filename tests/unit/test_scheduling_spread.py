@@ -12,10 +12,12 @@ import pytest
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
 from nodesmith.decisions.scheduling.rooms import rooms
-from nodesmith.decisions.scheduling.spread import share_out, zone_counts
+from nodesmith.decisions.scheduling.spread import Domain, Tally, share_out
 from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Taint
 from tests.builders import (
     ZONES,
@@ -46,9 +48,11 @@ def shares(
     """Share pods of `web` out; zones are called by one letter."""
     constraint = {**spread(hard=hard, app=app)[0], **more}
     web = shape(topologySpreadConstraints=[constraint])
-    counts = zone_counts(web.spreads[0], web, found, list(launchable))
+    counts = {**dict.fromkeys(launchable, 0), **found}
+    tally = Tally(0, counts, counts_self=app == "web", spread=web.spreads[0] if hard else None)
     places = dict(sorted({**(room or {}), **dict.fromkeys(launchable)}.items()))
-    return {zone: share for zone, share in share_out(count, [counts], places).items() if share}
+    shared = share_out(count, [tally], {(zone,): most for zone, most in places.items()})
+    return {zone: share for (zone,), share in shared.items() if share}
 
 
 @pytest.mark.parametrize(
@@ -102,15 +106,33 @@ def test_a_wish_orders_the_zones_and_refuses_none() -> None:
     assert shares(2, {"a": 7}, "ab", hard=False) == {"b": 2}
 
 
+class Zones:
+    """A market in which nodes of every size are sold, in some zones at the same price."""
+
+    scarce_zones: frozenset[str] = frozenset()
+
+    def __init__(self, zones: Sequence[str]) -> None:
+        self.zones = zones
+
+    def domains(self, shape: Shape, keys: tuple[str, ...]) -> list[Domain]:
+        if not keys:
+            return [()] if self.zones else []
+        return [(zone,) for zone in self.zones] if keys == (ZONE,) else []
+
+    def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
+        return 1.0
+
+
 def assigned(
     some: Sequence[Pod],
     nodes: Sequence[Node] = (),
     running: Sequence[Pod] = (),
     zones: tuple[str, ...] = ZONES,
+    policy: PreferencePolicy = PreferencePolicy.RESPECT,
 ) -> Assignment:
     """Assign pods where nodes of every size can be launched in `zones`."""
     there = rooms(snapshot(nodes=nodes, pods=running), ())
-    return assign(some, there, lambda _: zones)
+    return assign(some, there, Zones(zones), policy=policy)
 
 
 def demanded(result: Assignment) -> dict[str | None, int]:
@@ -224,13 +246,22 @@ def test_a_node_without_a_zone_takes_no_pods_of_a_hard_spread() -> None:
     assert not assigned(pods(web, 1), [nowhere]).placed
 
 
-def test_a_wish_for_spread_uses_room_first_and_spreads_what_is_bought() -> None:
+def test_a_wish_for_spread_is_kept_as_long_as_it_can_be() -> None:
     web = shape(topologySpreadConstraints=spread(hard=False))
 
     result = assigned(pods(web, 8), [node("n-a", zone=A)])
 
+    assert len(result.placed["n-a"]) == 3
+    assert demanded(result) == {B: 3, C: 2}
+
+
+def test_under_the_policy_ignore_a_wish_for_spread_is_for_the_scores_alone() -> None:
+    web = shape(topologySpreadConstraints=spread(hard=False))
+
+    result = assigned(pods(web, 8), [node("n-a", zone=A)], policy=PreferencePolicy.IGNORE)
+
     assert len(result.placed["n-a"]) == 4
-    assert demanded(result) == {B: 2, C: 2}
+    assert demanded(result) == {None: 4}
 
 
 def test_a_wish_for_spread_is_dropped_where_nothing_can_be_launched() -> None:
@@ -245,7 +276,7 @@ def test_a_wish_for_spread_is_dropped_where_nothing_can_be_launched() -> None:
         ({}, None),
         ({"topologySpreadConstraints": spread(HOSTNAME, hard=True, max_skew=3)}, 3),
         ({"topologySpreadConstraints": spread(HOSTNAME, hard=True, app="db")}, None),
-        ({"topologySpreadConstraints": spread(HOSTNAME, hard=False)}, None),
+        ({"topologySpreadConstraints": spread(HOSTNAME, hard=False)}, 1),
         ({"affinity": anti_affinity()}, 1),
         ({"affinity": anti_affinity("db")}, None),
         ({"containers": [{"name": "m", "ports": [{"hostPort": 80}]}]}, 1),

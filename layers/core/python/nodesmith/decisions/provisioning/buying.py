@@ -15,8 +15,7 @@ from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.model.frozen import NO_ITEMS
-from nodesmith.model.labels import ZONE
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import Resources
@@ -51,13 +50,13 @@ class Order:
 def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: Order) -> Purchase:
     """Buy nodes for all demands that some tier can serve; heavier tiers come first and leave the rest to lighter.
 
-    Demands that only wished for their zone try once more without it.
+    What they only wished for is given up when nothing could be bought so.
     """
     result = Purchase([list(tier) for tier in tiers], left=list(demands))
     _buy_everywhere(order, result)
     freed = _freed(result.left)
     if freed:
-        kept = [d for d in result.left if not _only_wishes_zone(d)]
+        kept = [d for d in result.left if d.fallback is None]
         result.left = freed
         _buy_everywhere(order, result)
         result.left += kept
@@ -83,19 +82,14 @@ def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list
 
 
 def _freed(left: Iterable[Demand]) -> list[Demand]:
-    """Give the demands that only wished for their zone without it, one a shape."""
-    found: dict[Shape, Demand] = {}
-    for demand in filter(_only_wishes_zone, left):
-        known = found.get(demand.shape)
-        pods = (*(known.pods if known else ()), *demand.pods)
-        found[demand.shape] = replace(demand, pins=NO_ITEMS, pods=pods)
+    """Give what is to be demanded where wishes cannot be had, one a kind."""
+    found: dict[tuple[Shape, FrozenMap[str]], Demand] = {}
+    for demand in left:
+        if demand.fallback is not None:
+            same = demand.fallback.shape, demand.fallback.pins
+            known = found.get(same, demand.fallback)
+            found[same] = replace(known, pods=(*known.pods, *demand.pods))
     return list(found.values())
-
-
-def _only_wishes_zone(demand: Demand) -> bool:
-    return demand.zone is not None and not any(
-        s.hard and s.topology_key == ZONE for s in demand.shape.spreads
-    )
 
 
 def _buy_of_tier(
@@ -160,8 +154,8 @@ def _buy_packed(
 
 def _bound(offered: Market, candidates: Sequence[Bin], queues: Sequence[Sequence[Pod]]) -> float:
     """Give the bound of what is no longer in the queues."""
-    pairs = zip(offered.items, queues, strict=True)
-    served = [replace(item, count=item.count - len(queue)) for item, queue in pairs]
+    triples = zip(offered.items, offered.demands, queues, strict=True)
+    served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
     return lower_bound(served, candidates, resource_prices(served, candidates))
 
 
@@ -179,14 +173,18 @@ def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Orde
             )
         return False
     first: PlannedNode | None = None
+    asking = [offered.demands[i] for i, _ in node.holds]
     for _ in range(node.repeats):
         pods: list[Pod] = []
         for i, number in node.holds:
+            number *= offered.demands[i].unit
             pods += queues[i][:number]
             del queues[i][:number]
         name = claim_name(ware.template.name, order.decision, next(order.numbers))
         if first is None:
-            first = bought = planned_node(found.wares, pods, name, order.decision, order.cluster, order.now)
+            first = bought = planned_node(
+                found.wares, asking, pods, name, order.decision, order.cluster, order.now
+            )
         else:
             bought = another(first, ware.template, pods, name, order.cluster)
         result.nodes.append(bought)

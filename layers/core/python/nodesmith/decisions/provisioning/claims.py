@@ -12,6 +12,7 @@ from nodesmith.decisions.launch.tags import instance_tags
 from nodesmith.decisions.provisioning.market import Ware
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
+from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template, template_labels
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -19,7 +20,6 @@ from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirement, Requirements
 from nodesmith.model.resources import Resources, total
-from nodesmith.model.shapes import Shape
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
 _SUFFIX_LENGTH = 8
@@ -38,16 +38,20 @@ def claim_name(nodepool: str, decision: str, index: int) -> str:
 
 def planned_node(
     wares: Sequence[Ware],
+    demands: Sequence[Demand],
     pods: Sequence[Pod],
     name: str,
     decision: str,
     cluster: ClusterInfo,
     now: datetime,
 ) -> PlannedNode:
-    """Write down one node. `wares` are what it may be, cheapest first; the first is what it is priced by."""
+    """Write down one node for pods of these demands.
+
+    `wares` are what it may be, cheapest first; the first is what it is priced by.
+    """
     template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
     pool = template.pool
-    custom = _narrowed(template, {pod.shape for pod in pods})
+    custom = _narrowed(template, demands)
     requirements = template.requirements.union(custom).adding(
         Requirement(INSTANCE_TYPE, frozenset(ware.choice.type.name for ware in wares)),
         Requirement(ZONE, frozenset(ware.offering.zone for ware in wares)),
@@ -92,12 +96,13 @@ def another(
     return replace(like, claim=claim, request=replace(like.request, claim=name, tags=tags))
 
 
-def _narrowed(template: Template, shapes: Iterable[Shape]) -> Requirements:
+def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     """Give what the pods ask of labels that only the NodePool defines."""
     narrowed = Requirements({})
-    for shape in shapes:
-        terms, _ = agreeing_terms(template.requirements, shape)
-        narrowed = narrowed.adding(*own_wishes(template.requirements, terms[0]).values())
+    for demand in demands:
+        terms, _ = agreeing_terms(template.requirements, demand.shape)
+        asked = terms[0].union(Requirements.from_labels(demand.pins))
+        narrowed = narrowed.adding(*own_wishes(template.requirements, asked).values())
     return narrowed
 
 

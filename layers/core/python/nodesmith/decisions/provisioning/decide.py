@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -12,19 +12,17 @@ from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.reasons import reason
-from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.assign import assign
-from nodesmith.decisions.scheduling.demands import Assignment, Demand
+from nodesmith.decisions.scheduling.demands import Assignment
+from nodesmith.decisions.scheduling.launching import TemplateLaunching
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, by_age, nominations, room_of, rooms
-from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.pods import Pod
 from nodesmith.model.reasons import Reason
-from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 
 
@@ -53,13 +51,14 @@ def decide(inputs: Inputs) -> Plan:
     free = rooms(snapshot, claims)
     waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
+    launching = TemplateLaunching(offers.templates)
     assignment = assign(
         fresh,
         free,
-        _zones(offers.templates),
+        launching,
         offers.templates,
         snapshot.daemonsets,
-        _scarce_zones(offers.templates),
+        inputs.settings.preference_policy,
     )
     purchase = _buy(offers, assignment, inputs)
     return Plan(
@@ -102,41 +101,6 @@ def _reserve(
             room.take(pod.shape, 1)
         kept.append(pod)
     return kept, outdone
-
-
-def _zones(templates: Sequence[Template]) -> Callable[[Shape], Sequence[str]]:
-    """Give the function that says in which zones a node for a shape can be launched."""
-    places: dict[tuple[object, ...], list[tuple[Choice, frozenset[str]]]] = {}
-
-    def zones(shape: Shape) -> Sequence[str]:
-        alike = shape.terms, shape.tolerations
-        if alike not in places:
-            places[alike] = _places(shape, templates)
-        found: set[str] = set()
-        for choice, where in places[alike]:
-            if not where <= found and shape.requests.fits_in(choice.room):
-                found |= where
-        return sorted(found)
-
-    return zones
-
-
-def _scarce_zones(templates: Sequence[Template]) -> frozenset[str]:
-    """Give the zones in which every template lately met too many offerings without capacity."""
-    scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
-    return frozenset.intersection(*scarce) if scarce else frozenset()
-
-
-def _places(shape: Shape, templates: Sequence[Template]) -> list[tuple[Choice, frozenset[str]]]:
-    """Give the choices that admit a shape whatever its size, and in which zones."""
-    found: list[tuple[Choice, frozenset[str]]] = []
-    for template in templates:
-        admission = Admission(template, (Demand(shape, ()),))
-        for choice in template.choices:
-            where = frozenset(o.zone for o in choice.offerings if admission.mask(choice, o))
-            if where:
-                found.append((choice, where))
-    return found
 
 
 def _buy(offers: Pools, assignment: Assignment, inputs: Inputs) -> Purchase:

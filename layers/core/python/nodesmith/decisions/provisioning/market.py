@@ -63,7 +63,11 @@ def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
     dimensions = _dimensions(demands)
     items = tuple(
         Item(
-            _vector(d.shape.requests, dimensions), len(d.pods), min(d.per_node, len(d.pods)), d.groups, d.caps
+            _vector(d.shape.requests, dimensions),
+            len(d.pods) // d.unit,
+            min(d.per_node, len(d.pods) // d.unit),
+            d.groups,
+            d.caps,
         )
         for d in demands
     )

@@ -2,139 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
-from nodesmith.decisions.scheduling.demands import Assignment, Demand, by_shape
+from nodesmith.decisions.scheduling.demands import Assignment, by_shape
+from nodesmith.decisions.scheduling.following import flock, leaders_first, why_nobody
+from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.neighbours import Neighbours
+from nodesmith.decisions.scheduling.placing import Ground, Placing
+from nodesmith.decisions.scheduling.preferences import variants
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.sharing import shared
-from nodesmith.decisions.scheduling.spread import ZoneCounts, blocking_zone, share_out, zone_counts
 from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.decisions.scheduling.together import Together, shares_node
+from nodesmith.decisions.scheduling.topology import Topology, attractions
 from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.model.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.labels import ZONE
+from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch
+from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.shapes import Shape
 
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """The pods of one shape, where they may go, and the spreads over zones that they keep to."""
-
-    shape: Shape
-    pods: list[Pod]
-    zones: Sequence[str]
-    vacancies: Vacancies
-    fitting: Sequence[Room]
-    constraints: Sequence[ZoneCounts]
+_Waiting = dict[Shape, list[Pod]]
+_Variants = Mapping[Shape, tuple[Shape, ...]]
+"""by shape, what to try for its pods, see `preferences`; the last is the shape itself"""
 
 
 def assign(
     pending: Iterable[Pod],
     rooms: Sequence[Room],
-    launchable_zones: Callable[[Shape], Sequence[str]],
+    launching: Launching,
     templates: Sequence[Template] = (),
     daemonsets: Sequence[Shape] = (),
-    scarce_zones: Collection[str] = (),
+    policy: PreferencePolicy = PreferencePolicy.RESPECT,
 ) -> Assignment:
-    """Assign pods to rooms and turn the rest into demands.
-
-    `launchable_zones` gives the zones in which some NodePool can launch a node for a shape. Where EC2 lately had
-    little (`scarce_zones`), a spread that is only wished for gives way.
-    """
-    result = Assignment()
-    waiting = by_shape(pending)
+    """Assign pods to rooms and turn the rest into demands."""
+    waiting = dict(by_shape(pending))
+    tried = {shape: variants(shape, policy, launching) for shape in waiting}
     there = [shape for room in rooms for shape in (*room.hosted, *room.expected)]
-    neighbours = Neighbours([*(shape for shape, _ in waiting), *daemonsets, *there])
-    vacancies = Vacancies(rooms, neighbours)
-    for shape, pods in waiting:
-        spreads = [s for s in shape.spreads if s.topology_key == ZONE]
-        zones = launchable_zones(shape)
-        constraints = [
-            zone_counts(s, shape, _matching_by_zone(s, shape, rooms, result.demands, neighbours), zones)
-            for s in spreads
-        ]
-        task = _Task(shape, pods, zones, vacancies, vacancies.fitting(shape), constraints)
-        if any(s.hard for s in spreads):
-            _spread_hard(task, result)
-        else:
-            _spread_soft(task, scarce_zones, result)
-    result.demands = shared(result.demands, neighbours, templates, daemonsets)
-    return result
+    neighbours = Neighbours([*(one for each in tried.values() for one in each), *daemonsets, *there])
+    ground = Ground(
+        neighbours,
+        Vacancies(rooms, neighbours),
+        Topology(rooms, neighbours.sets),
+        launching,
+        Watch(waiting, neighbours.sets),
+    )
+    _Round(ground, {shape: waiting[shape] for shape in _in_turn(ground, tried)}, tried).place_all()
+    ground.result.demands = shared(ground.result.demands, neighbours, templates, daemonsets)
+    return ground.result
 
 
-def _spread_hard(task: _Task, result: Assignment) -> None:
-    room: dict[str, int | None] = {}
-    for candidate in task.fitting:
-        zone = candidate.labels.get(ZONE, "")
-        room[zone] = (room.get(zone) or 0) + task.vacancies.capacity(candidate, task.shape, len(task.pods))
-    room = {zone: amount for zone, amount in room.items() if zone} | dict.fromkeys(task.zones)
-    shares = share_out(len(task.pods), task.constraints, dict(sorted(room.items())))
-    waiting = list(task.pods)
-    for zone, share in shares.items():
-        mine, waiting = waiting[:share], waiting[share:]
-        rest = _fill_rooms(mine, [r for r in task.fitting if r.labels.get(ZONE) == zone], task, result)
-        if rest:
-            result.demands.append(Demand(task.shape, tuple(rest), FrozenMap({ZONE: zone})))
-    if waiting:
-        result.stuck.append((tuple(waiting), blocking_zone(task.constraints)))
+def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:
+    """Order shapes by whom they wait for, then by size, which is the order they come in."""
+    turns = {shape: ground.watch.turn(each[0]) for shape, each in tried.items()}
+    before = sorted((s for s, turn in turns.items() if turn < FOLLOWS), key=turns.__getitem__)
+    strictest = {each[0]: shape for shape, each in tried.items() if turns[shape] == FOLLOWS}
+    following = leaders_first(list(strictest), ground.neighbours.sets)
+    after = [s for s, turn in turns.items() if turn > FOLLOWS]
+    return [*before, *(strictest[one] for one in following), *after]
 
 
-def _spread_soft(task: _Task, scarce_zones: Collection[str], result: Assignment) -> None:
-    """Without a hard spread, room that is paid for is used first; ScheduleAnyway then spreads what must be bought."""
-    waiting = _fill_rooms(task.pods, task.fitting, task, result, task.constraints)
-    if not waiting:
-        return
-    if not task.constraints or not task.zones:
-        result.demands.append(Demand(task.shape, tuple(waiting), NO_ITEMS))
-        return
-    zones = [zone for zone in sorted(task.zones) if zone not in scarce_zones] or sorted(task.zones)
-    shares = share_out(len(waiting), task.constraints, dict.fromkeys(zones))
-    for zone, share in shares.items():
-        mine, waiting = waiting[:share], waiting[share:]
-        if mine:
-            result.demands.append(Demand(task.shape, tuple(mine), FrozenMap({ZONE: zone})))
+class _Round:
+    """The shapes that still wait for a place, in their turn."""
 
+    def __init__(self, ground: Ground, waiting: _Waiting, tried: _Variants) -> None:
+        self._ground, self._waiting, self._tried = ground, waiting, tried
+        sets = ground.neighbours.sets
+        self._flocks: dict[tuple[object, ...], list[Shape]] = {}
+        for shape in waiting:
+            if attractions(shape):
+                self._flocks.setdefault(flock(shape, sets), []).append(shape)
 
-def _fill_rooms(
-    pods: Sequence[Pod],
-    fitting: Sequence[Room],
-    task: _Task,
-    result: Assignment,
-    constraints: Sequence[ZoneCounts] = (),
-) -> list[Pod]:
-    waiting = list(pods)
-    for room in fitting:
-        if not waiting:
-            break
-        count = task.vacancies.capacity(room, task.shape, len(waiting))
-        mine, waiting = waiting[:count], waiting[count:]
-        result.place(task.vacancies, room, mine)
-        for constraint in constraints:
-            for _ in mine:
-                constraint.add(room.labels.get(ZONE, ""))
-    return waiting
+    def place_all(self) -> None:
+        """Place shape by shape; those that must follow pods which have no place yet come again after these."""
+        moved = True
+        while moved:
+            moved = False
+            for shape in list(self._waiting):
+                if shape in self._waiting and not self._must_wait(shape):
+                    self._place(shape)
+                    moved = True
+        for shape, pods in self._waiting.items():
+            why = why_nobody(shape, self._waiting, self._ground.neighbours.sets)
+            self._ground.result.stuck.append((tuple(pods), why))
 
+    def _must_wait(self, shape: Shape) -> bool:
+        if not attractions(shape):
+            return False
+        if shares_node(shape) and Together(self._ground, shape, shape, ()).follows_nobody:
+            return True
+        return self._ground.domains(shape).follows_nobody
 
-def _matching_by_zone(
-    spread: Spread, shape: Shape, rooms: Iterable[Room], demands: Iterable[Demand], neighbours: Neighbours
-) -> dict[str, int]:
-    """Count matching pods per zone, over the nodes that the spread looks at (nodeAffinityPolicy, nodeTaintsPolicy).
+    def _place(self, shape: Shape) -> None:
+        left = self._waiting.pop(shape)
+        like = (
+            [one for one in self._flocks[flock(shape, self._ground.neighbours.sets)] if one in self._waiting]
+            if attractions(shape)
+            else []
+        )
+        why = ""
+        for variant in self._tried[shape]:
+            if shares_node(variant):
+                others = [(one, self._waiting[one]) for one in like if shares_node(one)]
+                found = Together(self._ground, variant, shape, [(shape, left), *others]).place()
+                left, why = found.pop(shape)
+                for other, (rest, why_rest) in found.items():
+                    del self._waiting[other]
+                    self._stuck(rest, why_rest)
+            else:
+                left, why = Placing(self._ground, variant, shape, like).place(left)
+            if not left:
+                return
+        self._stuck(left, why)
 
-    Nodes about to be bought for earlier pods count where their zone is settled.
-    """
-    counted = neighbours.sets.selected(spread.selector, frozenset((shape.namespace,)))
-    found: dict[str, int] = {}
-    for room in rooms:
-        zone = room.labels.get(ZONE)
-        if zone and room.counts_for(spread, shape):
-            found[zone] = found.get(zone, 0) + sum(
-                count - room.leaving[other]
-                for other, count in room.hosted.items()
-                if counted >> neighbours.sets.number(other) & 1
-            )
-    for demand in demands:
-        if demand.zone and counted >> neighbours.sets.number(demand.shape) & 1:
-            found[demand.zone] = found.get(demand.zone, 0) + len(demand.pods)
-    return found
+    def _stuck(self, pods: Sequence[Pod], why: str) -> None:
+        if pods:
+            self._ground.result.stuck.append((tuple(pods), why))

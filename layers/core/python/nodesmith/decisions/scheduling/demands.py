@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nodesmith.decisions.scheduling.neighbours import UNLIMITED, Cap
-from nodesmith.decisions.scheduling.rooms import Room, by_age
-from nodesmith.decisions.scheduling.vacancies import Vacancies
+from nodesmith.decisions.scheduling.rooms import by_age
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import ZONE
 from nodesmith.model.pods import Pod
@@ -19,7 +18,9 @@ class Demand:
     """Pods alike that need new nodes. `pins` are labels that their nodes must have, on top of what the shape asks.
 
     One node takes `per_node` of them at most. `groups` and `caps` say who may share it, see `Item`; `apart` are
-    DaemonSets that keep them off every node they run on.
+    DaemonSets that keep them off every node they run on. `fallback` is what to demand for pods that cannot be had so,
+    for some of this is only wished for; it has no pods itself. Where pods must share a
+    node, `unit` of them in a row are placed as one: then `shape` stands for all of them together, `members` are theirs.
     """
 
     shape: Shape
@@ -29,6 +30,9 @@ class Demand:
     groups: tuple[int, ...] = ()
     caps: tuple[Cap, ...] = ()
     apart: tuple[Shape, ...] = ()
+    fallback: Demand | None = None
+    unit: int = 1
+    members: tuple[Shape, ...] = ()
 
     @property
     def zone(self) -> str | None:
@@ -43,12 +47,6 @@ class Assignment:
     placed: dict[str, list[str]] = field(default_factory=dict)
     demands: list[Demand] = field(default_factory=list)
     stuck: list[tuple[tuple[Pod, ...], str]] = field(default_factory=list)
-
-    def place(self, vacancies: Vacancies, room: Room, pods: Sequence[Pod]) -> None:
-        """Put pods into a room."""
-        if pods:
-            vacancies.take(room, pods[0].shape, len(pods))
-            self.placed.setdefault(room.name, []).extend(pod.key for pod in pods)
 
 
 def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:

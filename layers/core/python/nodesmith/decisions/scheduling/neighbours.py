@@ -7,6 +7,7 @@ of its own kind; host ports allow one. Such a rule holds in whatever order kube-
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ class Neighbours:
         self._too_broad: set[_Key] = set()
         self._rules: dict[tuple[Shape, bool], Rules] = {}
         self._members: list[list[int]] = [[] for _ in range(self.sets.count)]
+        self._united: dict[Shape, tuple[Shape, ...]] = {}
         self._enlist(shapes)
 
     def rules(self, shape: Shape, *, running: bool = False) -> Rules:
@@ -66,12 +68,34 @@ class Neighbours:
             self._rules[key] = Rules(tuple(sorted(groups)), tuple(sorted(caps.items())))
         return self._rules[key]
 
+    def unite(self, whole: Shape, members: Sequence[Shape]) -> None:
+        """Give rules to a shape that stands for several pods which come to a node together.
+
+        It counts as one pod where it is more of a group; so nobody else of such a group may come beside it.
+        """
+        parts = [self.rules(one) for one in members]
+        counts = Counter(group for part in parts for group in part.groups)
+        caps: dict[int, int] = {group: 1 for group, count in counts.items() if count > 1}
+        for group, most in (cap for part in parts for cap in part.caps):
+            caps[group] = min(most, caps.get(group, most))
+        self._united[whole] = tuple(dict.fromkeys(members))
+        self._rules[whole, False] = Rules(tuple(sorted(counts)), tuple(sorted(caps.items())))
+
+    def may_share(self, some: Sequence[Shape]) -> bool:
+        """Tell whether one node may hold these pods, one of a shape for each time it is named."""
+        counts = Counter(group for one in some for group in self.rules(one).groups)
+        return all(
+            counts[group] <= most for one in dict.fromkeys(some) for group, most in self.rules(one).caps
+        )
+
     def counts_leaving(self, group: int) -> bool:
         """Tell whether pods that are being deleted still count: for spreads they do not."""
         return group not in self._spread_groups
 
     def conflict(self, shape: Shape, other: Shape) -> bool:
         """Tell whether a pod of one shape keeps every pod of the other off its node: host ports, anti-affinity."""
+        if shape in self._united:
+            return any(self.conflict(member, other) for member in self._united[shape])
         collide = bool(shape.host_ports and other.host_ports) and ports_collide(
             shape.host_ports, other.host_ports
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import format_amount
 from nodesmith.model.shapes import Shape
@@ -57,13 +56,6 @@ def shape_refusal(shape: Shape) -> str:
     negative = next((name for name, amount in sorted(shape.requests.items()) if amount < 0), None)
     if negative:
         return f"its request of {format_amount(negative, shape.requests[negative])} {negative} is negative"
-    for term in shape.affinities:
-        if not term.weight and (not term.anti or term.topology_key != HOSTNAME):
-            kind = "anti-affinity" if term.anti else "affinity"
-            return f"required pod {kind} over {term.topology_key} is not looked at yet"
-    for spread in shape.spreads:
-        if spread.hard and spread.topology_key not in {ZONE, HOSTNAME}:
-            return f"a hard topology spread over {spread.topology_key} is not looked at yet"
     return ""
 
 

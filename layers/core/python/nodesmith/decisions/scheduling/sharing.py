@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.neighbours import Neighbours
+from nodesmith.decisions.scheduling.neighbours import Cap, Neighbours
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import WELL_KNOWN
 from nodesmith.model.shapes import Shape
@@ -25,51 +25,70 @@ def shared(
     daemonsets: Sequence[Shape],
 ) -> list[Demand]:
     """Give the demands with their rules; those that differ in nothing that matters for a node become one."""
+    demands = [*demands, *(d.fallback for d in demands if d.fallback)]
     wishes = _wishes(demands, _open_keys(templates))
-    found: dict[tuple[object, ...], Demand] = {}
-    pods: dict[tuple[object, ...], list[Demand]] = {}
+    ruled: dict[int, Demand] = {}
     for demand, groups in zip(demands, wishes, strict=True):
         rules = neighbours.rules(demand.shape)
-        ruled = replace(
+        ruled[id(demand)] = replace(
             demand,
             per_node=min(demand.per_node, rules.per_node),
             groups=(*rules.groups, *groups),
             caps=(*rules.caps, *((group ^ 1, 0) for group in groups)),
             apart=tuple(d for d in daemonsets if neighbours.conflict(demand.shape, d)),
         )
-        alike = _alike(ruled)
-        found.setdefault(alike, ruled)
-        pods.setdefault(alike, []).append(ruled)
-    merged = [
-        replace(one, pods=tuple(p for d in pods[alike] for p in d.pods)) for alike, one in found.items()
+    busy = _Busy(ruled.values())
+    return _merged(
+        replace(
+            busy.rules_of(ruled[id(d)]), fallback=busy.rules_of(ruled[id(d.fallback)]) if d.fallback else None
+        )
+        for d in demands
+        if d.pods
+    )
+
+
+def _merged(demands: Iterable[Demand]) -> list[Demand]:
+    """Make one of demands that differ in nothing that matters for a node."""
+    found: dict[tuple[object, ...], list[Demand]] = {}
+    for demand in demands:
+        found.setdefault((_alike(demand), demand.fallback and _alike(demand.fallback)), []).append(demand)
+    return [
+        replace(same[0], pods=tuple(p for d in same for p in d.pods)) if len(same) > 1 else same[0]
+        for same in found.values()
     ]
-    return _without_idle_rules(merged)
 
 
 def _alike(demand: Demand) -> tuple[object, ...]:
     shape = demand.shape
     return (
         shape.requests, shape.terms, shape.own_terms, shape.tolerations, demand.pins,
-        demand.per_node, demand.groups, demand.caps, demand.apart,
+        demand.per_node, demand.groups, demand.caps, demand.apart, demand.unit,
     )  # fmt: skip
 
 
-def _without_idle_rules(demands: Sequence[Demand]) -> list[Demand]:
-    """Leave out groups that nobody limits, and limits that nobody else can break: `per_node` says it."""
-    members = Counter(group for demand in demands for group in demand.groups)
-    kept = [tuple(cap for cap in d.caps if members[cap[0]] > (cap[0] in d.groups)) for d in demands]
-    numbers: dict[int, int] = {}
-    for caps in kept:
-        for group, _ in caps:
-            numbers.setdefault(group, len(numbers))
-    return [
-        replace(
+class _Busy:
+    """The groups and caps that can stop anybody, numbered from 0: without groups that nobody limits, and without limits
+    of one's own kind only, which `per_node` tells.
+    """
+
+    def __init__(self, demands: Iterable[Demand]) -> None:
+        demands = list(demands)
+        self._members = Counter(group for demand in demands for group in demand.groups)
+        self._numbers: dict[int, int] = {}
+        for demand in demands:
+            for group, _ in self._caps(demand):
+                self._numbers.setdefault(group, len(self._numbers))
+
+    def _caps(self, demand: Demand) -> list[Cap]:
+        return [cap for cap in demand.caps if self._members[cap[0]] > (cap[0] in demand.groups)]
+
+    def rules_of(self, demand: Demand) -> Demand:
+        """Give a demand with no others than these."""
+        return replace(
             demand,
-            caps=tuple((numbers[group], most) for group, most in caps),
-            groups=tuple(numbers[group] for group in demand.groups if group in numbers),
+            caps=tuple((self._numbers[group], most) for group, most in self._caps(demand)),
+            groups=tuple(self._numbers[group] for group in demand.groups if group in self._numbers),
         )
-        for demand, caps in zip(demands, kept, strict=True)
-    ]
 
 
 def _open_keys(templates: Iterable[Template]) -> list[str]:

@@ -1,77 +1,102 @@
-"""Topology spread: how many pods of a shape each zone gets.
+"""Shares: how many pods of a shape each domain gets, by kube-scheduler's arithmetic.
 
-kube-scheduler admits a pod to a zone while matching pods there (+1 if it matches itself) - fewest anywhere <= maxSkew.
-Pods go one after the other to the allowed zone with the fewest; a zone that nothing can be launched in and that has no
-room left still counts for the fewest, and so limits the others: that is why some pods may have to stay.
+A spread admits a pod to a domain while matching pods there (+1 if it matches itself) - fewest anywhere <= maxSkew. Pods
+go one after the other to the admitted domain with the fewest; a domain that nothing can be launched in and that has no
+room left still counts for the fewest, and so limits the others: that is why some pods may have to stay. Anti-affinity
+admits a pod while no matching one is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.shapes import Spread
+
+Domain = tuple[str, ...]
+"""one value for each topology key that matters; empty where a node lacks the label"""
 
 
 @dataclass(slots=True)
-class ZoneCounts:
-    """Matching pods per zone for one constraint; `domains` are the zones that kube-scheduler will see."""
+class Tally:
+    """Matching pods by value of one topology key (the `axis`-th of a domain), and how many one value may have.
 
-    spread: Spread
+    `spread` limits them by its skew and `most` absolutely; with neither they only give an order. `counts_self` tells
+    whether the pods being placed are counted.
+    """
+
+    axis: int
     counts: dict[str, int]
-    selects_self: bool
+    counts_self: bool
+    spread: Spread | None = None
+    most: int | None = None
 
-    def admits(self, zone: str) -> bool:
-        """Tell whether one more pod may go to `zone`."""
-        fewest = min(self.counts.values()) if len(self.counts) >= self.spread.min_domains else 0
-        return self.counts[zone] + self.selects_self - fewest <= self.spread.max_skew
+    def admits(self, domain: Domain) -> bool:
+        """Tell whether one more pod may go to a domain."""
+        value = domain[self.axis]
+        if self.most is not None:
+            return not value or self.counts.get(value, 0) + self.counts_self <= self.most
+        if self.spread is None:
+            return True
+        there = self.counts.get(value)
+        return there is not None and there + self.counts_self - self.fewest() <= self.spread.max_skew
 
-    def add(self, zone: str) -> None:
-        """Count one more pod in `zone`."""
-        if self.selects_self and zone in self.counts:
-            self.counts[zone] += 1
+    def fewest(self, beside: frozenset[str] = frozenset()) -> int:
+        """Give what the emptiest value has, some values aside; 0 where there are fewer values than minDomains."""
+        if self.spread is not None and len(self.counts) < self.spread.min_domains:
+            return 0
+        return min((count for value, count in self.counts.items() if value not in beside), default=0)
+
+    def of(self, domain: Domain) -> int:
+        """Count the pods in a domain."""
+        return self.counts.get(domain[self.axis], 0)
+
+    def add(self, domain: Domain, count: int) -> None:
+        """Count more pods in a domain."""
+        if self.counts_self and domain[self.axis]:
+            self.counts[domain[self.axis]] = self.of(domain) + count
 
 
-def zone_counts(spread: Spread, shape: Shape, found: Mapping[str, int], zones: Sequence[str]) -> ZoneCounts:
-    """Start counting: `found` are matching pods per zone that has a node, `zones` those that can be launched in."""
-    counts = {zone: found.get(zone, 0) for zone in sorted({*found, *zones})}
-    return ZoneCounts(spread, counts, selects_self(spread, shape))
+def share_out(count: int, tallies: Sequence[Tally], room: Mapping[Domain, int | None]) -> dict[Domain, int]:
+    """Share `count` pods out over domains; `room` is what each can take, None for any number.
 
-
-def selects_self(spread: Spread, shape: Shape) -> bool:
-    """Tell whether pods of the shape count for their own spread."""
-    return spread.selector is not None and spread.selector.matches(shape.labels)
-
-
-def share_out(count: int, constraints: Sequence[ZoneCounts], room: dict[str, int | None]) -> dict[str, int]:
-    """Share `count` pods out over zones; `room` is what each zone can take, None for any number.
-
-    Gives the pods per zone; what is missing to `count` cannot go anywhere. Soft constraints order the zones only.
+    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `room`.
     """
     shares = dict.fromkeys(room, 0)
-    for _ in range(count):
-        open_zones = [
-            zone
-            for zone, left in room.items()
-            if (left is None or shares[zone] < left)
-            and all(c.admits(zone) for c in constraints if c.spread.hard)
-        ]
-        if not open_zones:
+    left = count
+    while left > 0:
+        most_left = {d: left if most is None else min(left, most - shares[d]) for d, most in room.items()}
+        spare = {d: most for d, most in most_left.items() if most > 0}
+        admitted = [d for d in spare if all(t.admits(d) for t in tallies)]
+        if not admitted:
             break
-        zone = min(open_zones, key=lambda z: (*(c.counts[z] for c in constraints), z))
-        shares[zone] += 1
-        for constraint in constraints:
-            constraint.add(zone)
+        rank = {d: tuple(t.of(d) for t in tallies) for d in admitted}
+        least = min(rank.values())
+        equals = [d for d in admitted if rank[d] == least]
+        if len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
+            each = _alike(tallies[0], equals, spare, min(left // len(equals), *(spare[d] for d in equals)))
+        else:
+            equals = equals[:1]
+            each = 1 if any(t.counts_self for t in tallies) else spare[equals[0]]
+        for domain in equals:
+            shares[domain] += each
+            left -= each
+            for tally in tallies:
+                tally.add(domain, each)
     return shares
 
 
-def blocking_zone(constraints: Sequence[ZoneCounts]) -> str:
-    """Say which zone holds the others back, for a pod that found none."""
-    hard = next((c for c in constraints if c.spread.hard), None)
-    if hard is None or not hard.counts:
-        return "no zone can be launched in"
-    zone = min(hard.counts, key=lambda z: (hard.counts[z], z))
-    return (
-        f"topology spread over {hard.spread.topology_key} with maxSkew {hard.spread.max_skew}: {zone} has"
-        f" {hard.counts[zone]} matching pods, no room, and nothing can be launched there"
-    )
+def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], most: int) -> int:
+    """Give how many pods each of the emptiest domains can take, before others are as empty or the skew is reached."""
+    level = tally.of(equals[0])
+    values = frozenset(domain[tally.axis] for domain in equals)
+    if len(values) < len(equals):
+        return 1
+    bounds = [most, *(tally.of(d) - level for d in others if tally.of(d) > level)]
+    if tally.most is not None:
+        bounds.append(tally.most - level)
+    elif tally.spread is not None and (
+        len(values) < len(tally.counts) or len(tally.counts) < tally.spread.min_domains
+    ):
+        bounds.append(tally.spread.max_skew + tally.fewest(values) - level)
+    return max(1, min(bounds))

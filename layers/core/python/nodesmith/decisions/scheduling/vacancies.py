@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nodesmith.decisions.scheduling.neighbours import Neighbours, Rules
 from nodesmith.decisions.scheduling.rooms import Room
@@ -48,23 +48,16 @@ class Vacancies:
         self._order = sorted(_rank(room) for room in rooms)
         self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
 
-    def fitting(self, shape: Shape) -> list[Room]:
-        """Give the rooms that take at least one pod of a shape, tightest first."""
-        cpu = shape.requests.cpu_milli
-        found: list[Room] = []
+    def candidates(self, shape: Shape) -> Iterator[Room]:
+        """Give the rooms that take at least one pod of a shape, tightest first, as they were when this was asked."""
+        cpu = max(0, shape.requests.cpu_milli)
         for in_flight in (False, True):
-            start = (
-                bisect_left(self._order, (in_flight, cpu))
-                if cpu > 0
-                else bisect_left(self._order, (in_flight,))
-            )
-            for rank in self._order[start:]:
-                if rank[0] != in_flight:
-                    break
+            start = bisect_left(self._order, (in_flight, cpu) if cpu else (in_flight,))
+            end = bisect_left(self._order, (True,)) if not in_flight else len(self._order)
+            for rank in self._order[start:end]:
                 room = self.rooms[rank[-1]]
                 if self.capacity(room, shape, 1):
-                    found.append(room)
-        return found
+                    yield room
 
     def capacity(self, room: Room, shape: Shape, wanted: int) -> int:
         """Give how many of `wanted` pods a room takes, all rules of the node considered."""

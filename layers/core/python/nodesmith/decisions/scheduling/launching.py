@@ -1,0 +1,104 @@
+"""Where new nodes for pods of a shape can be launched, and what a pod costs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple, Protocol
+
+from nodesmith.decisions.scheduling.admission import Admission
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.spread import Domain
+from nodesmith.decisions.scheduling.templates import Choice, Template
+from nodesmith.model.catalog import Offering
+from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
+from nodesmith.model.resources import Resources
+from nodesmith.model.shapes import Shape
+
+
+class Launching(Protocol):
+    """What scheduling asks of the market."""
+
+    def domains(self, shape: Shape, keys: tuple[str, ...]) -> list[Domain]:
+        """Give the values of these labels, in order, that new nodes for pods of a shape may have."""
+
+    def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
+        """Estimate what one pod costs in such a domain, USD an hour."""
+
+    @property
+    def scarce_zones(self) -> frozenset[str]:
+        """The zones in which EC2 lately had little of anything."""
+
+
+class _Sold(NamedTuple):
+    room: Resources
+    price_hourly_usd: float
+    is_exotic: bool
+
+
+class TemplateLaunching:
+    """`Launching` by NodePools as they are: types and offerings left, whatever the limits say."""
+
+    def __init__(self, templates: Sequence[Template]) -> None:
+        self._templates = templates
+        self._places: dict[tuple[object, ...], dict[Domain, list[_Sold]]] = {}
+        scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
+        self.scarce_zones = frozenset.intersection(*scarce) if scarce else frozenset()
+
+    def domains(self, shape: Shape, keys: tuple[str, ...]) -> list[Domain]:
+        """See `Launching`. In order of their values."""
+        requests = shape.requests
+        return [
+            domain
+            for domain, sold in self._sold(shape, keys).items()
+            if any(requests.fits_in(one.room) for one in sold)
+        ]
+
+    def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
+        """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
+        fitting = [s for s in self._sold(shape, keys).get(domain, ()) if shape.requests.fits_in(s.room)]
+        plain = [s for s in fitting if not s.is_exotic] or fitting
+        return min((s.price_hourly_usd * _share(shape.requests, s.room) for s in plain), default=float("inf"))
+
+    def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
+        alike = shape.terms, shape.tolerations, keys
+        if alike not in self._places:
+            found: dict[Domain, dict[tuple[Resources, bool], float]] = {}
+            for choice, offering, template in self._admitted(shape):
+                for domain in product(*(_values(key, choice, offering, template, shape) for key in keys)):
+                    prices = found.setdefault(domain, {})
+                    same = choice.room, choice.is_exotic
+                    prices[same] = min(offering.price_hourly_usd, prices.get(same, float("inf")))
+            self._places[alike] = {
+                domain: sorted(
+                    (_Sold(room, price, exotic) for (room, exotic), price in found[domain].items()),
+                    key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd),
+                )
+                for domain in sorted(found)
+            }
+        return self._places[alike]
+
+    def _admitted(self, shape: Shape) -> Iterator[tuple[Choice, Offering, Template]]:
+        for template in self._templates:
+            admission = Admission(template, (Demand(shape, ()),))
+            for choice in template.choices:
+                for offering in choice.offerings:
+                    if admission.mask(choice, offering):
+                        yield choice, offering, template
+
+
+def _values(key: str, choice: Choice, offering: Offering, template: Template, shape: Shape) -> Sequence[str]:
+    """Give the values of a label that such a node may have; none where nobody says which."""
+    offered = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
+    value = offered.get(key) or choice.type.labels.get(key)
+    if value:
+        return (value,)
+    open_ = template.requirements.get(key)
+    if open_ is None:
+        return ()
+    wished = [open_.intersection(term[key]) if key in term else open_ for term in shape.terms]
+    return sorted({value for one in wished if not one.complement for value in one.values})
+
+
+def _share(requests: Resources, room: Resources) -> float:
+    return max((amount / room.of(name) for name, amount in requests.items() if amount > 0), default=0.0)

@@ -1,0 +1,180 @@
+"""Places for the pods of one shape: rooms that are there first, then domains in which nodes are bought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodesmith.decisions.scheduling.demands import Assignment, Demand
+from nodesmith.decisions.scheduling.domains import Domains
+from nodesmith.decisions.scheduling.launching import Launching
+from nodesmith.decisions.scheduling.neighbours import Neighbours
+from nodesmith.decisions.scheduling.rooms import Room
+from nodesmith.decisions.scheduling.spread import Domain, share_out
+from nodesmith.decisions.scheduling.topology import Topology
+from nodesmith.decisions.scheduling.vacancies import Vacancies
+from nodesmith.decisions.scheduling.watching import Watch
+from nodesmith.model.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.labels import ZONE
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Everything that placing pods looks at and changes."""
+
+    neighbours: Neighbours
+    vacancies: Vacancies
+    topology: Topology
+    launching: Launching
+    watch: Watch
+    result: Assignment = field(default_factory=Assignment)
+
+    def domains(self, shape: Shape) -> Domains:
+        """Give the domains that pods of a shape may have as things stand."""
+        return Domains(shape, self.topology, self.neighbours.sets, self.watch, self.launching)
+
+
+class Placing:
+    """The placing of pods of one shape. `shape` may ask for more than `plain`, which is what the pods really need.
+
+    `siblings` must be able to come where the first of these pods goes, if all must be in one domain. With `only`
+    they go to such rooms, and nothing is bought for them.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        shape: Shape,
+        plain: Shape,
+        siblings: Sequence[Shape] = (),
+        only: Callable[[Room], bool] | None = None,
+    ) -> None:
+        self._ground, self._shape, self._plain, self._siblings = ground, shape, plain, siblings
+        self._only = only
+        self._domains = ground.domains(shape)
+        self._bound = self._domains.bound if plain is shape else ground.domains(plain).bound
+
+    def place(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
+        """Place pods; give those left and why."""
+        ground, domains = self._ground, self._domains
+        if domains.follows_nobody:
+            return list(pods), ""
+        if not domains.keys:
+            return self._place_anywhere(pods)
+        rooms = self._rooms()
+        launchable = self._launchable()
+        if (
+            not launchable
+            and not rooms
+            and self._only is None
+            and not ground.launching.domains(self._shape, ())
+        ):
+            return self._place_anywhere(pods)
+        domains.opened(launchable)
+        open_ = [domain for domain in launchable if domains.allows(domain)] if self._only is None else []
+        left = list(pods)
+        if domains.is_first:
+            chosen = self._first(len(left), rooms, open_)
+            rooms = {d: found for d, found in rooms.items() if d == chosen}
+            open_ = [d for d in open_ if d == chosen]
+        if not domains.is_spread:  # then room that is paid for comes first
+            left = self._share(left, rooms, ())
+            rooms = {}
+            if len(open_) > 1 and left:
+                prices = {d: ground.launching.price(self._shape, domains.keys, d) for d in open_}
+                open_.sort(key=lambda d: (prices[d], d))
+        left = self._share(left, rooms, open_)
+        return left, domains.why_none(launchable) if left else ""
+
+    def _place_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
+        left = self._fill(list(pods), self._candidates())
+        if not left or self._only is not None:
+            return left, ""
+        if self._shape is not self._plain and not self._ground.launching.domains(self._shape, ()):
+            return left, ""
+        self._demand(left, {})  # where nothing would do, whoever buys says why
+        return [], ""
+
+    def _launchable(self) -> list[Domain]:
+        """Give the domains in which nodes can be launched; for a mere wish only those where EC2 has enough."""
+        domains, launching = self._domains, self._ground.launching
+        found = launching.domains(self._shape, domains.keys)
+        if ZONE not in domains.keys or ZONE in self._bound or not launching.scarce_zones:
+            return found
+        axis = domains.keys.index(ZONE)
+        return [domain for domain in found if domain[axis] not in launching.scarce_zones] or found
+
+    def _candidates(self) -> Iterator[Room]:
+        found = self._ground.vacancies.candidates(self._shape)
+        return found if self._only is None else filter(self._only, found)
+
+    def _rooms(self) -> dict[Domain, list[Room]]:
+        """Give the rooms that take such pods, tightest first, by domain."""
+        found: dict[Domain, list[Room]] = {}
+        for room in self._candidates():
+            domain = tuple(room.labels.get(key, "") for key in self._domains.keys)
+            if self._domains.allows(domain):
+                found.setdefault(domain, []).append(room)
+        return found
+
+    def _first(
+        self, count: int, rooms: Mapping[Domain, Sequence[Room]], open_: Iterable[Domain]
+    ) -> Domain | None:
+        """Choose where the first pod goes that all must follow: where most of them have room, else the cheapest."""
+        keys, launching = self._domains.keys, self._ground.launching
+        candidates = sorted({*rooms, *open_})
+        candidates = [d for d in candidates if all(tally.admits(d) for tally in self._domains.tallies)]
+        for sibling in self._siblings:
+            reachable = frozenset(launching.domains(sibling, keys))
+            candidates = [d for d in candidates if d in reachable] or candidates
+
+        def rank(domain: Domain) -> tuple[int, float, Domain]:
+            price = sum(launching.price(one, keys, domain) for one in (self._shape, *self._siblings))
+            return -self._room(rooms.get(domain, ()), count), price, domain
+
+        return min(candidates, key=rank, default=None)
+
+    def _room(self, rooms: Iterable[Room], wanted: int) -> int:
+        return min(wanted, sum(self._ground.vacancies.capacity(room, self._shape, wanted) for room in rooms))
+
+    def _share(
+        self, pods: list[Pod], rooms: Mapping[Domain, Sequence[Room]], open_: Sequence[Domain]
+    ) -> list[Pod]:
+        """Share pods out over domains; what finds no room in its domain is bought for. Give those that are left."""
+        most: dict[Domain, int | None] = dict.fromkeys(open_)
+        for domain, found in rooms.items():
+            if domain not in most:
+                most[domain] = self._room(found, len(pods))
+        if self._domains.is_spread:
+            most = dict(sorted(most.items()))
+        for domain, share in share_out(len(pods), self._domains.tallies, most).items():
+            mine, pods = pods[:share], pods[share:]
+            rest = self._fill(mine, rooms.get(domain, ()))
+            if rest:
+                self._demand(rest, self._domains.pins(domain))
+        return pods
+
+    def _fill(self, pods: list[Pod], rooms: Iterable[Room]) -> list[Pod]:
+        """Put pods into rooms, one after the other; give those that find none."""
+        ground = self._ground
+        for room in rooms:
+            if not pods:
+                break
+            count = ground.vacancies.capacity(room, self._shape, len(pods))
+            mine, pods = pods[:count], pods[count:]
+            if mine:
+                ground.vacancies.take(room, self._plain, count)
+                ground.topology.add(room.labels, self._plain, count, room)
+                ground.result.placed.setdefault(room.name, []).extend(pod.key for pod in mine)
+        return pods
+
+    def _demand(self, pods: Sequence[Pod], pins: Mapping[str, str]) -> None:
+        """Demand nodes. What is not bound is for others' sake, or only wished for: better elsewhere than nowhere."""
+        bound = FrozenMap({key: value for key, value in pins.items() if key in self._bound})
+        is_wish = self._shape is not self._plain or len(bound) < len(pins)
+        fallback = Demand(self._plain, (), bound) if is_wish else None
+        demand = Demand(self._shape, tuple(pods), FrozenMap(pins) if pins else NO_ITEMS, fallback=fallback)
+        self._ground.result.demands.append(demand)
+        self._ground.topology.add(pins, self._plain, len(pods))

@@ -1,0 +1,73 @@
+"""Wishes of pods, taken for rules as long as that works: preferred affinities and spreads that are only wished for.
+
+Under the policy Respect a pod is placed as if all it prefers were required; what cannot be had so is given up one by
+one, in Karpenter's order: preferred pod affinity, preferred anti-affinity, preferred node affinity, spreads; of each
+kind the heaviest first. Of node affinity only the heaviest left counts. Under Ignore a wish costs nothing: preferred
+node affinity decides between choices of the same price, everything else is left to kube-scheduler's scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nodesmith.decisions.scheduling.launching import Launching
+from nodesmith.model.nodeconfiguration import PreferencePolicy
+from nodesmith.model.requirements import Requirements
+from nodesmith.model.shapes import PodAffinityTerm, Shape
+
+
+def variants(shape: Shape, policy: PreferencePolicy, launching: Launching) -> tuple[Shape, ...]:
+    """Give a shape with its wishes as rules, then with ever fewer of them, at last the shape itself."""
+    attracted, repelled = _heaviest_first(shape, anti=False), _heaviest_first(shape, anti=True)
+    wished = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])]
+    soft = [spread for spread in shape.spreads if not spread.hard]
+    if not (attracted or repelled or wished or soft):
+        return (shape,)
+    if policy == PreferencePolicy.IGNORE:
+        found = _variant(shape, [], [], wished, 0)
+        costs_more = found is None or launching.price(found, (), ()) > launching.price(shape, (), ())
+        return (shape,) if found is None or costs_more else (found, shape)
+    steps = [(attracted[n:], repelled, wished, len(soft)) for n in range(len(attracted))]
+    steps += [([], repelled[n:], wished, len(soft)) for n in range(len(repelled))]
+    steps += [([], [], wished[n:], len(soft)) for n in range(len(wished))]
+    steps += [([], [], [], left) for left in range(len(soft), 0, -1)]
+    stricter = [_variant(shape, *step) for step in steps]
+    return (*(one for one in stricter if one is not None), shape)
+
+
+def _heaviest_first(shape: Shape, *, anti: bool) -> list[PodAffinityTerm]:
+    terms = [term for term in shape.affinities if term.weight and term.anti is anti]
+    return sorted(terms, key=lambda term: -term.weight)
+
+
+def _variant(
+    shape: Shape,
+    attracted: list[PodAffinityTerm],
+    repelled: list[PodAffinityTerm],
+    wished: list[Requirements],
+    spreads: int,
+) -> Shape | None:
+    """Give a shape that requires these, and as many of its spreads (the last ones); None where it could never be."""
+    terms = shape.terms
+    if wished:
+        terms = tuple(
+            term.union(wished[0])
+            for term in terms
+            if term.conflict(wished[0], undefined=frozenset(wished[0])) is None
+        )
+    if not terms and shape.terms:
+        return None
+    required = [term for term in shape.affinities if not term.weight]
+    first_kept = sum(not spread.hard for spread in shape.spreads) - spreads
+    kept = []
+    for spread in shape.spreads:
+        if spread.hard:
+            kept.append(spread)
+        elif first_kept > 0:
+            first_kept -= 1
+        else:
+            kept.append(replace(spread, hard=True))
+    now_required = [replace(term, weight=0) for term in (*attracted, *repelled)]
+    return replace(
+        shape, terms=terms, affinities=(*required, *now_required), spreads=tuple(kept), preferred_terms=()
+    )
