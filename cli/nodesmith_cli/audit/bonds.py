@@ -28,12 +28,18 @@ class SpreadRule:
 
     @property
     def is_idle(self) -> bool:
-        """True where no order of things could break the rule."""
-        return self.tally.most + (self.matches and not self.counted) <= self.max_skew
+        """True where no order of things could break the rule: what is counted here only becomes less."""
+        there = self.tally.counts.get(self.domain, 0) - self.counted
+        return there + self.matches <= self.max_skew
 
     @property
     def seats(self) -> Sequence[tuple[Tally, str]]:
         return ((self.tally, self.domain),)
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """The same for rules that say the same."""
+        return id(self.tally), self.domain, self.max_skew, self.matches, self.counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,18 @@ class AffinityRule:
         """True where pods that were there before meet all terms."""
         return all(tally.lasting[domain] > 0 for tally, domain in self.seats)
 
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """The same for rules that say the same."""
+        return (*((id(tally), domain) for tally, domain in self.seats), self.counted)
+
+
+def matters(tally: Tally, domain: str, *, affinity: bool) -> bool:
+    """Tell whether anybody who waits could notice that there is a pod less in a domain."""
+    if affinity or tally.least > 0:
+        return tally.waiters > 0
+    return tally.waiting[domain] > 0
+
 
 def harm(tally: Tally, domain: str, *, looks: bool, affinity: bool) -> bool:
     """Tell whether undoing a pod here may keep others from being undone later.
@@ -69,4 +87,4 @@ def harm(tally: Tally, domain: str, *, looks: bool, affinity: bool) -> bool:
     if affinity:
         others = tally.waiting[domain] - looks
         return others > 0 and tally.lasting[domain] == 0 and tally.counts[domain] <= 2
-    return tally.waiting.total() > looks and tally.is_lowest(domain)
+    return tally.waiters > looks and tally.is_lowest(domain)

@@ -8,11 +8,11 @@ company that others need. Such pods are taken only when nothing else is left to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from nodesmith_cli.audit.bonds import AffinityRule, SpreadRule, harm
+from nodesmith_cli.audit.bonds import AffinityRule, SpreadRule, harm, matters
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.tallies import Tally
 from nodesmith_cli.audit.violations import Kind
@@ -20,27 +20,23 @@ from nodesmith_cli.audit.violations import Kind
 Rule: TypeAlias = SpreadRule | AffinityRule
 
 
+Seat: TypeAlias = tuple[
+    Tally, str, bool
+]  # a tally that counts the pod, in this domain; True if affinities look at it
+
+
 @dataclass(slots=True)
 class Batch:
-    """Pods that are in the same domains and look at the same tallies: any one stands for the others.
-
-    `gives` are the tallies that count them, with their domain; True where affinities look at it.
-    """
+    """Pods with the same rules, counted in the same places (`gives`): any one stands for the others."""
 
     rules: Sequence[Rule]
-    gives: Sequence[tuple[Tally, str, bool]]
-    pods: list[str] = field(default_factory=list)
-    looked_at: frozenset[int] = frozenset()
+    gives: Sequence[Seat]
+    pods: list[str]
 
-    def settle(self) -> None:
-        """Tell the tallies who waits, before anything is undone."""
-        self.looked_at = frozenset(id(tally) for rule in self.rules for tally, _ in rule.seats)
-        self._wait(len(self.pods))
-
-    def _wait(self, number: int) -> None:
-        for rule in self.rules:
-            for tally, domain in rule.seats:
-                tally.waiting[domain] += number
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        gives = tuple((id(tally), domain) for tally, domain, _ in self.gives)
+        return gives, *(rule.likeness for rule in self.rules)
 
     @property
     def is_free(self) -> bool:
@@ -49,34 +45,62 @@ class Batch:
     @property
     def harmed(self) -> list[int]:
         """The tallies that would be worse off for others without one of these pods."""
+        looked_at = {id(tally) for rule in self.rules for tally, _ in rule.seats}
         return [
             id(tally)
             for tally, domain, affinity in self.gives
-            if harm(tally, domain, looks=id(tally) in self.looked_at, affinity=affinity)
+            if harm(tally, domain, looks=id(tally) in looked_at, affinity=affinity)
         ]
 
     def undo(self) -> None:
         """Take one pod away."""
         self.pods.pop()
-        self._wait(-1)
+        self.wait(-1)
         for tally, domain, _ in self.gives:
             tally.take(domain)
+
+    def wait(self, number: int) -> None:
+        """Tell the tallies that so many more pods look at them."""
+        for rule in self.rules:
+            for tally, domain in rule.seats:
+                tally.waiting[domain] += number
+                tally.waiters += number
 
 
 def undo_all(batches: Iterable[Batch]) -> list[Batch]:
     """Take away all pods, one by one, each as kube-scheduler could have bound it last. Gives what cannot be taken."""
-    left = list(batches)
+    left = _compacted(batches)
     while left:
         moved = False
         for batch in left:
             while batch.pods and batch.is_free and not batch.harmed:
                 batch.undo()
                 moved = True
-        left = [batch for batch in left if batch.pods]
         if not moved and not _undo_with_harm(left):
-            return left
-        left = [batch for batch in left if batch.pods]
+            break
+        left = _compacted(left)
     return left
+
+
+def _compacted(batches: Iterable[Batch]) -> list[Batch]:
+    """Drop the rules that nothing can break any more and the counts that nobody looks at; put together what is alike.
+
+    The fewer tallies are left, the more pods are alike: what began as one batch a node ends as one a zone.
+    """
+    found: dict[tuple[object, ...], Batch] = {}
+    live = [batch for batch in batches if batch.pods]
+    for batch in live:
+        for tally in (*(t for rule in batch.rules for t, _ in rule.seats), *(t for t, *_ in batch.gives)):
+            tally.waiting.clear()
+            tally.waiters = 0
+    for batch in live:
+        batch.rules = [rule for rule in batch.rules if not rule.is_idle]
+        batch.wait(len(batch.pods))
+    for batch in live:
+        batch.gives = [(t, d, a) for t, d, a in batch.gives if matters(t, d, affinity=a)]
+        if batch.rules or batch.gives:
+            found.setdefault(batch.likeness, Batch(batch.rules, batch.gives, [])).pods.extend(batch.pods)
+    return list(found.values())
 
 
 def _undo_with_harm(batches: Sequence[Batch]) -> bool:
@@ -111,20 +135,3 @@ def _words(rule: Rule) -> tuple[Kind, str]:
     there = rule.tally.counts.get(rule.domain, 0)
     what = f"{rule.key}={rule.domain} has {there} matching pods, the least is {rule.tally.least}"
     return Kind.SPREAD, f"{what}, maxSkew is {rule.max_skew}, in any order of binding"
-
-
-def merged(batches: Iterator[tuple[str, Sequence[Rule], Sequence[tuple[Tally, str, bool]]]]) -> list[Batch]:
-    """Put together pods (by name) whose rules and tallies are the same."""
-    found: dict[tuple[object, ...], Batch] = {}
-    for name, rules, gives in batches:
-        key = (*((id(t), d, a) for t, d, a in gives), *(_key(rule) for rule in rules))
-        found.setdefault(key, Batch(rules, gives)).pods.append(name)
-    for batch in found.values():
-        batch.settle()
-    return list(found.values())
-
-
-def _key(rule: Rule) -> tuple[object, ...]:
-    seats = tuple((id(tally), domain) for tally, domain in rule.seats)
-    skew = rule.max_skew if isinstance(rule, SpreadRule) else 0
-    return (seats, skew, rule.counted, isinstance(rule, SpreadRule) and rule.matches)

@@ -12,8 +12,8 @@ from nodesmith_cli.audit.places import Place
 class Tally:
     """Matching pods in each domain of one topology key, over `eligible` places (their domain by name).
 
-    `waiting` are pods still to be undone that look at this tally, in all and by domain; `lasting` are counts that
-    nothing undoes: pods that were there before the plan.
+    `waiting` are pods still to be undone that look at this tally, by domain, `waiters` in all; `lasting` are counts
+    that nothing undoes: pods that were there before the plan.
     """
 
     def __init__(self, eligible: Mapping[str, str], min_domains: int = 1) -> None:
@@ -21,6 +21,7 @@ class Tally:
         self.counts: dict[str, int] = dict.fromkeys(eligible.values(), 0)
         self.lasting: Counter[str] = Counter()
         self.waiting: Counter[str] = Counter()
+        self.waiters = 0
         self.total = 0
         self._enough = len(self.counts) >= min_domains
         self._levels: Counter[int] = Counter()
@@ -42,10 +43,6 @@ class Tally:
     def least(self) -> int:
         """The fewest in any domain; 0 as long as there are fewer domains than minDomains."""
         return self._least if self._enough else 0
-
-    @property
-    def most(self) -> int:
-        return max(self.counts.values(), default=0)
 
     def take(self, domain: str) -> None:
         """Undo one pod."""

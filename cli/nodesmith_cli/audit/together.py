@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from nodesmith_cli.audit.bonds import AffinityRule, SpreadRule
-from nodesmith_cli.audit.company import Rule, merged, report, undo_all
+from nodesmith_cli.audit.company import Batch, Rule, report, undo_all
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.peers import Peers, Term
 from nodesmith_cli.audit.places import Place
@@ -20,22 +20,17 @@ from nodesmith_cli.audit.violations import Kind
 def check_company(result: Outcome, peers: Peers) -> None:
     """See that there is an order in which all hard spreads and required affinities can be honoured."""
     board = _Board(result, peers)
-    rules: list[tuple[Pod, Place, list[Rule]]] = []
-    for pod, place in result.placed():
-        rules.append((pod, place, [*board.spreads(pod, place), *board.affinities(pod, place)]))
-    report(result, undo_all(merged(_batches(board, rules))))
-
-
-def _batches(
-    board: _Board, rules: Sequence[tuple[Pod, Place, list[Rule]]]
-) -> Iterator[tuple[str, Sequence[Rule], Sequence[tuple[Tally, str, bool]]]]:
-    board.settle([(pod, place) for pod, place, _ in rules])
-    live = [(pod, place, [rule for rule in found if not rule.is_idle]) for pod, place, found in rules]
-    watched = {id(tally) for _, _, found in live for rule in found for tally, _ in rule.seats}
-    for pod, place, found in live:
-        gives = [seat for seat in board.gives(pod, place) if id(seat[0]) in watched]
-        if found or gives:
-            yield pod.key, found, gives
+    placed = list(result.placed())
+    rules: list[list[Rule]] = [
+        [*board.spreads(pod, place), *board.affinities(pod, place)] for pod, place in placed
+    ]
+    batches: list[Batch] = []
+    for (pod, place), own in zip(placed, rules, strict=True):  # only now are all tallies known
+        gives = list(board.gives(pod, place))
+        batches.append(Batch(own, gives, [pod.key]))
+        for tally, domain, _ in gives:
+            tally.lasting[domain] -= 1
+    report(result, undo_all(batches))
 
 
 class _Board:
@@ -123,12 +118,6 @@ class _Board:
             domain = tally.eligible.get(place.name)
             if domain is not None and (affinity or not pod.deleting) and not place.closed:
                 yield tally, domain, affinity
-
-    def settle(self, placed: Sequence[tuple[Pod, Place]]) -> None:
-        """Tell the tallies what was there before the plan."""
-        for pod, place in placed:
-            for tally, domain, _ in self.gives(pod, place):
-                tally.lasting[domain] -= 1
 
 
 def _is_counted(pod: Pod, place: Place, honours_affinity: bool, honours_taints: bool) -> bool:
