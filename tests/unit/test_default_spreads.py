@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from nodesmith.model.defaultspreads import (
-    SYSTEM_SPREADS,
-    DefaultSpread,
-    parse_default_spreads,
-    with_default_spreads,
-)
+from nodesmith.decisions.provisioning import Inputs, decide
+from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import SYSTEM_SPREADS, DefaultSpread, parse_default_spreads
 from nodesmith.model.shapes import Shape
-from tests.builders import bind, pods, shape, snapshot, spread
+from tests.builders import bind, inputs, pods, shape, snapshot, spread
 
 HARD = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 SOFT = {"topologyKey": HOSTNAME, "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}
@@ -120,3 +119,15 @@ def test_without_defaults_the_snapshot_is_the_same() -> None:
     seen = snapshot(pods=pods(shape(owner="ReplicaSet/web"), 2))
 
     assert with_default_spreads(seen, ()) is seen
+
+
+def test_a_decision_keeps_a_hard_default_as_if_the_pod_had_named_it() -> None:
+    waiting = pods(shape(cpu="100m", owner="ReplicaSet/web"), 3)
+    settings = NodeSettings(default_spreads=(DefaultSpread(ZONE, 1, hard=True),))
+    seen = inputs(pods=waiting)
+
+    def zones(given: Inputs) -> list[str]:
+        return sorted(node.request.overrides[0].zone for node in decide(given).nodes)
+
+    assert len(zones(seen)) == 1
+    assert len(set(zones(replace(seen, settings=settings)))) == 3

@@ -6,8 +6,8 @@ import pytest
 
 from nodesmith import settings
 from nodesmith.errors import Rejected
-from nodesmith.model.defaultspreads import SYSTEM_SPREADS
-from nodesmith.model.policies import MinValuesPolicy, PreferencePolicy, SchedulingSettings
+from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
 from nodesmith.settings import Settings, read_settings
 
 
@@ -60,9 +60,17 @@ def test_a_value_that_cannot_be_is_rejected_with_variable_and_meaning(
 
 
 def test_scheduling_is_karpenters_unless_it_is_set() -> None:
-    assert Settings("r").scheduling == SchedulingSettings()
-    changed = read_settings({"AWS_REGION": "r", "PREFERENCE_POLICY": "Ignore", "SCHEDULER_CONFIG": "System"})
-    assert changed.scheduling == SchedulingSettings(PreferencePolicy.IGNORE, default_spreads=SYSTEM_SPREADS)
+    read, usual = Settings("r"), NodeSettings()
+
+    assert (read.preference_policy, read.min_values_policy) == (
+        PreferencePolicy.RESPECT,
+        MinValuesPolicy.STRICT,
+    )
+    assert (usual.preference_policy, usual.min_values_policy) == (
+        read.preference_policy,
+        read.min_values_policy,
+    )
+    assert read.default_spreads == usual.default_spreads == ()
 
 
 def test_all_faults_are_told_at_once() -> None:

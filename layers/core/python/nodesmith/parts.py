@@ -98,13 +98,16 @@ class Parts:
         return self._api_server
 
     def node_settings(self) -> NodeSettings:
-        """Give the settings that change what a node offers."""
+        """Give the settings that change what a node offers, and what pods may ask for."""
         from nodesmith.model.capacity import NodeSettings
 
         return NodeSettings(
             vm_memory_overhead_percent=self.settings.vm_memory_overhead_percent,
             reserved_enis=self.settings.reserved_enis,
             prefix_delegation=self.settings.prefix_delegation,
+            preference_policy=self.settings.preference_policy,
+            min_values_policy=self.settings.min_values_policy,
+            default_spreads=self.settings.default_spreads,
         )
 
     def handler(self, run: Callable[[], None]) -> Handler:

@@ -11,8 +11,12 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.defaultspreads import DefaultSpread, parse_default_spreads
-from nodesmith.model.policies import MinValuesPolicy, PreferencePolicy, SchedulingSettings
+from nodesmith.model.policies import (
+    DefaultSpread,
+    MinValuesPolicy,
+    PreferencePolicy,
+    parse_default_spreads,
+)
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -78,7 +82,7 @@ class Settings:
     )
     preference_policy: PreferencePolicy = _setting(  # noqa: RUF009 (a field, as the others)
         "PREFERENCE_POLICY",
-        "whether preferences count before they give way",
+        "what preferences of pods may cost",
         PreferencePolicy.RESPECT,
         _one_of(PreferencePolicy),
     )
@@ -94,11 +98,6 @@ class Settings:
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 90, _count
     )
-
-    @property
-    def scheduling(self) -> SchedulingSettings:
-        """The settings that change what is scheduled where."""
-        return SchedulingSettings(self.preference_policy, self.min_values_policy, self.default_spreads)
 
     def queue_url(self, concern: str) -> str:
         """Give the queue that wakes a concern."""

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration
 from nodesmith.model.nodeclasses import AL2023, GIB, WINDOWS_FAMILIES, EC2NodeClass, NetworkInterface
+from nodesmith.model.policies import DefaultSpread, MinValuesPolicy, PreferencePolicy
 
-
-class PreferencePolicy(StrEnum):
-    """What pods' preferences mean when nodes are bought: Karpenter's PREFERENCE_POLICY."""
-
-    RESPECT = "Respect"
-    """rules, given up one by one when a pod cannot be placed"""
-    IGNORE = "Ignore"
-    """nothing that may cost anything"""
+__all__ = ["NodeConfiguration", "NodeSettings", "PreferencePolicy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +22,9 @@ class NodeSettings:
     prefix_delegation: bool = False
     """the VPC CNI hands out /28 prefixes on nitro instances"""
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
+    default_spreads: tuple[DefaultSpread, ...] = ()
+    """for pods without a topology spread constraint of their own"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, by_age, nominations, room_of, rooms
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.pods import Pod
@@ -41,7 +42,8 @@ class Inputs:
 def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises on what a cluster may contain."""
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
-    snapshot = preempting_only(inputs.snapshot, claims)
+    seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
+    snapshot = preempting_only(seen, claims)
     wanted, ignored = provisionable(snapshot.pods)
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
