@@ -13,6 +13,8 @@ from nodesmith_cli.audit.purchases import Purchase
 from nodesmith_cli.audit.reading import shown
 from nodesmith_cli.audit.violations import Kind
 
+_ATTACHABLE = "attachable-volumes-"
+"""what a node's volumes take is no request of its pods; see `mounting`"""
 _ROUNDING = 1e-6
 """in USD an hour and node: what a plan may lose by writing prices with few digits"""
 
@@ -84,8 +86,9 @@ def check_requests(result: Outcome) -> None:
         if bought is None or place is None:
             continue
         wanted = needs_of((*place.pods, *bought.daemons.get(node.instance_type, ())))
-        for name in sorted(wanted.keys() | node.requests.keys()):
-            told, asked = node.requests.get(name, 0), wanted.get(name, 0)
-            if told != asked:
-                what = f"pods and DaemonSets ask for {shown(name, asked)}, requests say {shown(name, told)}"
+        told = {n: a for n, a in node.requests.items() if not n.startswith(_ATTACHABLE)}
+        for name in sorted(wanted.keys() | told.keys()):
+            said, asked = told.get(name, 0), wanted.get(name, 0)
+            if said != asked:
+                what = f"pods and DaemonSets ask for {shown(name, asked)}, requests say {shown(name, said)}"
                 result.report(Kind.REQUESTS, node.name, what)
