@@ -1,19 +1,22 @@
 """The best plan of a small problem, by trying all: exact, slow, and sharing no code with what it judges.
 
 A plan is good when its nodes, all there from the start, take every pod in some order under kube-scheduler's rules. As
-nodesmith and Karpenter do, a spread counts every domain in which a node for the pod could be bought, empty ones too.
+nodesmith and Karpenter do, a spread counts every domain in which a node for the pod could be bought, empty ones too; a
+new hostname is always one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from tests.problems.drawing import Problem
 from tests.problems.kubescheduler import HOSTNAME, Cluster, Node, Pod, admits, fits, may_run, repels
-from tests.problems.supplies import Config, Supply, supply
+from tests.problems.supplies import Config, Supply, key_of, supply
 
-_STEPS = 200_000
+_STEPS = 20_000
+_CENT = 1e-9
+"""prices nearer than this are the same"""
 
 
 class TooLarge(AssertionError):
@@ -52,13 +55,13 @@ class _Search:
     steps: int = 0
     hosts: dict[str, int] = field(default_factory=dict)
     """by pod, the number of its host: existing nodes first, then groups"""
+    repulsions: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """by two kinds of pods, the keys over which one keeps away from the other"""
 
     def place(self, index: int, groups: list[_Group], first: int) -> None:
         """Place the pods from `index` on in every way; pods alike go to hosts in ascending order, from `first`."""
-        self.steps += 1
-        if self.steps > _STEPS:
-            raise TooLarge(f"seed {self.given.seed}")
-        if self.best and sum(g.configs[0].price for g in groups) >= self.best.price_hourly_usd - 1e-9:
+        self._step()
+        if self.best and sum(g.configs[0].price for g in groups) >= self.best.price_hourly_usd - _CENT:
             return
         if index == len(self.pods):
             self._buy(groups)
@@ -96,28 +99,68 @@ class _Search:
         return _Group(pods, [c for c in kept if self.given.is_flexible(c, kept)])
 
     def _apart(self, pod: Pod, others: Sequence[Pod]) -> bool:
-        namespaces = self.given.namespaces
-        return any(
-            HOSTNAME in (*repels(pod, other, namespaces), *repels(other, pod, namespaces)) for other in others
-        )
+        return any(HOSTNAME in self._repulsion(pod, other) for other in others)
 
     def _buy(self, groups: list[_Group]) -> None:
         """Choose for every group the node it becomes, cheapest first, so that limits and topology hold."""
         choices = [self.given.worth_trying(group.configs) for group in groups]
-        refused: set[tuple[tuple[str | None, ...], ...]] = set()
-        for price, bought in _by_choice(choices, self.best.price_hourly_usd if self.best else float("inf")):
-            if self.best and price >= self.best.price_hourly_usd - 1e-9:
-                continue
-            places = tuple(config.place for config in bought)
-            if places in refused or not self.given.within_limits(bought):
-                continue
-            if self._bindable(bought):
-                names = [node.labels[HOSTNAME] for node in self.given.nodes] + [
-                    f"new-{n} ({c.name})" for n, c in enumerate(bought)
-                ]
-                self.best = Best(price, {key: names[host] for key, host in self.hosts.items()})
-            else:
-                refused.add(places)
+        least = [sum(configs[0].price for configs in choices[n:]) for n in range(len(choices) + 1)]
+        refused: set[tuple[tuple[str, ...], ...]] = set()
+
+        def extend(price: float, bought: tuple[Config, ...], first: int) -> None:
+            self._step()
+            done = len(bought)
+            if done == len(choices):
+                self._judge(price, bought, refused)
+                return
+            alike = done + 1 < len(groups) and self._alike(groups[done], groups[done + 1])
+            for number, config in enumerate(choices[done][first:], start=first):
+                if self.best and price + config.price + least[done + 1] >= self.best.price_hourly_usd - _CENT:
+                    break
+                if not any(
+                    self._clash(groups[done], config, *other) for other in zip(groups, bought, strict=False)
+                ):
+                    extend(price + config.price, (*bought, config), number if alike else 0)
+
+        extend(0.0, (), 0)
+
+    def _judge(
+        self, price: float, bought: tuple[Config, ...], refused: set[tuple[tuple[str, ...], ...]]
+    ) -> None:
+        places = tuple(config.place for config in bought)
+        if places in refused or not self.given.within_limits(bought):
+            return
+        if not self._bindable(bought):
+            refused.add(places)
+            return
+        names = [node.labels[HOSTNAME] for node in self.given.nodes]
+        names += [f"new-{number} {config.name}" for number, config in enumerate(bought)]
+        self.best = Best(price, {key: names[host] for key, host in self.hosts.items()})
+
+    def _clash(self, group: _Group, config: Config, other: _Group, bought: Config) -> bool:
+        """Tell whether pods of two groups keep away from each other over a domain that their nodes would share."""
+        return any(
+            key != HOSTNAME and key in config.labels and config.labels[key] == bought.labels.get(key)
+            for one in group.pods
+            for two in other.pods
+            for key in self._repulsion(one, two)
+        )
+
+    def _alike(self, group: _Group, other: _Group) -> bool:
+        mine, theirs = (sorted(self.given.alike[p.key] for p in each.pods) for each in (group, other))
+        return mine == theirs
+
+    def _repulsion(self, pod: Pod, other: Pod) -> list[str]:
+        pair = self.given.alike[pod.key], self.given.alike[other.key]
+        if pair not in self.repulsions:
+            namespaces = self.given.namespaces
+            self.repulsions[pair] = [*repels(pod, other, namespaces), *repels(other, pod, namespaces)]
+        return self.repulsions[pair]
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > _STEPS:
+            raise TooLarge(f"problem {self.given.seed}")
 
     def _bindable(self, bought: Sequence[Config]) -> bool:
         """Tell whether some order of binding takes every pod to its host."""
@@ -145,21 +188,14 @@ class _Search:
         return bind(frozenset(self.hosts))
 
 
-def _by_choice(
-    choices: Sequence[Sequence[Config]], below: float
-) -> Iterator[tuple[float, tuple[Config, ...]]]:
-    """Give every combination that costs less than `below`, with its price."""
-    least = [0.0]
-    for configs in reversed(choices):
-        least.insert(0, least[0] + configs[0].price)
-
-    def extend(price: float, chosen: tuple[Config, ...]) -> Iterator[tuple[float, tuple[Config, ...]]]:
-        if len(chosen) == len(choices):
-            yield price, chosen
-            return
-        for config in choices[len(chosen)]:
-            if price + config.price + least[len(chosen) + 1] >= below:
-                break
-            yield from extend(price + config.price, (*chosen, config))
-
-    yield from extend(0.0, ())
+def without_hopeless(problem: Problem) -> Problem:
+    """Leave out the waiting pods that no node could take even alone: they make every other pod's plan moot."""
+    given = supply(problem)
+    hosts = [*given.nodes, *(config.node for config in given.configs)]
+    hopeless = {
+        pod.key
+        for pod in given.pending
+        if not any(may_run(pod, node.labels, node.taints) and fits([pod], node) for node in hosts)
+    }
+    kept = [m for m in problem.manifests if m["kind"] != "Pod" or key_of(m) not in hopeless]
+    return replace(problem, manifests=tuple(kept))

@@ -67,9 +67,9 @@ def draw(seed: int, mix: Mix = SMALL) -> Problem:
     zones = ZONES[: dice.choice((1, 2, 3, 3))]
     types = [_type(dice, number, zones) for number in range(dice.randint(1, mix.most_types))]
     nodepools = [_nodepool(dice, f"pool-{n}", zones, mix) for n in range(dice.choice((1, 1, 2, 2, 3)))]
-    daemons = [_daemonset(dice, n) for n in range(dice.choice((0, 0, 1, 2)))]
+    daemons = [_daemonset(dice, n, types[0]["name"]) for n in range(dice.choice((0, 0, 1, 2)))]
     nodes = [_node(dice, n, zones) for n in range(dice.choice((0, 0, 1, 2, 3)))]
-    drawn = Drawn(dice, zones, [n["metadata"]["name"] for n in nodes], mix.soft)
+    drawn = Drawn(dice, zones, [t["name"] for t in types], mix.soft)
     running = [pod for node in nodes for pod in drawn.running(node)]
     waiting = pods(drawn, dice.randint(1, mix.most_pods), mix.most_shapes)
     others = [
@@ -153,7 +153,7 @@ def _taints(dice: random.Random) -> list[dict[str, str]]:
     return [{"key": "dedicated", "value": dice.choice(("batch", "web")), "effect": effect}]
 
 
-def _daemonset(dice: random.Random, number: int) -> Manifest:
+def _daemonset(dice: random.Random, number: int, kind: str) -> Manifest:
     name = f"agent-{number}"
     spec: Manifest = {
         "containers": [
@@ -166,7 +166,7 @@ def _daemonset(dice: random.Random, number: int) -> Manifest:
         "tolerations": dice.choice(([], [{"operator": "Exists"}])),
     }
     if dice.random() < 0.25:
-        spec["nodeSelector"] = dice.choice(({ARCH: "amd64"}, {CAPACITY: "spot"}, {TYPE: "t0-2x4"}))
+        spec["nodeSelector"] = dice.choice(({ARCH: "amd64"}, {CAPACITY: "spot"}, {TYPE: kind}))
     if dice.random() < 0.2:
         spec["containers"][0]["ports"] = [{"containerPort": 8080, "hostPort": 8080}]
     labels = {"app": name}

@@ -28,7 +28,7 @@ class Drawn:
 
     dice: random.Random
     zones: Sequence[str]
-    nodes: Sequence[str]
+    types: Sequence[str]
     soft: bool
     _claims: list[Manifest] = field(default_factory=list)
 
@@ -133,7 +133,7 @@ class Drawn:
                     expression(ARCH, "NotIn", "arm64"),
                     expression(TEAM, dice.choice(("Exists", "DoesNotExist"))),
                     expression(TEAM, "NotIn", "red"),
-                    expression("karpenter.kwok.sh/instance-cpu", "Gt", "1"),
+                    expression("node.kubernetes.io/instance-type", "NotIn", dice.choice(self.types)),
                 )
             )
             for _ in range(dice.choice((1, 1, 2)))

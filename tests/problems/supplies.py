@@ -15,8 +15,6 @@ Manifest = Mapping[str, Any]
 ZONE, CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
 ARCH, TYPE, NODEPOOL = "kubernetes.io/arch", "node.kubernetes.io/instance-type", "karpenter.sh/nodepool"
 KWOK = "karpenter.kwok.sh/instance"
-_TOLD_APART = (ZONE, CAPACITY, ARCH, "example.com/rack", "example.com/team", f"{KWOK}-cpu")
-"""labels that topology, or the node affinity which a spread honours, can look at"""
 _OVERHEAD = {"cpu": amount("100m"), "memory": amount("10Mi")}
 
 
@@ -24,7 +22,7 @@ _OVERHEAD = {"cpu": amount("100m"), "memory": amount("10Mi")}
 class Config:
     """A node that could be bought: a type of a NodePool, bought one way, with one set of labels.
 
-    `place` is what topology sees of it; `capacity` is what it takes of its NodePool's limits.
+    `place` are the values of all labels that some pod looks at; `capacity` is what it takes of its NodePool's limits.
     """
 
     name: str
@@ -33,7 +31,7 @@ class Config:
     node: Node
     capacity: Mapping[str, int]
     price: float
-    place: tuple[str | None, ...]
+    place: tuple[str, ...]
 
     @property
     def labels(self) -> Labels:
@@ -96,11 +94,11 @@ class Supply:
 def supply(problem: Problem) -> Supply:
     """Read a problem."""
     volumes = _Volumes(problem)
-    pods = {_key(m): _pod(m, volumes) for m in problem.of_kind("Pod")}
+    pods = {key_of(m): _pod(m, volumes) for m in problem.of_kind("Pod")}
     daemons = [_daemon(m) for m in problem.of_kind("DaemonSet")]
     nodes = problem.of_kind("Node")
     names = [m["metadata"]["name"] for m in nodes]
-    places = {_key(m): m["spec"].get("nodeName") for m in problem.of_kind("Pod")}
+    places = {key_of(m): m["spec"].get("nodeName") for m in problem.of_kind("Pod")}
     running = [(pods[key], names.index(name)) for key, name in places.items() if name]
     limits = {m["metadata"]["name"]: m["spec"].get("limits") for m in problem.of_kind("NodePool")}
     given = Supply(
@@ -124,12 +122,19 @@ def supply(problem: Problem) -> Supply:
 
 
 def _domains(pod: Pod, configs: Sequence[Config]) -> dict[int, set[str]]:
-    mine = [c for c in configs if may_run(pod, c.labels, c.taints) and fits([pod], c.node)]
+    mine = [
+        {**c.labels, HOSTNAME: "fresh"}
+        for c in configs
+        if may_run(pod, c.labels, c.taints) and fits([pod], c.node)
+    ]
     spreads = enumerate(pod.spec.get("topologySpreadConstraints") or ())
-    return {n: {c.labels[s["topologyKey"]] for c in mine if s["topologyKey"] in c.labels} for n, s in spreads}
+    return {
+        n: {labels[s["topologyKey"]] for labels in mine if s["topologyKey"] in labels} for n, s in spreads
+    }
 
 
 def _configs(problem: Problem, daemons: Sequence[Pod]) -> Iterator[Config]:
+    looked_at = json.dumps(problem.of_kind("Pod"))
     for pool, kind in product(problem.of_kind("NodePool"), problem.types):
         template = pool["spec"]["template"]
         own = {**(template.get("metadata") or {}).get("labels", {}), NODEPOOL: pool["metadata"]["name"]}
@@ -153,7 +158,7 @@ def _configs(problem: Problem, daemons: Sequence[Pod]) -> Iterator[Config]:
                 continue
             node = Node(labels, taints, free, ports=frozenset(port for d in mine for port in d.ports))
             name = "/".join((own[NODEPOOL], kind["name"], labels[ZONE], labels[CAPACITY], *values))
-            place = tuple(labels.get(key) for key in _TOLD_APART)
+            place = tuple(value for key, value in sorted(labels.items()) if key in looked_at)
             taken = whole | {"nodes": amount("1")}
             yield Config(name, own[NODEPOOL], kind["name"], node, taken, offering["Price"], place)
 
@@ -195,14 +200,14 @@ def _pod(manifest: Manifest, volumes: _Volumes | None) -> Pod:
     }
     claims = [v["persistentVolumeClaim"]["claimName"] for v in spec.get("volumes") or ()]
     reach = volumes.reach(about["namespace"], claims) if volumes else ((),)
-    return Pod(_key(manifest), about["namespace"], about["labels"], asked, spec, reach, len(claims))
+    return Pod(key_of(manifest), about["namespace"], about["labels"], asked, spec, reach, len(claims))
 
 
 class _Volumes:
     """Where claims can be reached from."""
 
     def __init__(self, problem: Problem) -> None:
-        self._claims = {_key(m): m for m in problem.of_kind("PersistentVolumeClaim")}
+        self._claims = {key_of(m): m for m in problem.of_kind("PersistentVolumeClaim")}
         self._volumes = {m["metadata"]["name"]: m for m in problem.of_kind("PersistentVolume")}
         self._classes = {m["metadata"]["name"]: m for m in problem.of_kind("StorageClass")}
 
@@ -223,5 +228,6 @@ def _likeness(pod: Pod) -> str:
     return json.dumps([pod.namespace, pod.labels, spec, pod.reach, pod.volumes], sort_keys=True)
 
 
-def _key(manifest: Manifest) -> str:
+def key_of(manifest: Manifest) -> str:
+    """Give namespace/name."""
     return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"

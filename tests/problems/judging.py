@@ -1,0 +1,83 @@
+"""What becomes of a random problem: the plan for it, what the audit finds, and how it stands to the best there is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+
+from nodesmith_cli.audit import Violation, audit
+from tests.problems.bruteforce import Best, TooLarge, best_plan, without_hopeless
+from tests.problems.drawing import LARGE, SMALL, Mix, draw
+from tests.problems.planning import planned
+
+_SAME = 1e-6
+"""prices this near, in USD an hour, are equal: plans are written with nine digits"""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One small problem beside brute force. `best` is None where no plan places every pod."""
+
+    seed: int
+    price_hourly_usd: float
+    bound_hourly_usd: float
+    unplaced: dict[str, str]
+    best: Best | None
+
+    @property
+    def is_missed(self) -> bool:
+        """True where all pods could have been placed and were not."""
+        return self.best is not None and bool(self.unplaced)
+
+    @property
+    def is_comparable(self) -> bool:
+        """True where both place all pods, so that prices compare."""
+        return self.best is not None and not self.unplaced
+
+    @property
+    def ratio(self) -> float:
+        """The plan's price to the best one; 1 is optimal."""
+        assert self.best is not None
+        if self.price_hourly_usd <= self.best.price_hourly_usd + _SAME:
+            return 1.0
+        return (
+            self.price_hourly_usd / self.best.price_hourly_usd if self.best.price_hourly_usd else float("inf")
+        )
+
+    @property
+    def is_overbound(self) -> bool:
+        """True where the plan says that nothing cheaper exists than something that does."""
+        return self.best is not None and self.bound_hourly_usd > self.best.price_hourly_usd + _SAME
+
+
+def judged(seed: int, mix: Mix = SMALL) -> Judged | None:
+    """Hold the plan for a problem against brute force; None where that would take too long."""
+    problem = without_hopeless(draw(seed, mix))
+    try:
+        best = best_plan(problem)
+    except TooLarge:
+        return None
+    made = planned(problem.manifests, problem.catalog)
+    return Judged(seed, made.price_hourly_usd, made.bound_hourly_usd, made.unplaced, best)
+
+
+def found(seed: int, mix: Mix = LARGE) -> list[Violation]:
+    """Give what the audit has against the plan for a problem."""
+    problem = draw(seed, mix)
+    return audit(problem.manifests, problem.catalog, planned(problem.manifests, problem.catalog).plan)
+
+
+def digest(seeds: range, mix: Mix = LARGE) -> str:
+    """Give a fingerprint of the plans for these problems."""
+    content = hashlib.sha256()
+    for seed in seeds:
+        problem = draw(seed, mix)
+        plan = planned(problem.manifests, problem.catalog).plan
+        content.update(json.dumps(plan, sort_keys=True).encode())
+    return content.hexdigest()
+
+
+if __name__ == "__main__":
+    print(digest(range(*map(int, sys.argv[1:3]))))
