@@ -225,3 +225,11 @@ def test_the_order_of_the_files_does_not_matter_to_who_is_counted() -> None:
     )
 
     assert pods(*everything) == pods(*reversed(everything))
+
+
+def test_more_pods_than_any_cluster_runs_are_a_mistake_of_the_file() -> None:
+    found = read_manifests((), [Document(workload("Deployment", replicas=2_000_000_000), "test")])
+
+    assert [fault.object for fault in found.faults] == ["Deployment/web"]
+    assert "replicas is 2000000000" in found.faults[0].message
+    assert list(found.of_kind("Pod")) == []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodesmith.model.labels import did_you_mean
+from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.observation.wire import UNREADABLE
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.workloads import is_active
@@ -47,39 +48,65 @@ def _completed(document: Document, classes: _Classes) -> Manifest:
             return manifest
 
 
+class _Runtime(NamedTuple):
+    """What a RuntimeClass adds to a pod."""
+
+    overhead: dict[str, str]
+    node_selector: dict[str, str]
+    tolerations: list[dict[str, Any]]
+
+
+def _runtime(manifest: Manifest) -> _Runtime:
+    """Read a RuntimeClass. Raises as UNREADABLE lists."""
+    scheduling = manifest.get("scheduling") or {}
+    return _Runtime(
+        format_resources(parse_resources((manifest.get("overhead") or {}).get("podFixed"))),
+        {str(key): str(value) for key, value in (scheduling.get("nodeSelector") or {}).items()},
+        [dict(toleration) for toleration in scheduling.get("tolerations") or ()],
+    )
+
+
 class _Classes:
     """PriorityClasses and RuntimeClasses by name, and what pods ask of them in vain."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.faults: list[Fault] = []
         self._told: set[tuple[str, str]] = set()
-        self._priority: dict[str, Manifest] = {name: {"value": v} for name, v in _SYSTEM.items()}
-        self._runtime: dict[str, Manifest] = {}
+        self._priority = dict(_SYSTEM)
+        self._runtime: dict[str, _Runtime] = {}
+        self._default = 0
         for document in documents:
-            name = str(document.manifest["metadata"]["name"])
-            if document.manifest["kind"] == "PriorityClass":
-                self._priority[name] = document.manifest
-            elif document.manifest["kind"] == "RuntimeClass":
-                self._runtime[name] = document.manifest
-        defaults = (name for name, each in sorted(self._priority.items()) if each.get("globalDefault"))
-        self._default = next(defaults, "")
+            try:
+                self._learn(document.manifest)
+            except UNREADABLE as error:
+                self.faults.append(document.fault(f"cannot be read and is left out: {error}"))
+
+    def _learn(self, manifest: Manifest) -> None:
+        name = str(manifest["metadata"]["name"])
+        if manifest["kind"] == "PriorityClass":
+            self._priority[name] = int(manifest["value"])
+            if manifest.get("globalDefault"):
+                self._default = self._priority[name]
+        elif manifest["kind"] == "RuntimeClass":
+            self._runtime[name] = _runtime(manifest)
 
     def admit(self, document: Document) -> Manifest:
         """Complete one pod. Raises as UNREADABLE lists."""
         pod, spec = document.manifest, dict(document.manifest["spec"])
         if spec.get("priority") is None:
-            spec["priority"] = self._priority_of(document, spec.get("priorityClassName") or self._default)
+            spec["priority"] = self._priority_of(document, spec.get("priorityClassName"))
         if spec.get("runtimeClassName"):
             spec |= self._runtime_of(document, spec)
         if spec.get("hostNetwork"):
             spec["containers"] = [_with_host_ports(c) for c in spec.get("containers") or ()]
         return {**pod, "spec": spec, "status": _pending(pod, spec)}
 
-    def _priority_of(self, document: Document, name: str) -> int:
-        found = self._priority.get(name)
-        if name and found is None:
+    def _priority_of(self, document: Document, name: str | None) -> int:
+        if not name:
+            return self._default
+        if name not in self._priority:
             self._tell(document, "PriorityClass", "spec.priorityClassName", name, self._priority)
-        return int(found["value"]) if found else 0
+        return self._priority.get(name, 0)
 
     def _runtime_of(self, document: Document, spec: Manifest) -> dict[str, Any]:
         """Give what the class adds; what a pod of a live cluster has been given already is not added again."""
@@ -89,13 +116,11 @@ class _Classes:
             if spec.get("overhead") is None:
                 self._tell(document, "RuntimeClass", "spec.runtimeClassName", name, self._runtime)
             return {}
-        scheduling = found.get("scheduling") or {}
         tolerations = list(spec.get("tolerations") or ())
-        tolerations += [t for t in scheduling.get("tolerations") or () if t not in tolerations]
         return {
-            "overhead": spec.get("overhead") or (found.get("overhead") or {}).get("podFixed"),
-            "nodeSelector": {**(scheduling.get("nodeSelector") or {}), **(spec.get("nodeSelector") or {})},
-            "tolerations": tolerations,
+            "overhead": spec.get("overhead") or found.overhead,
+            "nodeSelector": {**found.node_selector, **(spec.get("nodeSelector") or {})},
+            "tolerations": tolerations + [t for t in found.tolerations if t not in tolerations],
         }
 
     def _tell(self, document: Document, kind: str, field: str, name: str, known: Mapping[str, Any]) -> None:

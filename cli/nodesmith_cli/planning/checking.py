@@ -11,6 +11,7 @@ from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.problems import Parsed
 from nodesmith.model.times import parse_time
+from nodesmith.observation.wire import UNREADABLE
 from nodesmith_cli.local.apiserver.builtin import fields_of, schema_of_kind, type_of
 from nodesmith_cli.local.apiserver.defaults import with_defaults
 from nodesmith_cli.local.apiserver.errors import FieldProblem
@@ -20,6 +21,8 @@ from nodesmith_cli.local.apiserver.podchecks import pod_spec_problems
 from nodesmith_cli.local.apiserver.schemas import misfits, prune
 from nodesmith_cli.local.apiserver.validation import problems_of
 from nodesmith_cli.local.manifests import Document, Fault
+from nodesmith_cli.planning.claims import claims
+from nodesmith_cli.planning.nodeclasses import statuses
 
 _RESOURCES = {resource.kind: resource for resource in BUILTIN}
 _SOME_TIME = parse_time("2000-01-01T00:00:00Z")
@@ -45,18 +48,33 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
         if kind in _OWN:
             problems = _OWN[kind](document.manifest).problems
             faults += [document.fault(f"is {p.found}: {p.remedy}", p.field) for p in problems]
-            if kind == "NodeClaim" and not dig(document.manifest, "status", "allocatable"):
-                message = (
-                    "is missing: nobody knows what it offers, so pods are planned as if it were not coming"
-                )
-                faults.append(document.fault(message, "status.allocatable"))
-            kept.append(document)  # the decision says what follows for the NodePool
+            sound, found = _shown(document)
+            faults += found
+            kept.append(sound)  # the decision says what follows for the NodePool
             continue
         taken, found = _decoded(document, told)
         faults += found
         if taken is not None:
             kept.append(taken)
     return kept, faults
+
+
+def _shown(document: Document) -> tuple[Document, list[Fault]]:
+    """Give one of Karpenter's objects without a status that nobody can read."""
+    manifest, kind = document.manifest, str(document.manifest["kind"])
+    found: list[Fault] = []
+    try:
+        if kind == "NodeClaim":
+            claims([manifest], _SOME_TIME)
+        elif kind == "EC2NodeClass":
+            statuses([manifest], (), _SOME_TIME)
+    except UNREADABLE as error:
+        found = [document.fault(f"cannot be read and is left out: {error!r}", "status")]
+        manifest = {name: value for name, value in manifest.items() if name != "status"}
+    if kind == "NodeClaim" and not dig(dict(manifest), "status", "allocatable"):
+        message = "is missing: nobody knows what it offers, so pods are planned as if it were not coming"
+        found.append(document.fault(message, "status.allocatable"))
+    return replace(document, manifest=manifest), found
 
 
 def _decoded(document: Document, told: set[tuple[str, str]]) -> tuple[Document | None, list[Fault]]:

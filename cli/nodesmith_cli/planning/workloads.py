@@ -24,6 +24,8 @@ WORKLOADS: Mapping[str, str] = {
 """Kinds that are given pods, with their API group; ReplicaSets come before the Deployments that count them."""
 _OVER = frozenset({"Failed", "Succeeded"})
 _HASH_LENGTH = 10
+_MOST = 150_000
+"""Pods that Kubernetes is built for (its documentation on large clusters)."""
 
 
 class _Owner(NamedTuple):
@@ -280,6 +282,8 @@ def _number(holder: Manifest, field: str, default: int) -> int:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{field} is {value!r}: must be a whole number")
+    if value > _MOST:
+        raise ValueError(f"{field} is {value}: no cluster runs more than {_MOST} pods")
     return value
 
 
