@@ -21,6 +21,7 @@ from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import reduce_custom
 from nodesmith.observation.wire import Observed, decode, encode
@@ -43,6 +44,12 @@ from tests.builders import (
 from tests.world import pod_manifest
 
 DIGEST = "ab" * 32
+SETTINGS = NodeSettings(
+    reserved_enis=1,
+    preference_policy=PreferencePolicy.IGNORE,
+    min_values_policy=MinValuesPolicy.BEST_EFFORT,
+    default_spreads=SYSTEM_SPREADS,
+)
 
 
 def busy() -> Inputs:
@@ -70,7 +77,7 @@ def busy() -> Inputs:
             OfferingKey("spot", "c6a.xlarge", ZONES[0]): Backoff(NOW + timedelta(minutes=3), 1, "ICE")
         },
     )
-    return inputs(snapshot=seen, ledger=known, settings=NodeSettings(reserved_enis=1))
+    return inputs(snapshot=seen, ledger=known, settings=SETTINGS)
 
 
 def written(made_from: Inputs) -> dict[str, Any]:
@@ -133,6 +140,11 @@ def test_a_record_names_what_it_was_made_from() -> None:
     assert read["inputs"]["ledger"]["version"] == 12
     assert read["inputs"]["settings"]["reserved_enis"] == 1
     assert read["durationsMs"] == {"decide": 3.1}
+
+
+def test_settings_are_read_back_as_they_were_and_those_of_an_earlier_release_with_defaults() -> None:
+    assert NodeSettings.of(written(busy())["inputs"]["settings"]) == SETTINGS
+    assert NodeSettings.of({"reserved_enis": 1}) == NodeSettings(reserved_enis=1)
 
 
 def test_the_hash_of_the_inputs_changes_with_each_of_them_and_with_nothing_else() -> None:

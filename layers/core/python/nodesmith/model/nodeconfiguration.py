@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration
 from nodesmith.model.nodeclasses import AL2023, GIB, WINDOWS_FAMILIES, EC2NodeClass, NetworkInterface
@@ -25,6 +27,16 @@ class NodeSettings:
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     default_spreads: tuple[DefaultSpread, ...] = ()
     """for pods without a topology spread constraint of their own"""
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> NodeSettings:
+        """Read settings back that were written as a map (`dataclasses.asdict`); what is not there has its default."""
+        known = dict(written)
+        known["default_spreads"] = tuple(DefaultSpread(**each) for each in written.get("default_spreads", ()))
+        for name, policy in (("preference_policy", PreferencePolicy), ("min_values_policy", MinValuesPolicy)):
+            if name in known:
+                known[name] = policy(known[name])
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True)

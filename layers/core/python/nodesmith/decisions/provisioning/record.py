@@ -70,7 +70,7 @@ def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) 
         snapshot,
         read_ledger(written["inputs"]["ledger"]),
         catalog,
-        NodeSettings(**written["inputs"]["settings"]),
+        NodeSettings.of(written["inputs"]["settings"]),
         datetime.fromisoformat(written["at"]),
         written["id"],
     )
