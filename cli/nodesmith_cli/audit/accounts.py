@@ -10,7 +10,7 @@ from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.plans import Plan, PlannedNode
 from nodesmith_cli.audit.pods import Pod, needs_of
 from nodesmith_cli.audit.purchases import Purchase
-from nodesmith_cli.audit.reading import shown
+from nodesmith_cli.audit.reading import plus, shown
 from nodesmith_cli.audit.violations import Kind
 
 _ATTACHABLE = "attachable-volumes-"
@@ -80,15 +80,20 @@ def _machine_price(bought: Purchase | None, node: PlannedNode) -> float | None:
 
 
 def check_requests(result: Outcome) -> None:
-    """See that each node's `requests` are those of its pods and of the DaemonSets on its instanceType."""
+    """See that each node's `requests` are those of its pods and of the DaemonSets on its instanceType.
+
+    DaemonSets that run on nodes of another zone or capacity type only may be counted too: that errs on the safe side.
+    """
+    every = needs_of(result.cluster.daemons)
     for node in result.plan.nodes:
         bought, place = result.purchases.get(node.name), result.places.get(node.name)
         if bought is None or place is None:
             continue
-        wanted = needs_of((*place.pods, *bought.daemons.get(node.instance_type, ())))
+        pods = needs_of(place.pods)
+        least = plus(pods, needs_of(bought.daemons.get(node.instance_type, ())))
         told = {n: a for n, a in node.requests.items() if not n.startswith(_ATTACHABLE)}
-        for name in sorted(wanted.keys() | told.keys()):
-            said, asked = told.get(name, 0), wanted.get(name, 0)
-            if said != asked:
+        for name in sorted(least.keys() | told.keys()):
+            said, asked = told.get(name, 0), least.get(name, 0)
+            if not asked <= said <= pods.get(name, 0) + every.get(name, 0):
                 what = f"pods and DaemonSets ask for {shown(name, asked)}, requests say {shown(name, said)}"
                 result.report(Kind.REQUESTS, node.name, what)

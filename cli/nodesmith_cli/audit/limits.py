@@ -13,6 +13,7 @@ from nodesmith_cli.audit.reading import HOSTNAME, ZONE, Amounts, dig, shown, tod
 from nodesmith_cli.audit.violations import Kind
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_limits(result: Outcome) -> None:
@@ -64,7 +65,7 @@ def _values(pool: Pool, machine: Machine, key: str) -> Iterable[str]:
 def check_weights(result: Outcome) -> None:
     """See that no node is bought from a lighter NodePool that a heavier one could have sold, for all of its pods.
 
-    Nodes whose pods care where other pods or volumes are stay out of it: for them, another node is another plan.
+    Nodes whose pods care where other pods or volumes are, or wish for something, stay out of it.
     """
     by_weight = sorted(result.pools.values(), key=lambda pool: -pool.weight)
     if by_weight and by_weight[0].weight > by_weight[-1].weight:
@@ -86,15 +87,17 @@ def _left(result: Outcome, pool: Pool) -> Amounts:
 
 
 def _is_rooted(spec: Mapping[str, object]) -> bool:
+    """Tell whether a pod cares where it is: for volumes, for others, or by a wish, which may outdo a weight."""
     spreads: Sequence[Mapping[str, str]] = dig(spec, "topologySpreadConstraints") or ()
-    hard = any(
-        s.get("whenUnsatisfiable") != "ScheduleAnyway" and s["topologyKey"] != HOSTNAME for s in spreads
+    soft = any(
+        s.get("whenUnsatisfiable") == "ScheduleAnyway" or s["topologyKey"] != HOSTNAME for s in spreads
     )
-    apart = dig(spec, "affinity", "podAntiAffinity", _REQUIRED) or ()
-    apart_elsewhere = any(term["topologyKey"] != HOSTNAME for term in apart)
-    return bool(
-        hard or apart_elsewhere or dig(spec, "affinity", "podAffinity", _REQUIRED) or spec.get("volumes")
-    )
+    affinity = [
+        dig(spec, "affinity", kind) or {} for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity")
+    ]
+    wishes = any(each.get(_PREFERRED) for each in affinity)
+    apart = any(term["topologyKey"] != HOSTNAME for term in affinity[2].get(_REQUIRED) or ())
+    return bool(spec.get("volumes") or soft or wishes or apart or affinity[1].get(_REQUIRED))
 
 
 class _Judge:
@@ -107,6 +110,8 @@ class _Judge:
     def could_sell(self, pool: Pool, place: Place) -> bool:
         """Tell whether a NodePool has, within its limits, a type that holds all pods of a node."""
         if pool.closed or any(requirement.get("minValues") for requirement in pool.requirements):
+            return False
+        if any(taint.get("effect") == "PreferNoSchedule" for taint in pool.taints):
             return False
         needs, left = needs_of(place.pods), self._left[pool.name]
         for suited, room in self._suitable(pool, place):
