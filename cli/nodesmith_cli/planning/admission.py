@@ -10,7 +10,7 @@ from nodesmith.model.labels import did_you_mean
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.observation.wire import UNREADABLE
 from nodesmith_cli.local.manifests import Document, Fault
-from nodesmith_cli.planning.workloads import is_active
+from nodesmith_cli.planning.existing import is_active
 
 Manifest = Mapping[str, Any]
 _SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
