@@ -24,7 +24,7 @@ _Bought = tuple[Bin, Holds, int]
 def buy_for_many(
     items: Sequence[Item], bins: Sequence[Bin], spending: Spending, most_steps: int
 ) -> tuple[list[_Bought], list[int], int]:
-    """Buy until nothing fits, the purses are empty or the steps are done; give what was bought, what is left, and steps."""
+    """Buy until nothing fits, the purses are empty or the steps are done; give that, what is left, and the steps."""
     market = _Market(items, bins, spending)
     bought: list[_Bought] = []
     for seed in _seeds(items):

@@ -13,16 +13,16 @@ import highspy
 import numpy as np
 
 from nodesmith.decisions.packing.columns import Column, Master, Mix
-from nodesmith.decisions.packing.problem import Bin, Item, Vector
+from nodesmith.decisions.packing.problem import Bin, Item, Purses, Vector
 
 _MOST_COLUMNS = 60
-_MOST_BRANCHES = 50
+_MOST_BRANCHES = 20
 _GAP = 5e-4
 _EPSILON = 1e-6
 
 
 def rounded(
-    items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector], mixed: Mix
+    items: Sequence[Item], bins: Sequence[Bin], purses: Purses, mixed: Mix
 ) -> list[tuple[Column, int]]:
     """Give whole numbers of columns near to the mix.
 
@@ -34,7 +34,8 @@ def rounded(
         Item(item.size, max(0, item.count - served), item.per_node)
         for item, served in zip(items, counts, strict=True)
     ]
-    for column, amount in _whole(rest, bins, _spared(bins, purses, kept), _promising(bins, mixed)):
+    bought, _ = whole(rest, bins, _spared(bins, purses, kept), _promising(bins, mixed))
+    for column, amount in bought:
         kept[column] += amount
     return [(column, amount) for column, amount in kept.items() if amount]
 
@@ -47,9 +48,7 @@ def _promising(bins: Sequence[Bin], mixed: Mix) -> list[Column]:
     return [mixed.columns[c] for c in np.argsort(extra, kind="stable")[:_MOST_COLUMNS]]
 
 
-def _spared(
-    bins: Sequence[Bin], purses: Mapping[int, Vector], kept: Mapping[Column, int]
-) -> dict[int, Vector]:
+def _spared(bins: Sequence[Bin], purses: Purses, kept: Mapping[Column, int]) -> dict[int, Vector]:
     """Give what the purses still hold when the kept columns are paid."""
     left = {purse: list(amounts) for purse, amounts in purses.items()}
     for column, number in kept.items():
@@ -61,20 +60,23 @@ def _spared(
     return {purse: tuple(amounts) for purse, amounts in left.items()}
 
 
-def _whole(
-    items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector], columns: Iterable[Column]
-) -> list[tuple[Column, int]]:
-    """Buy columns in whole numbers, as cheaply as some branching finds."""
+def whole(
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    purses: Purses,
+    columns: Iterable[Column],
+    gap: float = _GAP,
+) -> tuple[list[tuple[Column, int]], float]:
+    """Buy columns in whole numbers, as cheaply as some branching finds; give also the least that can cost."""
     master = Master(items, bins, purses)
     master.add(columns)
     first, end = len(items), len(items) + len(master.columns)
-    whole = [highspy.HighsVarType.kInteger] * (end - first)
     numbers = np.arange(first, end, dtype=np.int32)
-    master.solver.changeColsIntegrality(
-        len(whole), numbers, np.array([int(w) for w in whole], dtype=np.uint8)
-    )
+    integer = np.full(end - first, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
+    master.solver.changeColsIntegrality(end - first, numbers, integer)
     master.solver.setOptionValue("mip_max_nodes", _MOST_BRANCHES)
-    master.solver.setOptionValue("mip_rel_gap", _GAP)
+    master.solver.setOptionValue("mip_rel_gap", gap)
     master.solver.run()
     values = list(master.solver.getSolution().col_value)[first:]
-    return [(c, round(v)) for c, v in zip(master.columns, values, strict=True) if v > 0.5]
+    bought = [(c, round(v)) for c, v in zip(master.columns, values, strict=True) if v > 0.5]
+    return bought, master.solver.getInfo().mip_dual_bound

@@ -19,7 +19,7 @@ from nodesmith.decisions.packing.spending import Spending
 
 MOST_STEPS = 50_000_000
 _GOOD_ENOUGH = 1.005
-_PROVABLE = 100_000
+_PROVABLE = 250_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS = 40
@@ -66,8 +66,10 @@ def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
     bound = _bound(part.items, basket.left, bins, prices)
     if basket.price > bound * _GOOD_ENOUGH and basket.steps < most_steps:
         proved = _proved(basket, bins, purses)
-        basket = proved or _improved(basket, bins, purses, prices, bound, most_steps)
-        bound = proved.price if proved else _bound(part.items, basket.left, bins, prices)
+        if proved is not None:
+            basket, bound = proved, proved.price
+        else:
+            basket, bound = _improved(basket, bins, purses, prices, bound, most_steps)
     bought = [(bin_, holds(counts), repeats) for bin_, counts, repeats in basket.bought]
     return _Plan(bought, basket.left, basket.spending.purses, bound, basket.steps)
 
@@ -96,19 +98,22 @@ def _proved(basket: Basket, bins: Sequence[Bin], purses: Purses) -> Basket | Non
 
 def _improved(
     basket: Basket, bins: Sequence[Bin], purses: Purses, prices: _Prices, bound: float, most_steps: int
-) -> Basket:
+) -> tuple[Basket, float]:
+    """Give a better plan for all that can be packed, if one is found, and a better bound."""
     shrink(basket, bins)
     repack(basket, bins, _PROVABLE_TOGETHER, _MENDING)
     if basket.price <= bound * _GOOD_ENOUGH:
-        return basket
+        return basket, bound
     from nodesmith.decisions.packing.linear import buy_by_columns  # numpy and HiGHS: a quarter of a second
 
     other = Basket(basket.items, purses, basket.steps)
-    buy_by_columns(other, bins, basket, most_steps - other.steps)
+    linear = buy_by_columns(other, bins, basket, most_steps - other.steps)
     shrink(other, bins)
     fill_greedily(other, bins, prices, most_steps - other.steps)
     repack(other, bins, _PROVABLE_TOGETHER, _MENDING)
-    return min(basket, other, key=lambda b: b.rank)
+    better = min(basket, other, key=lambda b: b.rank)
+    proved = 0.0 if any(better.left) else min(linear, better.price)
+    return better, max(proved, _bound(better.items, better.left, bins, prices))
 
 
 def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin], prices: _Prices) -> float:
