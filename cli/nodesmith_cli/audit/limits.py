@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from nodesmith_cli.audit.apart import Aversions
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.places import Place, pool_use
-from nodesmith_cli.audit.pods import needs_of
+from nodesmith_cli.audit.pods import Pod, needs_of
 from nodesmith_cli.audit.pools import CAPACITY_TYPE, Machine, Pool, allows, capacity_of, machine
 from nodesmith_cli.audit.purchases import purchase
 from nodesmith_cli.audit.reading import HOSTNAME, ZONE, Amounts, dig, shown, today
@@ -62,10 +63,11 @@ def _values(pool: Pool, machine: Machine, key: str) -> Iterable[str]:
     return [machine.labels[key]] if key in machine.labels else machine.open.get(key, ())
 
 
-def check_weights(result: Outcome) -> None:
+def check_weights(result: Outcome, aversions: Aversions) -> None:
     """See that no node is bought from a lighter NodePool that a heavier one could have sold, for all of its pods.
 
-    Nodes whose pods care where other pods or volumes are, or wish for something, stay out of it.
+    Nodes whose pods care where other pods or volumes are, or wish for something, stay out of it; so do those whose pods
+    others keep away from wider domains than a node.
     """
     by_weight = sorted(result.pools.values(), key=lambda pool: -pool.weight)
     if by_weight and by_weight[0].weight > by_weight[-1].weight:
@@ -73,7 +75,7 @@ def check_weights(result: Outcome) -> None:
         judge = _Judge(result, left)
         for node in result.plan.nodes:
             place, bought = result.places.get(node.name), result.purchases.get(node.name)
-            if bought and place and not any(_is_rooted(pod.spec) for pod in place.pods):
+            if bought and place and not any(_is_rooted(pod, aversions) for pod in place.pods):
                 heavier = (pool for pool in by_weight if pool.weight > bought.pool.weight)
                 name = next((pool.name for pool in heavier if judge.could_sell(pool, place)), None)
                 if name:
@@ -86,8 +88,9 @@ def _left(result: Outcome, pool: Pool) -> Amounts:
     return {name: limit - used[name] for name, limit in pool.limits.items()}
 
 
-def _is_rooted(spec: Mapping[str, object]) -> bool:
-    """Tell whether a pod cares where it is: for volumes, for others, or by a wish, which may outdo a weight."""
+def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
+    """Tell whether it matters where a pod is: for volumes, to others, or by a wish, which may outdo a weight."""
+    spec = pod.spec
     spreads: Sequence[Mapping[str, str]] = dig(spec, "topologySpreadConstraints") or ()
     soft = any(
         s.get("whenUnsatisfiable") == "ScheduleAnyway" or s["topologyKey"] != HOSTNAME for s in spreads
@@ -97,7 +100,8 @@ def _is_rooted(spec: Mapping[str, object]) -> bool:
     ]
     wishes = any(each.get(_PREFERRED) for each in affinity)
     apart = any(term["topologyKey"] != HOSTNAME for term in affinity[2].get(_REQUIRED) or ())
-    return bool(spec.get("volumes") or soft or wishes or apart or affinity[1].get(_REQUIRED))
+    shunned = any(aversion.term.topology_key != HOSTNAME for aversion in aversions.about(pod))
+    return bool(spec.get("volumes") or soft or wishes or apart or shunned or affinity[1].get(_REQUIRED))
 
 
 class _Judge:
