@@ -31,14 +31,14 @@ class Fillings(NamedTuple):
         """Give one of them as a column."""
         return Column(int(self.bin[number]), tuple(self.counts[:, number].tolist()))
 
-    def near(self, worth: Floats, gap: float) -> list[Column]:
-        """Give those whose price is above their worth by no more than a gap, the nearest first.
+    def near(self, worth: Floats, gap: float, most: int) -> list[Column]:
+        """Give those whose price is above their worth by no more than a gap, the nearest first, up to some number.
 
         A plan that is cheaper than another by more than the gap to the bound cannot be, so no other can be in one.
         """
         extra = self.price - worth @ self.counts
         order = np.argsort(extra, kind="stable")
-        return [self.column(n) for n in order[extra[order] <= gap].tolist()]
+        return [self.column(n) for n in order[extra[order] <= gap + _TOLERANCE][:most].tolist()]
 
 
 def number_of_fillings(items: Sequence[Item]) -> int:

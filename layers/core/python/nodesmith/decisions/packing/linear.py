@@ -13,7 +13,8 @@ from nodesmith.decisions.packing.problem import Bin
 from nodesmith.decisions.packing.rounding import rounded, whole
 
 _MOST_FILLINGS = 200_000
-_MOST_COLUMNS = 800
+_FEW_COLUMNS = 150
+_MOST_COLUMNS = 1_000
 _NEAR_GAP = 2e-3
 _TOLERANCE = 1 - 1e-6
 _GOOD_ENOUGH = 1.005
@@ -24,30 +25,39 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.key], counts) for b, counts, _ in first.bought]
     if number_of_fillings(basket.items) > _MOST_FILLINGS:
-        _buy_mix(basket, bins, mix(basket.items, bins, basket.spending.purses, columns, most_steps))
+        mixed = mix(basket.items, bins, basket.spending.purses, columns, most_steps)
+        basket.steps += mixed.steps
+        _buy(basket, bins, rounded(basket.items, bins, basket.spending.purses, mixed))
         return 0.0
     known = fillings(basket.items, bins)
     mixed, bound = exact_mix(basket.items, bins, known, columns)
+    basket.steps += mixed.steps
     if first.price <= bound * _GOOD_ENOUGH:
         return bound
-    return max(bound, _buy_near(basket, bins, known, mixed, first.price - bound))
+    return max(bound, _buy_near(basket, bins, known, mixed, (bound, first.price)))
 
 
-def _buy_mix(basket: Basket, bins: Sequence[Bin], mixed: Mix) -> None:
-    basket.steps += mixed.steps
-    _buy(basket, bins, rounded(basket.items, bins, basket.spending.purses, mixed))
+def _buy_near(
+    basket: Basket, bins: Sequence[Bin], known: Fillings, mixed: Mix, between: tuple[float, float]
+) -> float:
+    """Buy of the fillings next to those of the mix, and then of all that can be in a better plan if these are few.
 
-
-def _buy_near(basket: Basket, bins: Sequence[Bin], known: Fillings, mixed: Mix, gap: float) -> float:
-    """Buy of all fillings that can be in a better plan, if these are not too many; give the bound then proved.
-
-    A plan that only the purses forbid bounds the price as well, so they are not asked here.
+    Give the bound then proved. Purses are not asked for that: what only they forbid bounds the price as well.
     """
-    near = known.near(np.maximum(mixed.worth, 0.0), gap)
-    basket.steps += mixed.steps + len(near)
-    bought, bound = whole(basket.items, bins, {}, near[:_MOST_COLUMNS], _NEAR_GAP)
+    bound, price = between
+    worth = np.maximum(mixed.worth, 0.0)
+    near = known.near(worth, price - bound, _MOST_COLUMNS + 1)
+    bought, least = whole(basket.items, bins, {}, near[:_FEW_COLUMNS], _NEAR_GAP)
+    proved = least if len(near) <= _FEW_COLUMNS else bound
+    cost = sum(bins[column.bin].price * amount for column, amount in bought)
+    if len(near) > _FEW_COLUMNS and cost > bound * _GOOD_ENOUGH:
+        near = known.near(worth, min(cost, price) - bound, _MOST_COLUMNS + 1)
+        if len(near) <= _MOST_COLUMNS:
+            columns = [*near, *(column for column, _ in bought)]
+            bought, proved = whole(basket.items, bins, {}, columns, _NEAR_GAP)
+    basket.steps += len(near)
     _buy(basket, bins, bought)
-    return bound * _TOLERANCE if len(near) <= _MOST_COLUMNS else 0.0
+    return proved * _TOLERANCE
 
 
 def _buy(basket: Basket, bins: Sequence[Bin], bought: Iterable[tuple[Column, int]]) -> None:

@@ -28,7 +28,9 @@ def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
     found: dict[tuple[tuple[str, ...], Item], list[int]] = {}
     for number, item in enumerate(items):
         if item.count and spelled and "1" in admitted_by[number]:
-            found.setdefault((admitted_by[number], replace(item, count=0)), []).append(number)
+            limited = number if item.per_node < item.count else -1  # by itself, so it is like no other
+            alike = replace(item, count=0, per_node=limited)
+            found.setdefault((admitted_by[number], alike), []).append(number)
     return [_part(part, items, bins, masks) for part in _joined(found)]
 
 
@@ -56,9 +58,7 @@ def _joined(classes: dict[tuple[tuple[str, ...], Item], list[int]]) -> list[_Cla
 
 def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: Sequence[int]) -> Part:
     members = tuple(tuple(numbers) for _, numbers in classes)
-    merged = tuple(
-        replace(items[numbers[0]], count=sum(items[n].count for n in numbers)) for numbers in members
-    )
+    merged = tuple(_merged([items[n] for n in numbers]) for numbers in members)
     local = {
         mask: int("".join(signature[place] for signature, _ in classes)[::-1], 2)
         for place, mask in enumerate(masks)
@@ -66,3 +66,11 @@ def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: 
     return Part(
         merged, tuple(replace(b, admits=local[b.admits]) for b in bins if local.get(b.admits)), members
     )
+
+
+def _merged(alike: Sequence[Item]) -> Item:
+    """Count items together: if they are several, none has a limit per node that it could reach."""
+    if len(alike) == 1:
+        return alike[0]
+    count = sum(item.count for item in alike)
+    return replace(alike[0], count=count, per_node=count)

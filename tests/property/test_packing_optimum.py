@@ -1,0 +1,132 @@
+"""Against every way there is: small problems are packed at the lowest price, and no bound is above it."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodesmith.decisions.packing import Bin, Item, Packing, pack
+from nodesmith.decisions.packing.basket import Basket
+from nodesmith.decisions.packing.enumeration import exact_mix, fillings
+from nodesmith.decisions.packing.greedy import fill_greedily
+from nodesmith.decisions.packing.linear import buy_by_columns
+
+AXES = 3
+Counts = tuple[int, ...]
+
+
+@st.composite
+def small_problems(draw: st.DrawFn) -> tuple[list[Item], list[Bin]]:
+    """Up to eight things and six bins, one of which holds any thing alone."""
+    sizes = st.tuples(*[st.integers(1, 9)] * AXES)
+    items: list[Item] = []
+    for _ in range(draw(st.integers(1, 4))):
+        room = 8 - sum(item.count for item in items)
+        if room > 0:
+            groups = draw(st.sampled_from([(), (), (0,), (1,), (0, 1)]))
+            caps = draw(st.sampled_from([(), (), ((0, 1),), ((1, 2),)]))
+            items.append(
+                Item(draw(sizes), draw(st.integers(1, min(4, room))), draw(st.integers(1, 4)), groups, caps)
+            )
+    everything = (1 << len(items)) - 1
+    rooms = st.tuples(*[st.integers(4, 30)] * AXES)
+    bins = [Bin("all", (40, 40, 40), draw(st.integers(5, 60)) / 10, everything)]
+    for number in range(draw(st.integers(0, 5))):
+        admits = draw(st.sampled_from([everything, everything, draw(st.integers(1, everything))]))
+        bins.append(Bin(f"bin-{number}", draw(rooms), draw(st.integers(1, 40)) / 10, admits))
+    return items, bins
+
+
+def may_share(items: list[Item], counts: Counts) -> bool:
+    return all(
+        count <= item.per_node
+        and all(
+            sum(n for n, other in zip(counts, items, strict=True) if g in other.groups) <= most
+            for g, most in item.caps
+        )
+        for count, item in zip(counts, items, strict=True)
+        if count
+    )
+
+
+def fits(items: list[Item], counts: Counts, one: Bin) -> bool:
+    return all(
+        sum(n * item.size[axis] for n, item in zip(counts, items, strict=True)) <= one.room[axis]
+        for axis in range(AXES)
+    ) and all(one.admits >> i & 1 for i, n in enumerate(counts) if n)
+
+
+def optimum(items: list[Item], bins: list[Bin]) -> float:
+    """Try everything: the plainest recursion, on purpose nothing like what is tested."""
+
+    @cache
+    def of_one(counts: Counts) -> float:
+        return min(
+            (b.price for b in bins if may_share(items, counts) and fits(items, counts, b)), default=inf
+        )
+
+    @cache
+    def best(left: Counts) -> float:
+        if not any(left):
+            return 0.0
+        parts = (part for part in product(*(range(n + 1) for n in left)) if any(part))
+        return min(
+            of_one(part) + best(tuple(have - n for have, n in zip(left, part, strict=True)))
+            for part in parts
+            if of_one(part) < inf
+        )
+
+    return best(tuple(item.count for item in items))
+
+
+def price_of(packing: Packing) -> float:
+    assert not any(packing.left)
+    return packing.price
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=small_problems())
+def test_a_small_problem_is_packed_at_the_lowest_price_there_is_and_the_bound_says_so(
+    problem: tuple[list[Item], list[Bin]],
+) -> None:
+    items, bins = problem
+    best, packing = optimum(items, bins), pack(items, bins)
+
+    assert abs(price_of(packing) - best) <= 0.005 * best + 1e-9
+    assert packing.bound <= best + 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=small_problems())
+def test_no_bound_of_linear_programming_is_above_the_lowest_price(
+    problem: tuple[list[Item], list[Bin]],
+) -> None:
+    items, bins = problem
+    best = optimum(items, bins)
+    first = Basket(items, {})
+    fill_greedily(first, bins, (0.1, 0.1), 10**6)
+
+    _, bound = exact_mix(items, bins, fillings(items, bins), [])
+    basket = Basket(items, {})
+    proved = buy_by_columns(basket, bins, first, 10**6)
+
+    assert bound <= best + 1e-6
+    assert min(proved, first.price) <= best + 1e-6
+    assert any(basket.left) or basket.price >= best - 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=small_problems())
+def test_the_quick_plan_is_never_cheaper_than_the_lowest_price(
+    problem: tuple[list[Item], list[Bin]],
+) -> None:
+    items, bins = problem
+    first = Basket(items, {})
+    fill_greedily(first, bins, (0.1, 0.1), 10**6)
+
+    assert not any(first.left)
+    assert first.price >= optimum(items, bins) - 1e-9
