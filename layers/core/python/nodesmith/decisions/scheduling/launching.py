@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple, Protocol
 
@@ -12,8 +12,11 @@ from nodesmith.decisions.scheduling.spread import Domain
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
-from nodesmith.model.resources import Resources
+from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith.model.shapes import Shape
+
+
+_ROUNDING = 1 + 1e-9
 
 
 class Launching(Protocol):
@@ -31,9 +34,23 @@ class Launching(Protocol):
 
 
 class _Sold(NamedTuple):
+    """A size of node and its lowest price. Exotic ones are only bought for what fits no other."""
+
     room: Resources
     price_hourly_usd: float
     is_exotic: bool
+
+    def beats(self, other: _Sold) -> bool:
+        """Tell whether it holds whatever the other holds, and each share of it costs no more."""
+        return (
+            self.is_exotic <= other.is_exotic
+            and other.room.fits_in(self.room)
+            and all(
+                self.price_hourly_usd * amount <= other.price_hourly_usd * self.room.of(name) * _ROUNDING
+                for name, amount in other.room.items()
+                if _is_priced(name)
+            )
+        )
 
 
 class TemplateLaunching:
@@ -42,6 +59,7 @@ class TemplateLaunching:
     def __init__(self, templates: Sequence[Template]) -> None:
         self._templates = templates
         self._places: dict[tuple[object, ...], dict[Domain, list[_Sold]]] = {}
+        self._bargains: dict[tuple[object, ...], list[_Sold]] = {}
         scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
         self.scarce_zones = frozenset.intersection(*scarce) if scarce else frozenset()
 
@@ -56,9 +74,12 @@ class TemplateLaunching:
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
-        fitting = [s for s in self._sold(shape, keys).get(domain, ()) if shape.requests.fits_in(s.room)]
+        alike = shape.terms, shape.tolerations, keys, domain
+        if alike not in self._bargains:
+            self._bargains[alike] = _unbeaten(self._sold(shape, keys).get(domain, ()))
+        fitting = [s for s in self._bargains[alike] if shape.requests.fits_in(s.room)]
         plain = [s for s in fitting if not s.is_exotic] or fitting
-        return min((s.price_hourly_usd * _share(shape.requests, s.room) for s in plain), default=float("inf"))
+        return min([s.price_hourly_usd * _share(shape.requests, s.room) for s in plain], default=float("inf"))
 
     def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
         alike = shape.terms, shape.tolerations, keys
@@ -87,6 +108,15 @@ class TemplateLaunching:
                         yield choice, offering, template
 
 
+def _unbeaten(sold: Iterable[_Sold]) -> list[_Sold]:
+    """Leave out what would never be the better answer, neither to what fits nor to what it costs. Largest first."""
+    kept: list[_Sold] = []
+    for one in sorted(sold, key=lambda s: (s.is_exotic, -s.room.cpu_milli, s.price_hourly_usd)):
+        if not any(other.beats(one) for other in kept):
+            kept.append(one)
+    return kept
+
+
 def _values(key: str, choice: Choice, offering: Offering, template: Template, shape: Shape) -> Sequence[str]:
     """Give the values of a label that such a node may have; none where nobody says which."""
     offered = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
@@ -100,5 +130,11 @@ def _values(key: str, choice: Choice, offering: Offering, template: Template, sh
     return sorted({value for one in wished if not one.complement for value in one.values})
 
 
+def _is_priced(name: str) -> bool:
+    """Tell whether nodes are chosen for a resource: cpu, memory, and devices by their vendor's name."""
+    return name in {CPU, MEMORY} or "/" in name
+
+
 def _share(requests: Resources, room: Resources) -> float:
-    return max((amount / room.of(name) for name, amount in requests.items() if amount > 0), default=0.0)
+    priced = [n for n, amount in requests.items() if amount > 0 and _is_priced(n)]
+    return max([requests[name] / room[name] for name in priced], default=0.0)
