@@ -1,0 +1,125 @@
+"""Things of very many kinds: the rules hold for a crowd as for a few, and its price is near the bound."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from nodesmith.decisions.packing import Bin, Item, Packing, pack
+
+GROUP = 7
+
+
+def ladder(kinds: int, largest: int = 64) -> list[Bin]:
+    """Bins of 1 to 64 units in three shapes, a unit of cpu at the same price in each."""
+    everything = (1 << kinds) - 1
+    return [
+        Bin(
+            f"{shape}-{units}",
+            (1000 * units - 90, memory * units - 50, 110),
+            round(price * units, 4),
+            everything,
+        )
+        for shape, memory, price in (("c", 2000, 0.8), ("m", 4000, 1.0), ("r", 8000, 1.3))
+        for units in (1, 2, 4, 8, 16, 32, largest)
+    ]
+
+
+def crowd(kinds: int, seed: int) -> list[Item]:
+    random = Random(seed)  # noqa: S311 - a sample, no secret
+    return [Item((random.randint(50, 3000), random.randint(50, 9000), 1), 1, 1) for _ in range(kinds)]
+
+
+def check(items: list[Item], packing: Packing) -> None:
+    packed = [0] * len(items)
+    for node in packing.nodes:
+        for axis, room in enumerate(node.bin.room):
+            assert sum(items[i].size[axis] * n for i, n in node.holds) <= room
+        for i, n in node.holds:
+            packed[i] += n * node.repeats
+            assert n <= items[i].per_node
+            assert node.bin.admits >> i & 1
+            for group, most in items[i].caps:
+                assert sum(m for j, m in node.holds if group in items[j].groups) <= most
+    assert packed == [item.count - left for item, left in zip(items, packing.left, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_crowd_without_rules_is_packed_near_the_bound(seed: int) -> None:
+    items = crowd(300, seed)
+    packing = pack(items, ladder(300))
+
+    check(items, packing)
+    assert not any(packing.left)
+    assert packing.bound <= packing.price <= 1.08 * packing.bound
+
+
+def test_those_that_repel_one_another_get_a_node_each_and_the_others_fill_these() -> None:
+    lonely = [Item((500 + n, 900, 1), 1, 1, (GROUP,), ((GROUP, 1),)) for n in range(60)]
+    others = crowd(120, 1)
+    together = pack([*lonely, *others], ladder(180))
+
+    check([*lonely, *others], together)
+    assert not any(together.left)
+    apart = pack(lonely, ladder(60)).price + pack(others, ladder(120)).price
+    assert together.price < 0.95 * apart
+
+
+def test_rules_of_many_kinds_hold_at_once() -> None:
+    random = Random(3)  # noqa: S311 - a sample, no secret
+    items = [
+        Item(
+            item.size,
+            random.randint(1, 4),
+            random.randint(1, 4),
+            tuple(sorted(random.sample(range(6), random.randint(0, 2)))),
+            tuple((g, random.randint(0, 3)) for g in random.sample(range(6), random.randint(0, 2))),
+        )
+        for item in crowd(200, 2)
+    ]
+    packing = pack(items, ladder(len(items)))
+
+    check(items, packing)
+    for item, left in zip(items, packing.left, strict=True):
+        assert left == (item.count if item.most == 0 else 0)
+
+
+def test_a_crowd_spends_no_more_than_the_purse_holds() -> None:
+    items = crowd(200, 4)
+    bins = [Bin(b.key, b.room, b.price, b.admits, 0, (b.room[0], 1)) for b in ladder(200)]
+    packing = pack(items, bins, {0: (100_000, 5)})
+
+    check(items, packing)
+    assert sum(node.repeats for node in packing.nodes) <= 5
+    assert any(packing.left)
+    assert min(packing.purses[0]) >= 0
+
+
+def test_steps_run_out_with_a_plan_for_a_part() -> None:
+    items = crowd(300, 5)
+    packing = pack(items, ladder(300), most_steps=60)
+
+    check(items, packing)
+    assert 0 < sum(packing.left) < 300
+
+
+def test_the_order_of_bins_is_nothing_to_a_crowd() -> None:
+    items, bins = crowd(150, 6), ladder(150)
+
+    assert pack(items, bins[::-1]) == pack(items, bins)
+
+
+def test_what_fits_nowhere_is_left_and_the_rest_packed() -> None:
+    items = [*crowd(80, 7), Item((10**6, 1, 1), 3, 3)]
+    packing = pack(items, ladder(len(items)))
+
+    assert packing.left == (*[0] * 80, 3)
+
+
+def test_bins_that_cost_nothing_are_packed_too() -> None:
+    items = crowd(80, 8)
+    bins = [Bin(b.key, b.room, 0.0, b.admits) for b in ladder(80)]
+
+    assert not any(pack(items, bins).left)
+    assert not any(pack(items[:3], bins).left)

@@ -1,0 +1,57 @@
+"""Few kinds: what is compared before a plan is good, and what it may not cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from nodesmith.decisions.packing import Bin, Item, pack
+
+SMALL, LARGE = Bin("small", (4, 16, 30), 1.0, 0b11), Bin("large", (16, 64, 110), 3.5, 0b11)
+
+
+def test_several_small_nodes_are_compared_with_one_large_one() -> None:
+    ten = pack([Item((4, 4, 1), 4, 4)], [SMALL, LARGE])
+    dear = pack([Item((4, 4, 1), 4, 4)], [SMALL, Bin("large", (16, 64, 110), 4.5, 1)])
+
+    assert (ten.price, dear.price) == (3.5, 4.0)
+    assert (ten.bound, dear.bound) == (3.5, 4.0)
+
+
+def test_families_are_mixed_where_each_is_the_cheaper_for_its_kind() -> None:
+    lean, rich = Bin("lean", (16, 32, 110), 2.0, 0b11), Bin("rich", (16, 128, 110), 3.0, 0b11)
+    packing = pack([Item((4, 8, 1), 40, 40), Item((4, 32, 1), 40, 40)], [lean, rich])
+
+    assert packing.price == 10 * 2.0 + 10 * 3.0
+
+
+def test_a_purse_that_pays_only_for_dear_bins_is_never_overspent() -> None:
+    cheap = Bin("cheap", (4, 16, 30), 1.0, 0b1, 0, (4,))
+    dear = Bin("dear", (4, 16, 30), 2.0, 0b1)
+    packing = pack([Item((4, 4, 1), 10, 10)], [cheap, dear], {0: (12,)})
+
+    assert packing.price == 3 * 1.0 + 7 * 2.0
+    assert packing.purses == {0: (0,)}
+
+
+def test_things_alike_that_have_limits_of_their_own_may_share_a_node() -> None:
+    packing = pack([Item((1, 1, 1), 3, 1), Item((1, 1, 1), 3, 1)], [SMALL])
+
+    assert packing.price == 3.0
+
+
+def test_little_work_loads_neither_numpy_nor_a_solver() -> None:
+    code = (
+        "import sys; from nodesmith.decisions.packing import Bin, Item, pack;"
+        "bins = [Bin(str(n), (4 * n, 16 * n, 30 * n), 0.9 * n + 0.1, 1) for n in range(1, 20)];"
+        "assert not any(pack([Item((3, 5, 1), 20, 20)], bins).left);"
+        "print('numpy' in sys.modules, 'highspy' in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert found.stdout.split() == ["False", "False"]
