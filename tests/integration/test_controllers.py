@@ -18,6 +18,7 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.events import Concern
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
 from nodesmith.observation.wire import Observed, decode, encode
 from nodesmith.settings import snapshot_key
@@ -80,7 +81,8 @@ class Scene:
         self.blobs.objects[KEY] = encode(CLUSTER, self.now, observed)
 
     def follow(self) -> dict[str, int]:
-        self.see()
+        reduced = (reduce_pod(pod) for pod in self.cluster.pods.values())
+        self.see([pod for pod in reduced if pod is not None])
         parts = (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.clock)
         return dict(follow(Lifecycle(CLUSTER, *parts)))
 
@@ -125,7 +127,7 @@ def failing_for(method: str, *about: str) -> Any:
 
 def test_a_claim_goes_from_launched_to_ready_and_its_object_and_node_say_so(scene: Scene) -> None:
     joined(scene, "a")
-    assert scene.follow() == {"Register": 1}
+    assert scene.follow() == {"Open": 1, "Register": 1}
     node = scene.cluster.nodes["node-a"]
     assert node["metadata"]["labels"]["karpenter.sh/registered"] == "true"
     assert not node["spec"].get("taints")
@@ -159,7 +161,50 @@ def test_a_node_that_vanishes_while_it_registers_is_tried_again(scene: Scene) ->
         follow(Lifecycle(CLUSTER, *parts))
     assert scene.phases() == {"a": "Launched"}
     scene.cluster.nodes["node-a"] = node
-    assert scene.follow() == {"Register": 1}
+    assert scene.follow() == {"Open": 1, "Register": 1}
+
+
+def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
+    """Let each of these launched claims have a Node, and a pod that waits for it."""
+    claims = [launched(name, nominated=(f"default/pod-{name}",)) for name in names]
+    scene.hold(*claims)
+    for claim in claims:
+        scene.cluster.nodes[f"node-{claim.name}"] = node_manifest(claim)
+        scene.cluster.pods[f"default/pod-{claim.name}"] = pod_manifest(f"pod-{claim.name}")
+    return claims
+
+
+def test_all_pods_are_nominated_before_the_first_node_is_open_to_any(scene: Scene) -> None:
+    waiting_pods(scene, "a", "b")
+
+    assert scene.follow() == {"Nominate": 2, "Open": 2, "Register": 2}
+
+    assert [c.method for c in scene.cluster.calls][:4] == ["nominate"] * 2 + ["register_node"] * 2
+    wishes = {key: pod["status"]["nominatedNodeName"] for key, pod in scene.cluster.pods.items()}
+    assert wishes == {"default/pod-a": "node-a", "default/pod-b": "node-b"}
+
+
+def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_later(scene: Scene) -> None:
+    waiting_pods(scene, "a", "b")
+    scene.cluster.raise_before = failing_for("nominate", "node-a")
+
+    with pytest.raises(Transient, match="nominate of node-a"):
+        scene.follow()
+
+    assert scene.phases() == {"a": "Registered", "b": "Registered"}
+    scene.cluster.raise_before = lambda call: None
+    assert scene.follow() == {"Nominate": 1, "Initialize": 2}
+    assert scene.cluster.pods["default/pod-a"]["status"]["nominatedNodeName"] == "node-a"
+
+
+def test_a_node_that_cannot_be_opened_is_not_registered_and_holds_up_no_other(scene: Scene) -> None:
+    joined(scene, "a", "b")
+    scene.cluster.raise_before = failing_for("register_node", "node-a")
+
+    with pytest.raises(Transient, match="register_node of node-a"):
+        scene.follow()
+
+    assert scene.phases() == {"a": "Launched", "b": "Registered"}
 
 
 def test_instances_that_cannot_be_asked_for_keep_no_node_from_registering(scene: Scene) -> None:
@@ -179,7 +224,7 @@ def test_a_claim_that_somebody_else_moved_on_is_looked_at_again_soon(scene: Scen
             raise Conflict("NodeClaim a has moved on")
 
     scene.store.raise_before = lose
-    assert scene.follow() == {"Conflict": 1}
+    assert scene.follow() == {"Open": 1, "Conflict": 1}
     assert scene.hints.concerns() == [Concern.LIFECYCLE]
 
 

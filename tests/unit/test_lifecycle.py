@@ -15,7 +15,7 @@ from nodesmith.decisions.lifecycle import (
     registration_patch,
     to_check,
 )
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Open, Register, Show, Wait
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -74,7 +74,8 @@ def test_a_reason_that_is_noted_already_is_not_noted_again() -> None:
 
 
 def test_a_node_with_the_claims_provider_id_registers_it() -> None:
-    (command,) = steps(CLAIM, nodes=[NODE])
+    opened, command = steps(CLAIM, nodes=[NODE])
+    assert opened == Open(CLAIM, "node-1")
     assert isinstance(command, Register)
     after = command.claim
     assert (after.phase, after.node_name, after.registered_at) == (Phase.REGISTERED, "node-1", NOW)
@@ -174,7 +175,7 @@ def test_a_claim_without_a_node_is_given_up_fifteen_minutes_after_it_was_made() 
 
 def test_a_node_that_appears_in_the_last_moment_still_counts() -> None:
     late = replace(CLAIM, created_at=NOW - timedelta(minutes=20))
-    assert isinstance(steps(late, nodes=[NODE])[0], Register)
+    assert [type(step) for step in steps(late, nodes=[NODE])] == [Open, Register]
 
 
 def test_a_registered_claim_is_initialized_with_what_its_node_really_offers() -> None:

@@ -12,7 +12,7 @@ from nodesmith.decisions.lifecycle import next_steps
 from nodesmith.decisions.nomination import preempting_only, to_nominate
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.scheduling.rooms import NOMINATION
-from nodesmith.model.commands import Command, Initialize, Nominate, Register
+from nodesmith.model.commands import Command, Initialize, Nominate, Open, Register
 from nodesmith.model.labels import INITIALIZED
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -49,9 +49,9 @@ class TestWhoIsNominated:
     """The pods that a claim was bought for, as long as they have neither a node nor a nomination."""
 
     def test_pods_are_nominated_before_their_node_is_opened_to_all_pods(self) -> None:
-        nominate, register = steps(BOUGHT, WEB, NODE)
+        nominate, opened, register = steps(BOUGHT, WEB, NODE)
 
-        assert nominate == Nominate(BOUGHT, "n1", KEYS)
+        assert (nominate, opened) == (Nominate(BOUGHT, "n1", KEYS), Open(BOUGHT, "n1"))
         assert isinstance(register, Register)
 
     def test_who_has_lost_the_nomination_is_nominated_again_while_the_node_starts(self) -> None:

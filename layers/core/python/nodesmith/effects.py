@@ -16,7 +16,7 @@ from nodesmith.decisions.lifecycle import initialization_patch, registration_pat
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Register, Show, Wait
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Open, Register, Show, Wait
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.launches import (
     Deferred,
@@ -146,17 +146,15 @@ def carry_out(
     match command:
         case Nominate():
             cluster.nominate(command.node, command.pods)
-        case Register():
-            node = nodes.get(command.claim.provider_id)
-            patch = registration_patch(command.claim, node)
-            if not cluster.register_node(command.claim.node_name, patch):
-                raise Transient(f"Node {command.claim.node_name} went away while it registered")
-            _save_and_show(command.claim, store, cluster)
+        case Open():
+            patch = registration_patch(command.claim, nodes.get(command.claim.provider_id))
+            if not cluster.register_node(command.node, patch):
+                raise Transient(f"Node {command.node} went away while it registered")
         case Initialize():
             if not cluster.register_node(command.claim.node_name, initialization_patch(command.claim)):
                 raise Transient(f"Node {command.claim.node_name} went away while it was initialized")
             _save_and_show(command.claim, store, cluster)
-        case Wait() | GiveUp():
+        case Register() | Wait() | GiveUp():
             _save_and_show(command.claim, store, cluster)
         case Forget():
             if command.claim.instance_id:

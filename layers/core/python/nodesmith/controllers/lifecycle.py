@@ -12,7 +12,7 @@ from nodesmith.controllers.unplaced import Told, tell_unplaced
 from nodesmith.decisions.lifecycle import next_steps, to_check
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Register
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Open, Register
 from nodesmith.model.events import Concern, Hint
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
@@ -55,7 +55,10 @@ def follow(run: Lifecycle) -> Counter[str]:
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
+    closed: set[str] = set()
     for command in commands:
+        if command.claim.name in closed:
+            continue  # only a Node that is open is registered; one whose pods could not be nominated is
         try:
             carry_out(command, nodes, run.store, run.cloud, run.cluster)
             done[type(command).__name__] += 1
@@ -63,6 +66,8 @@ def follow(run: Lifecycle) -> Counter[str]:
             done["Conflict"] += 1
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {command.claim.name}: {error}")
+            if isinstance(command, Open):
+                closed.add(command.claim.name)
     _take_back(run, commands, failures)
     try:
         told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
@@ -77,7 +82,9 @@ def follow(run: Lifecycle) -> Counter[str]:
 
 def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> None:
     """Delete objects written for claims that another run has forgotten meanwhile: nobody would look for them again."""
-    written = {command.claim.name for command in commands if not isinstance(command, Forget | Nominate)}
+    written = {
+        command.claim.name for command in commands if not isinstance(command, Forget | Nominate | Open)
+    }
     try:
         gone = written - {claim.name for claim in run.store.load().claims} if written else ()
     except Transient as error:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.nomination import to_nominate
 from nodesmith.model import labels
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Register, Show, Wait
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Open, Register, Show, Wait
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import annotations_of, labels_of, manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -45,10 +45,11 @@ def next_steps(
     checked: Iterable[str],
     now: datetime,
 ) -> list[Command]:
-    """Give the next step of each claim that has one, by claim name; claims that are as they should be give none.
+    """Give what is to be done, in order; claims that are as they should be need nothing.
 
-    Before its step a claim's pods are nominated for its Node, as far as it has one: a Node that registers is open to
-    all pods. `instances` are those found for the claims in `checked`.
+    First pods are nominated for their Nodes, of all claims, then Nodes are opened to all pods: kube-scheduler would
+    put them onto whichever it sees first. After that comes the next step of each claim that has one, by claim name.
+    `instances` are those found for the claims in `checked`.
     """
     by_provider: dict[str, list[Node]] = {}
     for node in snapshot.nodes:
@@ -57,18 +58,22 @@ def next_steps(
     looked_at = frozenset(checked)
     owners = {str((m.get("metadata") or {}).get("uid")) for m in snapshot.nodepools}
     unaware = to_nominate(claims, snapshot.pods, now)
+    nominations: list[Command] = []
+    openings: list[Command] = []
     commands: list[Command] = []
     for claim in (_owned(c, owners) for c in sorted(claims, key=lambda c: c.name)):
         nodes = by_provider.get(claim.provider_id, []) if claim.provider_id else []
         dead = claim.name in looked_at and not any(i.is_alive for i in instances.get(claim.name, ()))
         if len(nodes) == 1 and claim.node_name in {"", nodes[0].name} and claim.name in unaware:
-            commands.append(Nominate(claim, nodes[0].name, unaware[claim.name]))
+            nominations.append(Nominate(claim, nodes[0].name, unaware[claim.name]))
         command = _next_step(claim, nodes, dead, now)
+        if isinstance(command, Register):
+            openings.append(Open(claim, nodes[0].name))
         if command is None and _is_stale(claim, shown.get(claim.name)):
             command = Show(claim)
         if command is not None:
             commands.append(command)
-    return commands
+    return nominations + openings + commands
 
 
 def _owned(claim: NodeClaim, owners: set[str]) -> NodeClaim:

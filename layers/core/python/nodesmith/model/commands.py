@@ -18,8 +18,16 @@ class Nominate:
 
 
 @dataclass(frozen=True, slots=True)
+class Open:
+    """Bring the claim's Node in line with it and let pods in; nothing of the claim changes."""
+
+    claim: NodeClaim
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
-    """Bring the Node in line with the claim; the claim is as it will be once that is done."""
+    """Note that the claim's Node is open; the claim is as it is from then on."""
 
     claim: NodeClaim
 
@@ -59,4 +67,4 @@ class Show:
     claim: NodeClaim
 
 
-Command: TypeAlias = Nominate | Register | Initialize | Wait | GiveUp | Forget | Show
+Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Show
