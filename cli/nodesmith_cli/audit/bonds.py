@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from nodesmith_cli.audit.tallies import Tally
 
@@ -71,6 +72,9 @@ class AffinityRule:
         return (*((id(tally), domain) for tally, domain in self.seats), self.counted)
 
 
+Rule: TypeAlias = SpreadRule | AffinityRule
+
+
 def matters(tally: Tally, domain: str, *, affinity: bool) -> bool:
     """Tell whether anybody who waits could notice that there is a pod less in a domain."""
     if affinity or tally.least > 0:
@@ -78,13 +82,16 @@ def matters(tally: Tally, domain: str, *, affinity: bool) -> bool:
     return tally.waiting[domain] > 0
 
 
-def harm(tally: Tally, domain: str, *, looks: bool, affinity: bool) -> bool:
+def harm(tally: Tally, domain: str, *, affinity: bool, own: Rule | None) -> bool:
     """Tell whether undoing a pod here may keep others from being undone later.
 
-    For a spread that is lowering the least of all domains, for an affinity taking what others there lean on.
-    `looks` says that the pod to be undone is itself one of those waiting.
+    For a spread that is lowering the least of all domains, for an affinity taking what others there lean on: one pod,
+    or for those who are counted themselves one more. `own` is the rule by which the pod to be undone looks here.
     """
-    if affinity:
-        others = tally.waiting[domain] - looks
-        return others > 0 and tally.lasting[domain] == 0 and tally.counts[domain] <= 2
-    return tally.waiters > looks and tally.is_lowest(domain)
+    if not affinity:
+        return tally.waiters > (own is not None) and tally.is_lowest(domain)
+    left = tally.counts[domain] - 1
+    counted = tally.waiting[domain] - tally.leaning[domain] - (own is not None and own.counted)
+    leaning = tally.leaning[domain] - (own is not None and not own.counted)
+    can_start = left == 1 and tally.total == 2
+    return (leaning > 0 and left < 1) or (counted > 0 and left < 2 and not can_start)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from nodesmith_cli.audit.bonds import AffinityRule, SpreadRule
-from nodesmith_cli.audit.company import Batch, Rule, report, undo_all
+from nodesmith_cli.audit.batches import Batch
+from nodesmith_cli.audit.bonds import AffinityRule, Rule, SpreadRule
+from nodesmith_cli.audit.company import complaints
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.peers import Peers, Term
 from nodesmith_cli.audit.places import Place
@@ -30,7 +31,8 @@ def check_company(result: Outcome, peers: Peers) -> None:
         batches.append(Batch(own, gives, [pod.key]))
         for tally, domain, _ in gives:
             tally.lasting[domain] -= 1
-    report(result, undo_all(batches))
+    for kind, pod_key, why in complaints(batches):
+        result.report(kind, pod_key, why)
 
 
 class _Board:

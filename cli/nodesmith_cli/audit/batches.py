@@ -1,0 +1,104 @@
+"""Pods that are alike to all rules of company, any one standing for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nodesmith_cli.audit.bonds import Rule, harm, matters
+from nodesmith_cli.audit.tallies import Counts, Tally
+
+Seat: TypeAlias = tuple[
+    Tally, str, bool
+]  # a tally that counts the pod, in which domain, whether for affinities
+
+
+@dataclass(slots=True)
+class Batch:
+    """Pods with the same rules, counted in the same places (`gives`): any one stands for the others."""
+
+    rules: Sequence[Rule]
+    gives: Sequence[Seat]
+    pods: list[str]
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        gives = tuple((id(tally), domain) for tally, domain, _ in self.gives)
+        return gives, *(rule.likeness for rule in self.rules)
+
+    @property
+    def tallies(self) -> set[Tally]:
+        """All that it looks at or is counted in."""
+        return {tally for rule in self.rules for tally, _ in rule.seats} | {tally for tally, *_ in self.gives}
+
+    @property
+    def is_free(self) -> bool:
+        return all(rule.excess <= 0 for rule in self.rules)
+
+    @property
+    def harmed(self) -> list[int]:
+        """The tallies that would be worse off for others without one of these pods."""
+        own = {id(tally): rule for rule in self.rules for tally, _ in rule.seats}
+        return [
+            id(tally)
+            for tally, domain, affinity in self.gives
+            if harm(tally, domain, affinity=affinity, own=own.get(id(tally)))
+        ]
+
+    def undo(self) -> str:
+        """Take one pod away; give its name."""
+        self.wait(-1)
+        for tally, domain, _ in self.gives:
+            tally.add(domain, -1)
+        return self.pods.pop()
+
+    def redo(self, pod: str) -> None:
+        """Put a pod back."""
+        self.pods.append(pod)
+        self.wait(1)
+        for tally, domain, _ in self.gives:
+            tally.add(domain, 1)
+
+    def wait(self, number: int) -> None:
+        """Tell the tallies that so many more pods look at them."""
+        for rule in self.rules:
+            for tally, domain in rule.seats:
+                tally.wait(domain, number, counted=rule.counted)
+
+
+def compacted(batches: Iterable[Batch]) -> list[Batch]:
+    """Drop the rules that nothing can break any more and the counts that nobody looks at; put together what is alike.
+
+    The fewer tallies are left, the more pods are alike: what began as one batch a node ends as one a zone.
+    """
+    found: dict[tuple[object, ...], Batch] = {}
+    live = [batch for batch in batches if batch.pods]
+    for batch in live:
+        for tally in batch.tallies:
+            tally.forget()
+    for batch in live:
+        batch.rules = [rule for rule in batch.rules if not rule.is_idle]
+        batch.wait(len(batch.pods))
+    for batch in live:
+        batch.gives = [(t, d, a) for t, d, a in batch.gives if matters(t, d, affinity=a)]
+        if batch.rules or batch.gives:
+            found.setdefault(batch.likeness, Batch(batch.rules, batch.gives, [])).pods.extend(batch.pods)
+    return list(found.values())
+
+
+Snapshot: TypeAlias = tuple[list[Batch], dict[Tally, Counts]]
+
+
+def snapshot(batches: Sequence[Batch]) -> Snapshot:
+    """Remember batches and all counts."""
+    kept = [Batch(batch.rules, batch.gives, list(batch.pods)) for batch in batches]
+    return kept, {tally: tally.saved() for batch in batches for tally in batch.tallies}
+
+
+def put_back(before: Snapshot) -> list[Batch]:
+    """Give what was remembered, the counts as they were."""
+    batches, counts = before
+    for tally, saved in counts.items():
+        tally.restore(saved)
+    return compacted(batches)
