@@ -5,7 +5,21 @@ from typing import Any
 import pytest
 
 from nodesmith_cli.audit import Kind, Violation, audit
-from tests.audits import ZONE, buys, catalog, daemonset, found, kinds, near, node, nodepool, plan, pod, wants
+from tests.audits import (
+    ZONE,
+    buys,
+    catalog,
+    daemonset,
+    found,
+    kinds,
+    near,
+    node,
+    nodepool,
+    on_nodes,
+    plan,
+    pod,
+    wants,
+)
 
 POOL = nodepool()
 TWO = [POOL, pod("p"), pod("q", "2")]
@@ -60,6 +74,52 @@ def test_a_pod_that_cannot_be_read_is_left_unplaced() -> None:
     broken = pod("p", "one")
     assert found([POOL, broken], plan(unplaced={"p": "its cpu is no quantity"})) == []
     assert Kind.UNREADABLE in kinds([POOL, broken], plan(buys("n", "1", ["p"])))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "many"}}},
+        {"kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": ["all"]}},
+        {"kind": "Node", "metadata": None},
+        {"kind": "NodeClaim", "metadata": {"name": "n"}, "spec": {"requirements": [{"operator": "In"}]}},
+        {"kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": {}},
+        {
+            "kind": "PersistentVolume",
+            "metadata": {"name": "v"},
+            "spec": {"nodeAffinity": {"required": "z-a"}},
+        },
+        {"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {"accessModes": 1}},
+        {
+            "kind": "StorageClass",
+            "metadata": {"name": "s"},
+            "allowedTopologies": [{"matchLabelExpressions": [{}]}],
+        },
+        {"kind": "CSINode", "metadata": {"name": "n"}, "spec": {"drivers": [{"allocatable": {"count": 1}}]}},
+        {"kind": "NodePool", "metadata": {"name": "other"}, "spec": {}},
+        {"kind": "Namespace", "metadata": {}},
+    ],
+)
+def test_an_object_that_cannot_be_read_is_as_good_as_not_there(broken: dict[str, Any]) -> None:
+    assert found([*TWO, broken], RIGHT) == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topologySpreadConstraints": [{"maxSkew": 1}]},
+        {"affinity": on_nodes([{"operator": "In"}])},
+        {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+        {"tolerations": ["all"]},
+    ],
+)
+def test_a_rule_that_makes_no_sense_makes_its_pod_unreadable(spec: dict[str, Any]) -> None:
+    assert found([POOL, pod("p", **spec)], plan(buys("n", "1", ["p"]))) == [
+        ("requests", "n"),
+        ("requests", "n"),
+        ("requests", "n"),
+        ("unreadable", "default/p"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ def audit(
     """Check a plan (the JSON of `nodesmith plan`) against the objects and the catalogue it was made from.
 
     `manifests` are as an API server would show them, workloads already expanded to pods. Gives what is wrong, sorted;
-    nothing where the plan is right. Never raises on what a plan may contain; raises KeyError, TypeError, ValueError or
-    AttributeError on Nodes, NodeClaims and volumes that no API server would hold.
+    nothing where the plan is right. Never raises on what plans and manifests may contain.
     """
     result = outcome(read_cluster(manifests), catalog, read_plan(plan), settings or NodeSettings())
     check_pods(result)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodesmith_cli.audit.places import Place, missing_daemons, read_places
 from nodesmith_cli.audit.pods import Pod, daemon_pod, read_pods
-from nodesmith_cli.audit.reading import Manifest
-from nodesmith_cli.audit.volumes import Volumes
+from nodesmith_cli.audit.reach import try_claim, try_class, try_volume
+from nodesmith_cli.audit.reading import UNREADABLE, Manifest
+from nodesmith_cli.audit.volumes import Volumes, attachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,11 @@ class Cluster:
 def read_cluster(manifests: Iterable[Manifest]) -> Cluster:
     """Read all kinds that matter here; Lists are opened, other kinds passed over.
 
-    Raises as `reading.UNREADABLE` lists on an object other than a pod that no API server would hold.
+    An object that cannot be read is as good as not there: a plan that uses it is found to use what is not there. Pods
+    are kept, with their fault.
     """
     kinds: dict[str, list[Manifest]] = {}
-    for manifest in _opened(manifests):
+    for manifest in filter(_is_readable, _opened(manifests)):
         kinds.setdefault(str(manifest.get("kind")), []).append(manifest)
     pods = {pod.key: pod for pod in read_pods(kinds.get("Pod", ()))}
     places, place_of = read_places(kinds.get("Node", ()), kinds.get("NodeClaim", ()))
@@ -64,7 +66,7 @@ def read_cluster(manifests: Iterable[Manifest]) -> Cluster:
     )
     for pod in pods.values():
         home = cluster.place(pod.node or pod.nominated)
-        if home is not None:
+        if home is not None and not pod.fault:
             home.bound.append(pod)
     for place in places.values():
         place.daemons = missing_daemons(place, daemons)
@@ -77,6 +79,30 @@ def _opened(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
             yield from _opened(manifest["items"])
         else:
             yield manifest
+
+
+def _is_readable(manifest: Manifest) -> bool:
+    read = _READERS.get(str(manifest.get("kind")), _identity)
+    try:
+        read(manifest)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _identity(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+_READERS: Mapping[str, Callable[[Manifest], object]] = {
+    "Node": lambda node: read_places([node], ()),
+    "NodeClaim": lambda claim: read_places((), [claim]),
+    "DaemonSet": daemon_pod,
+    "PersistentVolume": try_volume,
+    "PersistentVolumeClaim": try_claim,
+    "StorageClass": try_class,
+    "CSINode": attachable,
+}
 
 
 def _by_name(manifests: Iterable[Manifest]) -> dict[str, Manifest]:

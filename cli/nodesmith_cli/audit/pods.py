@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from nodesmith_cli.audit.reading import UNREADABLE, Amounts, Manifest, add_to, amounts, dig, largest, plus
+from nodesmith_cli.audit.selectors import refusals, selects
 
 Port: TypeAlias = tuple[str, int, str]  # protocol, number, address (empty for all)
 _ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not listened on)
@@ -88,6 +89,7 @@ def _pod(manifest: Manifest) -> Pod:
     node = spec.get("nodeName") or ""
     try:
         needs, ports = pod_needs(spec, status.get("containerStatuses") or ()), frozenset(_ports(spec))
+        _try(spec)
     except UNREADABLE as error:
         return Pod(key, namespace, labels, spec, owner=owner, node=node, fault=str(error))
     affinity = dig(spec, "affinity", "nodeAffinity")
@@ -106,6 +108,18 @@ def _pod(manifest: Manifest) -> Pod:
         "deletionTimestamp" in about,
         bool(spec.get("schedulingGates")),
     )
+
+
+def _try(spec: Manifest) -> None:
+    """Read every rule once; raises as UNREADABLE lists where one makes no sense."""
+    refusals(spec, {}, [{"key": "any", "effect": "NoSchedule"}], None)
+    for constraint in spec.get("topologySpreadConstraints") or ():
+        int(constraint.get("maxSkew") or 1), int(constraint.get("minDomains") or 1), constraint["topologyKey"]
+        selects(constraint.get("labelSelector"), {})
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for term in dig(spec, "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution") or ():
+            selects(term.get("labelSelector"), {}), selects(term.get("namespaceSelector"), {})
+            term["topologyKey"].strip()
 
 
 def pod_needs(spec: Manifest, statuses: Sequence[Manifest] = ()) -> Amounts:

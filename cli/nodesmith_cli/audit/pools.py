@@ -69,12 +69,15 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     limits = dict(spec.get("limits") or {})
     nodes = {"nodes": whole_units(limits.pop("nodes"))} if "nodes" in limits else {}
     subnets = dig(nodeclass, "status", "subnets")
+    requirements = template["spec"].get("requirements") or ()
+    for each in requirements:
+        holds(each["operator"], each.get("values") or (), today(each["key"]))
     return Pool(
         about["name"],
         int(spec.get("weight") or 0),
         {**node_labels(dig(template, "metadata", "labels")), **own},
         template["spec"].get("taints") or (),
-        template["spec"].get("requirements") or (),
+        requirements,
         {**amounts(limits), **nodes},
         _closed(manifest, nodeclass, bool(cluster.nodeclasses)),
         frozenset(subnet["zone"] for subnet in subnets) if subnets else None,

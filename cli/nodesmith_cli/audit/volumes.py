@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nodesmith.model.quantities import whole_units
 from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.reading import REGION, ZONE, Manifest, dig, node_labels, today
-from nodesmith_cli.audit.selectors import selects, term_holds
+from nodesmith_cli.audit.reach import STORAGE_CLASS, allows_topology, could_serve, is_kept_for, reaches
+from nodesmith_cli.audit.reading import Manifest, dig
 
-_CLASS = "volume.beta.kubernetes.io/storage-class"
 _BOUND = "pv.kubernetes.io/bind-completed"
 _SELECTED = "volume.kubernetes.io/selected-node"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -33,14 +31,7 @@ class Volumes:
         self._claims = {_key(each): each for each in kinds.get("PersistentVolumeClaim", ())}
         self._volumes = {each["metadata"]["name"]: each for each in kinds.get("PersistentVolume", ())}
         self._classes = {each["metadata"]["name"]: each for each in kinds.get("StorageClass", ())}
-        self.limits: dict[str, dict[str, int]] = {
-            each["metadata"]["name"]: {
-                driver["name"]: int(driver["allocatable"]["count"])
-                for driver in dig(each, "spec", "drivers") or ()
-                if dig(driver, "allocatable", "count") is not None
-            }
-            for each in kinds.get("CSINode", ())
-        }
+        self.limits = {each["metadata"]["name"]: attachable(each) for each in kinds.get("CSINode", ())}
         """attachable volumes by node and driver"""
 
     def claims(self, pod: Pod) -> Iterator[Claim]:
@@ -83,20 +74,20 @@ class Volumes:
         selected = (dig(claim, "metadata", "annotations") or {}).get(_SELECTED)
         if selected and selected != node_name:
             return f"the volume of claim {key} is being made for node {selected}"
-        kept = [v for v in self._volumes.values() if _is_kept_for(v, key)]
-        free = kept or [v for v in self._volumes.values() if _could_serve(v, claim, storage)]
+        kept = [v for v in self._volumes.values() if is_kept_for(v, key)]
+        free = kept or [v for v in self._volumes.values() if could_serve(v, claim, storage)]
         if any(reaches(volume, labels, node_name) for volume in free):
             return ""
         if kept or storage.get("provisioner") in (None, "", _NO_PROVISIONER):
             return f"no free volume for claim {key} is within reach"
         topologies = [t for t in storage.get("allowedTopologies") or () if t.get("matchLabelExpressions")]
-        if topologies and not any(_allows(topology, labels) for topology in topologies):
+        if topologies and not any(allows_topology(topology, labels) for topology in topologies):
             return f"the StorageClass of claim {key} makes no volumes there"
         return ""
 
     def _class_of(self, claim: Manifest) -> Manifest | None:
         annotations = dig(claim, "metadata", "annotations") or {}
-        name = annotations.get(_CLASS, dig(claim, "spec", "storageClassName"))
+        name = annotations.get(STORAGE_CLASS, dig(claim, "spec", "storageClassName"))
         if name is not None:
             return self._classes.get(name)
         defaults = [c for c in self._classes.values() if _is_default(c)]
@@ -128,50 +119,18 @@ class Volumes:
         return "ReadWriteOncePod" in modes
 
 
-def reaches(volume: Manifest, labels: Mapping[str, str], node_name: str | None) -> bool:
-    """Tell whether a volume can be reached from a node: its node affinity, and the zones in its labels."""
-    required = dig(volume, "spec", "nodeAffinity", "required")
-    if required and not any(
-        term_holds(t, labels, node_name) for t in required.get("nodeSelectorTerms") or ()
-    ):
-        return False
-    zoned = node_labels(volume["metadata"].get("labels"))
-    return all(
-        labels.get(key) in zoned[key].split("__") for key in (ZONE, REGION) if key in zoned and key in labels
-    )
-
-
-def _is_kept_for(volume: Manifest, key: str) -> bool:
-    owner = dig(volume, "spec", "claimRef")
-    return bool(owner) and f"{owner.get('namespace')}/{owner.get('name')}" == key
-
-
-def _could_serve(volume: Manifest, claim: Manifest, storage: Manifest) -> bool:
-    spec, asked = volume.get("spec") or {}, claim.get("spec") or {}
-    annotations = volume["metadata"].get("annotations") or {}
-    return (
-        dig(volume, "status", "phase") == "Available"
-        and not spec.get("claimRef")
-        and "deletionTimestamp" not in volume["metadata"]
-        and annotations.get(_CLASS, spec.get("storageClassName")) == storage["metadata"]["name"]
-        and (spec.get("volumeMode") or "Filesystem") == (asked.get("volumeMode") or "Filesystem")
-        and set(asked.get("accessModes") or ()) <= set(spec.get("accessModes") or ())
-        and whole_units(dig(spec, "capacity", "storage") or 0)
-        >= whole_units(dig(asked, "resources", "requests", "storage") or 0)
-        and (
-            asked.get("selector") is None
-            or selects(asked["selector"], volume["metadata"].get("labels") or {})
-        )
-    )
-
-
-def _allows(topology: Manifest, labels: Mapping[str, str]) -> bool:
-    return all(labels.get(today(e["key"])) in e["values"] for e in topology["matchLabelExpressions"])
-
-
 def _is_default(storage_class: Manifest) -> bool:
     return bool((storage_class["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true")
 
 
 def _key(manifest: Manifest) -> str:
     return f"{manifest['metadata'].get('namespace') or 'default'}/{manifest['metadata']['name']}"
+
+
+def attachable(csinode: Manifest) -> dict[str, int]:
+    """Give how many volumes a node can attach, by driver. Raises as UNREADABLE lists."""
+    return {
+        driver["name"]: int(driver["allocatable"]["count"])
+        for driver in dig(csinode, "spec", "drivers") or ()
+        if dig(driver, "allocatable", "count") is not None
+    }
