@@ -34,6 +34,7 @@ class Purchase:
     left: list[Demand] = field(default_factory=list)
     refusals: dict[tuple[Shape, str | None, str], Refusal] = field(default_factory=dict)
     bound_hourly_usd: float = 0.0
+    is_bounded: bool = True
     steps: int = 0
 
 
@@ -60,13 +61,47 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
         result.left = freed
         _buy_everywhere(order, result)
         result.left += kept
+    if not result.is_bounded:
+        result.bound_hourly_usd = 0.0
     return result
 
 
 def _buy_everywhere(order: Order, result: Purchase) -> None:
+    """What is reserved is paid for anyway, and used first."""
     for number, tier in enumerate(result.tiers):
         waiting, result.left = _sellable(tier, result.left)
+        if any(t.reserved for t in tier):
+            tier, waiting = _use_reserved(tier, waiting, order, result)
         result.tiers[number] = _buy_of_tier(tier, waiting, order, result)
+
+
+def _use_reserved(
+    tier: Sequence[Template], demands: list[Demand], order: Order, result: Purchase
+) -> tuple[list[Template], list[Demand]]:
+    """Buy what is reserved; give the templates with what is left of limits and reservations, and what is left to do.
+
+    Once any of it is used no bound is claimed: which pods it serves is part of what the rest may cost.
+    """
+    kept, result.left = result.left, []
+    stage = [
+        replace(t, stock=t.reserved, remaining=t.remaining + t.reservations)
+        if t.reserved
+        else replace(t, stock=())
+        for t in tier
+    ]
+    before = len(result.nodes)
+    after = _buy_of_tier(stage, demands, order, result)
+    result.is_bounded = result.is_bounded and len(result.nodes) == before
+    left, result.left = result.left, kept
+    templates = [
+        replace(
+            t,
+            remaining=Resources({name: a.remaining.of(name) for name in t.remaining}),
+            reservations=Resources({name: a.remaining.of(name) for name in t.reservations}),
+        )
+        for t, a in zip(tier, after, strict=True)
+    ]
+    return templates, left
 
 
 def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list[Demand], list[Demand]]:

@@ -13,7 +13,9 @@ from nodesmith.decisions.provisioning.market import Ware
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
 from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.reservations import reservation_labels
 from nodesmith.decisions.scheduling.templates import Template, template_labels
+from nodesmith.model.catalog import Offering
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclassstatus import ClusterInfo
@@ -51,8 +53,10 @@ def planned_node(
     """
     template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
     pool = template.pool
+    price = 0.0 if cheapest.reservation else cheapest.price_hourly_usd  # a reservation is paid for anyway
     custom = _narrowed(template, demands)
-    requirements = template.requirements.union(custom).adding(
+    reserved = _reservation(template, cheapest)
+    requirements = template.requirements.union(custom).union(Requirements.from_labels(reserved)).adding(
         Requirement(INSTANCE_TYPE, frozenset(ware.choice.type.name for ware in wares)),
         Requirement(ZONE, frozenset(ware.offering.zone for ware in wares)),
         Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
@@ -68,7 +72,7 @@ def planned_node(
         nodepool_hash=pool.hash,
         nodeclass_hash=template.nodeclass.hash,
         requirements=_without_min_values(requirements),
-        labels={**template_labels(pool), **_resolved(requirements)},
+        labels={**template_labels(pool), **_resolved(requirements), **reserved},
         annotations=pool.annotations,
         taints=pool.taints,
         startup_taints=pool.startup_taints,
@@ -76,7 +80,7 @@ def planned_node(
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         capacity_type=cheapest.capacity_type,
-        price_hourly_usd=cheapest.price_hourly_usd,
+        price_hourly_usd=price,
         capacity=choice.type.capacity,
         allocatable=_least(ware.choice.type.allocatable for ware in wares),
         nominated=tuple(pod.key for pod in pods),
@@ -84,7 +88,7 @@ def planned_node(
     )
     offered = [(ware.choice.type, ware.offering) for ware in wares]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster)
-    return PlannedNode(claim, request, templates, cheapest.price_hourly_usd, cheapest.estimated)
+    return PlannedNode(claim, request, templates, price, cheapest.estimated)
 
 
 def another(
@@ -94,6 +98,12 @@ def another(
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
     tags = instance_tags(claim, template.nodeclass, cluster.name)
     return replace(like, claim=claim, request=replace(like.request, claim=name, tags=tags))
+
+
+def _reservation(template: Template, offering: Offering) -> dict[str, str]:
+    """Give the labels of a node that runs in a reservation, none for any other."""
+    found = (r for r in template.status.capacity_reservations if r.id == offering.reservation)
+    return next((reservation_labels(r) for r in found), {})
 
 
 def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:

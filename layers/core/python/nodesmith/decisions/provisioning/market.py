@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.reservations import reservation_limit
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.nodepools import NODES
@@ -33,9 +34,9 @@ class Ware(NamedTuple):
     @property
     def key(self) -> str:
         """What its bin is called."""
-        return (
-            f"{self.template.name}/{self.choice.type.name}/{self.offering.zone}/{self.offering.capacity_type}"
-        )
+        sold = self.offering
+        how = sold.reservation or sold.capacity_type
+        return f"{self.template.name}/{self.choice.type.name}/{sold.zone}/{how}"
 
     @property
     def is_exotic(self) -> bool:
@@ -86,15 +87,20 @@ def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
 
 def _shelf(template: Template, admission: Admission, dimensions: Sequence[str]) -> list[Ware]:
     limits = sorted(template.remaining)
-    sizes = {
-        choice.type.name: (
-            _vector(choice.room, dimensions),
-            tuple(limit_cost(choice, name) for name in limits),
-        )
-        for choice in template.choices
+    rooms = {choice.type.name: _vector(choice.room, dimensions) for choice in template.choices}
+    costs = {
+        (choice.type.name, offering.reservation): tuple(limit_cost(choice, offering, name) for name in limits)
+        for choice, offering in template.stock
     }
     return [
-        Ware(template, choice, offering, *sizes[choice.type.name], admits)
+        Ware(
+            template,
+            choice,
+            offering,
+            rooms[choice.type.name],
+            costs[choice.type.name, offering.reservation],
+            admits,
+        )
         for choice, offering in template.stock
         if (admits := admission.mask(choice, offering))
     ]
@@ -113,9 +119,13 @@ def _bin(ware: Ware, purse: int) -> Bin:
     return Bin(ware.key, ware.room, price, ware.admits, purse if ware.cost else -1, ware.cost)
 
 
-def limit_cost(choice: Choice, name: str) -> int:
-    """Give what one node takes of a NodePool's limit."""
-    return 1 if name == NODES else choice.type.capacity.of(name)
+def limit_cost(choice: Choice, offering: Offering | None, name: str) -> int:
+    """Give what one node takes of a NodePool's limit, or of a reservation; without an offering, in none."""
+    if name == NODES:
+        return 1
+    if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
+        return 1
+    return choice.type.capacity.of(name)
 
 
 def purses(tier: Sequence[Template]) -> dict[int, Vector]:
