@@ -1,14 +1,18 @@
 """Faults planted in good plans: the audit finds every one and calls it by its name, and finds nothing else to say.
 
-The plan is made by hand and has something of everything.
+The first plan is made by hand and has something of everything; the others are the solver's, on random problems.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from nodesmith_cli.audit import Kind
+from nodesmith_cli.audit import Kind, audit
 from tests.audits import (
     DRIVER,
     ZONE,
@@ -25,11 +29,14 @@ from tests.audits import (
     spread,
     wants,
 )
+from tests.problems.drawing import LARGE, Problem, draw
+from tests.problems.planning import planned
 
 Plan = dict[str, Any]
 Cluster = dict[str, dict[str, Any]]
 Mutation = Callable[[Cluster, Plan], object]
 TYPE, CAPACITY_TYPE = "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"
+SEEDS = (0, 1, 2, 3, 5, 6, 7, 8, 9)
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
@@ -255,3 +262,42 @@ def test_a_fault_in_a_good_plan_is_found(name: str) -> None:
     manifests, bought = cluster(), right()
     mutate(manifests, bought)
     assert kind in kinds(list(manifests.values()), bought)
+
+
+def one_node(change: Callable[[dict[str, Any]], object]) -> Callable[[Plan], object]:
+    """Plant a fault in the node in the middle."""
+    return lambda of: change(of["nodes"][len(of["nodes"]) // 2])
+
+
+PLANTED: dict[str, tuple[Kind, Callable[[Plan], object]]] = {
+    "a pod forgotten": (Kind.POD_MISSING, one_node(lambda n: n["pods"].pop())),
+    "a pod twice": (Kind.POD_TWICE, one_node(lambda n: n["pods"].append(n["pods"][0]))),
+    "a pod nobody knows": (Kind.POD_UNKNOWN, one_node(lambda n: n["pods"].append("default/nobody"))),
+    "a wrong price": (Kind.PRICE, one_node(lambda n: n.update(priceHourly=n["priceHourly"] + 1))),
+    "a zone nobody knows": (Kind.OFFERING, one_node(lambda n: n.update(zone="nowhere"))),
+    "a NodePool nobody knows": (Kind.NODEPOOL, one_node(lambda n: n.update(nodePool="nobody's"))),
+    "a type nobody knows": (Kind.INSTANCE_TYPE, one_node(lambda n: n["instanceTypes"].append("nothing"))),
+    "requests of too many": (Kind.REQUESTS, one_node(lambda n: n["requests"].update(pods="1000"))),
+    "a name twice": (Kind.NODE_TWICE, lambda p: p["nodes"].append(p["nodes"][0])),
+    "a wrong sum": (Kind.SUM, lambda p: p.update(priceHourly=p["priceHourly"] + 1)),
+    "a bound above the price": (Kind.BOUND, lambda p: p.update(lowerBoundHourly=p["priceHourly"] + 1)),
+}
+
+
+@lru_cache(maxsize=64)
+def solved(seed: int) -> tuple[Problem, Plan]:
+    problem = draw(seed, LARGE)
+    return problem, planned(problem.manifests, problem.catalog).plan
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(SEEDS), st.sampled_from(sorted(PLANTED)))
+def test_a_fault_in_a_plan_of_the_solver_is_found(seed: int, name: str) -> None:
+    problem, bought = solved(seed)
+    assume(bought["nodes"])
+    kind, mutate = PLANTED[name]
+    worse = deepcopy(bought)
+    mutate(worse)
+    before = audit(problem.manifests, problem.catalog, bought)
+    after = audit(problem.manifests, problem.catalog, worse)
+    assert kind in {violation.kind for violation in set(after) - set(before)}
