@@ -20,7 +20,9 @@ _EXACT_COUNT = 2_000
 def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, float]:
     """Give the prices of a unit of the first and of the second resource that make the bound highest."""
     demand = _demand(items)
-    lines = [(float(b.room[0]), float(b.room[1]), b.price) for b in bins if b.room[0] > 0 and b.room[1] > 0]
+    lines = sorted(
+        {(float(b.room[0]), float(b.room[1]), b.price) for b in bins if b.room[0] > 0 and b.room[1] > 0}
+    )
     if not lines:
         return 0.0, 0.0
     low, high = 0.0, min(price / first for first, _, price in lines)

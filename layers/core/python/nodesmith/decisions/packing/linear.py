@@ -13,8 +13,8 @@ from nodesmith.decisions.packing.problem import Bin
 from nodesmith.decisions.packing.rounding import rounded, whole
 
 _MOST_FILLINGS = 200_000
-_FEW_COLUMNS = 150
-_MOST_COLUMNS = 1_000
+_FEW_COLUMNS = 60
+_MOST_COLUMNS = 20_000  # halved for every kind of item, for so the work of branching grows
 _NEAR_GAP = 2e-3
 _TOLERANCE = 1 - 1e-6
 _GOOD_ENOUGH = 1.005
@@ -46,13 +46,14 @@ def _buy_near(
     """
     bound, price = between
     worth = np.maximum(mixed.worth, 0.0)
-    near = known.near(worth, price - bound, _MOST_COLUMNS + 1)
+    most = _MOST_COLUMNS >> len(basket.items)
+    near = known.near(worth, price - bound, most + 1)
     bought, least = whole(basket.items, bins, {}, near[:_FEW_COLUMNS], _NEAR_GAP)
     proved = least if len(near) <= _FEW_COLUMNS else bound
     cost = sum(bins[column.bin].price * amount for column, amount in bought)
     if len(near) > _FEW_COLUMNS and cost > bound * _GOOD_ENOUGH:
-        near = known.near(worth, min(cost, price) - bound, _MOST_COLUMNS + 1)
-        if len(near) <= _MOST_COLUMNS:
+        near = known.near(worth, min(cost, price) - bound, most + 1)
+        if len(near) <= most:
             columns = [*near, *(column for column, _ in bought)]
             bought, proved = whole(basket.items, bins, {}, columns, _NEAR_GAP)
     basket.steps += len(near)

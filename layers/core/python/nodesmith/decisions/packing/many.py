@@ -13,7 +13,7 @@ from nodesmith.decisions.packing.crowd import Crowd, Floats
 from nodesmith.decisions.packing.problem import Bin, Item
 from nodesmith.decisions.packing.spending import Spending
 
-_SEED_BINS = 5
+_SEED_BINS = 3
 _SEED_STEP = 1.05
 _BINS = 6
 _TILTS = ((1.0, 1.0), (1.1, 1.0), (1.0, 1.1))
@@ -98,7 +98,7 @@ class _Market:
         for mask, group in self._bins.items():
             if not self.crowd.admits[mask][seed]:
                 continue
-            able = [group[n] for n in np.flatnonzero((self._rooms[mask] >= size).all(axis=1)).tolist()]
+            able = (group[n] for n in np.flatnonzero((self._rooms[mask] >= size).all(axis=1)).tolist())
             steps = list(_steps(b for b in able if self._spending.affords(b)))
             if steps:
                 choices.append((steps[0].price, -self._waiting(mask), mask, steps))

@@ -15,16 +15,37 @@ def undominated(bins: Iterable[Bin]) -> list[Bin]:
     drawing on the same purse.
     """
     cheapest = _cheapest_of_equals(bins)
-    kept: dict[tuple[int, int], list[Bin]] = {(b.purse, b.admits): [] for b in cheapest}
+    kept: dict[tuple[int, int], _Rivals] = {(b.purse, b.admits): _Rivals() for b in cheapest}
     rivals_of = {
         (purse, admits): [r for (p, a), r in kept.items() if p == purse and not admits & ~a]
         for purse, admits in kept
     }
     for candidate in sorted(cheapest, key=lambda b: (b.price, tuple(-r for r in b.room), b.key)):
         group = candidate.purse, candidate.admits
-        if not any(_is_dominated(candidate, rivals) for rivals in rivals_of[group]):
-            kept[group].append(candidate)
-    return sorted((b for group in kept.values() for b in group), key=lambda b: (b.price, b.key))
+        if not any(rivals.dominate(candidate) for rivals in rivals_of[group]):
+            kept[group].add(candidate)
+    return sorted((b for group in kept.values() for b in group.bins), key=lambda b: (b.price, b.key))
+
+
+class _Rivals:
+    """Bins kept so far that admit the same, and the largest room that any of them has of each resource."""
+
+    def __init__(self) -> None:
+        self.bins: list[Bin] = []
+        self._largest: Vector | None = None
+
+    def add(self, bin_: Bin) -> None:
+        self.bins.append(bin_)
+        self._largest = bin_.room if self._largest is None else tuple(map(max, self._largest, bin_.room))
+
+    def dominate(self, candidate: Bin) -> bool:
+        """Tell whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
+        room, cost = candidate.room, candidate.cost
+        if self._largest is None or not all(map(le, room, self._largest)):
+            return False
+        return any(
+            all(map(le, room, rival.room)) and all(map(ge, cost, rival.cost)) for rival in reversed(self.bins)
+        )
 
 
 def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
@@ -35,11 +56,3 @@ def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
         if known is None or (candidate.price, candidate.key) < (known.price, known.key):
             best[same] = candidate
     return list(best.values())
-
-
-def _is_dominated(candidate: Bin, rivals: list[Bin]) -> bool:
-    """Tell whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
-    room, cost = candidate.room, candidate.cost
-    return any(
-        all(map(le, room, rival.room)) and all(map(ge, cost, rival.cost)) for rival in reversed(rivals)
-    )

@@ -19,7 +19,7 @@ from nodesmith.decisions.packing.spending import Spending
 
 MOST_STEPS = 50_000_000
 _GOOD_ENOUGH = 1.005
-_PROVABLE = 250_000
+_PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 3_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS = 40
@@ -65,11 +65,13 @@ def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
     fill_greedily(basket, bins, prices, most_steps)
     bound = _bound(part.items, basket.left, bins, prices)
     if basket.price > bound * _GOOD_ENOUGH and basket.steps < most_steps:
-        proved = _proved(basket, bins, purses)
+        proved = _proved(basket, bins, purses, _PROVABLE)
+        if proved is None:
+            basket, bound = _improved(basket, bins, purses, prices, bound, most_steps)
+            if basket.price > bound * _GOOD_ENOUGH:
+                proved = _proved(basket, bins, purses, _PROVABLE_AT_LENGTH)
         if proved is not None:
             basket, bound = proved, proved.price
-        else:
-            basket, bound = _improved(basket, bins, purses, prices, bound, most_steps)
     bought = [(bin_, holds(counts), repeats) for bin_, counts, repeats in basket.bought]
     return _Plan(bought, basket.left, basket.spending.purses, bound, basket.steps)
 
@@ -83,11 +85,11 @@ def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
     return _Plan(bought, left, spending.purses, bound, steps)
 
 
-def _proved(basket: Basket, bins: Sequence[Bin], purses: Purses) -> Basket | None:
+def _proved(basket: Basket, bins: Sequence[Bin], purses: Purses, most_transitions: int) -> Basket | None:
     """Give the cheapest packing of what the basket holds, if that is little, and the purses pay for it."""
     held = tuple(item.count - left for item, left in zip(basket.items, basket.left, strict=True))
     work = transitions(held)
-    best = exact(basket.items, held, bins) if work <= _PROVABLE else None
+    best = exact(basket.items, held, bins) if work <= most_transitions else None
     if best is None:
         return None
     proved = Basket(basket.items, purses, basket.steps + work)
