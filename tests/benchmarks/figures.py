@@ -13,27 +13,29 @@ _REFERENCE_STEPS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. `at_most` is the goal; what exceeds it does not hold."""
+    """One measured figure. `at_most` and `at_least` are the goal; what lies outside does not hold."""
 
     name: str
     value: float
     unit: str
-    at_most: float
+    at_most: float = math.inf
     note: str = ""
+    at_least: float = -math.inf
 
     @property
     def holds(self) -> bool:
         """Tell whether the goal is met."""
-        return self.value <= self.at_most
+        return self.at_least <= self.value <= self.at_most
 
     def to_item(self) -> dict[str, object]:
         """Write as JSON data."""
-        goal = "none" if math.isinf(self.at_most) else f"at most {self.at_most:,.10g} {self.unit}"
+        limits = (("at most", self.at_most), ("at least", self.at_least))
+        goals = [f"{which} {limit:,.10g} {self.unit}" for which, limit in limits if not math.isinf(limit)]
         return {
             "name": self.name,
             "value": round(self.value, 2 if abs(self.value) >= 10 else 4),
             "unit": self.unit,
-            "goal": goal,
+            "goal": " and ".join(goals) or "none",
             "holds": self.holds,
             "note": self.note,
         }

@@ -14,7 +14,7 @@ from tests.problems.drawing import Problem
 from tests.problems.kubescheduler import HOSTNAME, Cluster, Node, Pod, admits, fits, may_run, repels
 from tests.problems.supplies import Config, Supply, key_of, supply
 
-_STEPS = 20_000
+_STEPS = 5_000
 _CENT = 1e-9
 """prices nearer than this are the same"""
 

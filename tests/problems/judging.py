@@ -47,6 +47,11 @@ class Judged:
         )
 
     @property
+    def is_impossible(self) -> bool:
+        """True where the plan costs less than the best there is."""
+        return self.best is not None and self.price_hourly_usd < self.best.price_hourly_usd - _SAME
+
+    @property
     def is_overbound(self) -> bool:
         """True where the plan says that nothing cheaper exists than something that does."""
         return self.best is not None and self.bound_hourly_usd > self.best.price_hourly_usd + _SAME
@@ -80,4 +85,5 @@ def digest(seeds: range, mix: Mix = LARGE) -> str:
 
 
 if __name__ == "__main__":
-    print(digest(range(*map(int, sys.argv[1:3]))))
+    size, first, last = sys.argv[1:]
+    print(digest(range(int(first), int(last)), {"small": SMALL, "large": LARGE}[size]))

@@ -111,7 +111,7 @@ def supply(problem: Problem) -> Supply:
         limits={name: {n: amount(q) for n, q in stated.items()} for name, stated in limits.items() if stated},
         least_types={
             m["metadata"]["name"]: max(
-                [r.get("minValues", 1) for r in m["spec"]["template"]["spec"]["requirements"]]
+                (r.get("minValues", 1) for r in m["spec"]["template"]["spec"]["requirements"]), default=1
             )
             for m in problem.of_kind("NodePool")
         },

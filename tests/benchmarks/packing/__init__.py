@@ -7,10 +7,10 @@ these only; with `--quick` fewer and smaller ones.
 from __future__ import annotations
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.packing import growth, prices, speeds
+from tests.benchmarks.packing import growth, judgements, prices, speeds
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Measure prices, times and how these grow."""
-    found = prices.figures(quick=quick) + speeds.figures(quick=quick)
+    """Measure prices, times, what becomes of random problems, and how times grow."""
+    found = prices.figures(quick=quick) + speeds.figures(quick=quick) + judgements.figures(quick=quick)
     return found if quick else found + growth.figures()

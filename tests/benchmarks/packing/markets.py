@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -82,21 +83,22 @@ def fake_types(count: int = 400) -> Catalog:
 
 
 def _fake(size: int) -> Manifest:
-    ways = [("spot", 1), ("spot", 2), ("on-demand", 1), ("on-demand", 2), ("on-demand", 3)]
+    made = fake_type(size, FAKE_PRICE * size, ("test-zone-1", "test-zone-2", "test-zone-3"))
+    spot = [_offering("spot", f"test-zone-{zone}", FAKE_PRICE * size) for zone in (1, 2)]
+    return {**made, "name": f"fake-it-{size - 1}", "offerings": [*spot, *made["offerings"]]}
+
+
+def fake_type(cpu: int, price: float, zones: Sequence[str]) -> Manifest:
+    """Give a type of so many cpu, twice the Gi and ten times the pods, on demand in these zones."""
     return {
-        "name": f"fake-it-{size - 1}",
+        "name": f"fake-{cpu}",
         "architecture": "amd64",
         "operatingSystems": ["linux"],
-        "resources": {"cpu": str(size), "memory": f"{2 * size}Gi", "pods": str(10 * size)},
-        "offerings": [
-            {
-                "Price": FAKE_PRICE * size,
-                "Available": True,
-                "Requirements": [
-                    expression(CAPACITY_TYPE, "In", way),
-                    expression(ZONE, "In", f"test-zone-{zone}"),
-                ],
-            }
-            for way, zone in ways
-        ],
+        "resources": {"cpu": str(cpu), "memory": f"{2 * cpu}Gi", "pods": str(10 * cpu)},
+        "offerings": [_offering("on-demand", zone, price) for zone in zones],
     }
+
+
+def _offering(way: str, zone: str, price: float) -> Manifest:
+    requirements = [expression(CAPACITY_TYPE, "In", way), expression(ZONE, "In", zone)]
+    return {"Price": price, "Available": True, "Requirements": requirements}

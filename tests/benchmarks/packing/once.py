@@ -6,9 +6,10 @@ import json
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nodesmith_cli.audit import audit
 from tests.benchmarks.figures import reference_ms
 from tests.benchmarks.packing.cases import CASES
 from tests.problems.planning import inputs_of, timed
@@ -66,12 +67,10 @@ def _once(name: str) -> Once:
         existing=sum(len(node["pods"]) for node in made.plan["existing"]),
         unplaced=len(made.unplaced),
         steps=made.plan["steps"],
-        violations=0,
+        violations=len(audit(manifests, catalog, made.plan)),
         reason=next(iter(made.unplaced.values()), ""),
     )
 
 
 if __name__ == "__main__":
-    from dataclasses import asdict
-
     print(json.dumps(asdict(_once(sys.argv[1]))))

@@ -29,6 +29,7 @@ def _case(name: str) -> list[Figure]:
     found = [
         Figure(f"{name}-s", once.cpu_seconds, "s", goal, _note(once)),
         Figure(f"{name}-mib", once.peak_mib, "MiB", _MOST_MIB, "peak resident memory of the process"),
+        Figure(f"{name}-violations", once.violations, "violations", 0, "found by the audit"),
         Figure(f"{name}-unplaced", once.unplaced, "pods", 0, once.reason),
     ]
     if name in _KARPENTER:
