@@ -70,7 +70,12 @@ def taint_refusal(taints: Iterable[Taint], shape: Shape) -> str | None:
 def compatible_terms(
     offered: Requirements, shape: Shape, *, undefined: frozenset[str] = WELL_KNOWN
 ) -> tuple[tuple[Requirements, ...], str]:
-    """Give the alternatives of the shape's node affinity that go with `offered`; when none does, why not."""
+    """Give the alternatives of the shape's node affinity that go with `offered`; when none does, why not.
+
+    Shapes that were joined because they must share a node may leave no alternative at all.
+    """
+    if not shape.terms:
+        return (), "what the pods require of one node contradicts itself"
     refusals = [offered.conflict(term, undefined=undefined) for term in shape.terms]
     fitting = tuple(t for t, refusal in zip(shape.terms, refusals, strict=True) if refusal is None)
     return fitting, "" if fitting else str(refusals[0])
