@@ -10,7 +10,7 @@ import pytest
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
-from tests.builders import anti_affinity, daemon, expression, node_affinity, pods, shape, spread
+from tests.builders import anti_affinity, bind, daemon, expression, node_affinity, pods, shape, spread
 
 
 def judged(*some: Pod) -> tuple[list[str], dict[str, str]]:
@@ -123,3 +123,23 @@ def test_pods_whose_claim_is_on_its_way_are_not_served_twice() -> None:
 
     assert [p.key for p in fresh] == ["default/web-0000", "default/web-0002"]
     assert [p.key for p in waiting] == ["default/web-0001"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "annotations", "provided"),
+    [
+        ("ReplicaSet/web", {}, True),
+        ("", {}, False),
+        ("DaemonSet/web", {}, False),
+        ("ReplicaSet/web", {"karpenter.sh/do-not-disrupt": "true"}, False),
+    ],
+)
+def test_pods_on_a_node_that_goes_are_provided_for_if_they_will_be_evicted_and_come_back(
+    owner: str, annotations: dict[str, str], provided: bool
+) -> None:
+    of = replace(shape(), owner=owner, annotations=annotations)
+
+    wanted, ignored = provisionable(bind(of, "going") + bind(of, "staying"), {"going"})
+
+    assert [pod.node for pod in wanted] == (["going"] if provided else [])
+    assert not ignored

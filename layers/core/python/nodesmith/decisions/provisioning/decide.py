@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.launching import TemplateLaunching
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
-from nodesmith.decisions.scheduling.rooms import Room, by_age, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.defaultspreads import with_default_spreads
@@ -44,7 +44,7 @@ def decide(inputs: Inputs) -> Plan:
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
     snapshot = preempting_only(seen, claims)
-    wanted, ignored = provisionable(snapshot.pods)
+    wanted, ignored = provisionable(snapshot.pods, frozenset(n.name for n in snapshot.nodes if is_going(n)))
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)

@@ -46,7 +46,7 @@ def assign(
         launching,
         Watch(waiting, neighbours.sets),
     )
-    _Round(ground, {shape: waiting[shape] for shape in _in_turn(ground, tried)}, tried).place_all()
+    _Round(ground, {shape: waiting[shape] for shape in _in_turn(ground, tried)}, tried, policy).place_all()
     ground.result.demands = shared(ground.result.demands, neighbours, templates, daemonsets)
     return ground.result
 
@@ -64,8 +64,9 @@ def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:
 class _Round:
     """The shapes that still wait for a place, in their turn."""
 
-    def __init__(self, ground: Ground, waiting: _Waiting, tried: _Variants) -> None:
+    def __init__(self, ground: Ground, waiting: _Waiting, tried: _Variants, policy: PreferencePolicy) -> None:
         self._ground, self._waiting, self._tried = ground, waiting, tried
+        self._room_first = policy == PreferencePolicy.IGNORE
         sets = ground.neighbours.sets
         self._flocks: dict[tuple[object, ...], list[Shape]] = {}
         for shape in waiting:
@@ -100,7 +101,9 @@ class _Round:
             else []
         )
         why = ""
-        for variant in self._tried[shape]:
+        if self._room_first and len(self._tried[shape]) > 1 and not shares_node(shape):
+            left, _ = Placing(self._ground, shape, shape, like, only=lambda _: True).place(left)
+        for variant in self._tried[shape] if left else ():
             if shares_node(variant):
                 others = [(one, self._waiting[one]) for one in like if shares_node(one)]
                 found = Together(self._ground, variant, shape, [(shape, left), *others]).place()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
-from nodesmith.decisions.scheduling.labelsets import LabelSets
+from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.topology import attractions
 from nodesmith.model.shapes import Shape
 
@@ -34,7 +34,7 @@ def leaders_first(shapes: Sequence[Shape], sets: LabelSets) -> list[Shape]:
         elif shape not in entered:
             entered.add(shape)
             stack.append((shape, True))
-            leaders = [one for number in _bits(followed(shape, sets) & known) for one in by_number[number]]
+            leaders = [one for number in bits(followed(shape, sets) & known) for one in by_number[number]]
             stack += [(one, False) for one in reversed(leaders) if one not in entered]
     return list(ordered)
 
@@ -57,10 +57,3 @@ def why_nobody(shape: Shape, waiting: Collection[Shape], sets: LabelSets) -> str
     asked = term.selector.requirements if term.selector is not None else {}
     wanted = "; ".join(str(asked[key]) for key in sorted(asked))
     return f"required pod affinity over {term.topology_key}: no pod anywhere matches {wanted or 'it'}"
-
-
-def _bits(numbers: int) -> Iterable[int]:
-    while numbers:
-        lowest = numbers & -numbers
-        yield lowest.bit_length() - 1
-        numbers ^= lowest

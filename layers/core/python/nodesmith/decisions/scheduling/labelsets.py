@@ -6,7 +6,7 @@ set of them is an integer, bit i for number i, so that a selector is looked up o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from nodesmith.model.requirements import Requirement
 from nodesmith.model.selectors import Selector
@@ -73,6 +73,14 @@ class LabelSets:
             return absent | _union(bits for value, bits in valued.items() if requirement.allows(value))
         named = _union(valued.get(value, 0) for value in requirement.values)
         return absent | (labelled & ~named if requirement.complement else named)
+
+
+def bits(numbers: int) -> Iterator[int]:
+    """Give the numbers in a set, ascending."""
+    while numbers:
+        lowest = numbers & -numbers
+        yield lowest.bit_length() - 1
+        numbers ^= lowest
 
 
 def selectors_of(shape: Shape) -> list[Selector]:

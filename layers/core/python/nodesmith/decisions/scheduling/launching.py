@@ -15,7 +15,6 @@ from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
 from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith.model.shapes import Shape
 
-
 _ROUNDING = 1 + 1e-9
 
 
@@ -59,6 +58,7 @@ class TemplateLaunching:
     def __init__(self, templates: Sequence[Template]) -> None:
         self._templates = templates
         self._places: dict[tuple[object, ...], dict[Domain, list[_Sold]]] = {}
+        self._prices: dict[tuple[object, ...], float] = {}
         self._bargains: dict[tuple[object, ...], list[_Sold]] = {}
         scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
         self.scarce_zones = frozenset.intersection(*scarce) if scarce else frozenset()
@@ -75,11 +75,15 @@ class TemplateLaunching:
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
         alike = shape.terms, shape.tolerations, keys, domain
-        if alike not in self._bargains:
-            self._bargains[alike] = _unbeaten(self._sold(shape, keys).get(domain, ()))
-        fitting = [s for s in self._bargains[alike] if shape.requests.fits_in(s.room)]
-        plain = [s for s in fitting if not s.is_exotic] or fitting
-        return min([s.price_hourly_usd * _share(shape.requests, s.room) for s in plain], default=float("inf"))
+        asked = alike, shape.requests
+        if asked not in self._prices:
+            if alike not in self._bargains:
+                self._bargains[alike] = _unbeaten(self._sold(shape, keys).get(domain, ()))
+            fitting = [s for s in self._bargains[alike] if shape.requests.fits_in(s.room)]
+            plain = [s for s in fitting if not s.is_exotic] or fitting
+            prices = [s.price_hourly_usd * _share(shape.requests, s.room) for s in plain]
+            self._prices[asked] = min(prices, default=float("inf"))
+        return self._prices[asked]
 
     def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
         alike = shape.terms, shape.tolerations, keys

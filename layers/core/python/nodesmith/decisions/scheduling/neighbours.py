@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nodesmith.decisions.scheduling.labelsets import LabelSets, Namespaces
+from nodesmith.decisions.scheduling.labelsets import LabelSets, Namespaces, bits
 from nodesmith.model.labels import HOSTNAME
 from nodesmith.model.selectors import Selector
 from nodesmith.model.shapes import PodAffinityTerm, Shape
@@ -125,10 +125,8 @@ class Neighbours:
             group = self._number(named)
             if named[0] == "spread":
                 self._spread_groups.add(group)
-            while members:
-                lowest = members & -members
-                self._members[lowest.bit_length() - 1].append(group)
-                members ^= lowest
+            for number in bits(members):
+                self._members[number].append(group)
 
     def _number(self, key: _Key) -> int:
         return self._groups.setdefault(key, len(self._groups))

@@ -8,25 +8,32 @@ priority came or nothing can be preempted any more, the pod is again one that a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import format_amount
 from nodesmith.model.shapes import Shape
 
 
-def provisionable(pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, str]]]:
+def provisionable(
+    pods: Iterable[Pod], going: Collection[str] = ()
+) -> tuple[list[Pod], list[tuple[Pod, str]]]:
     """Split the pods without a node: those to provision for, and the others with their reason.
 
-    DaemonSet pods and pods being deleted are nobody's concern here and appear in neither.
+    Pods on nodes that are `going` (being deleted or disrupted) will come back without one, and are provided for at
+    once, unless nobody may evict them. DaemonSet pods and pods being deleted are nobody's concern here and appear in
+    neither.
     """
     wanted: list[Pod] = []
     ignored: list[tuple[Pod, str]] = []
     refusals: dict[Shape, str] = {}
     for pod in pods:
-        if pod.node or pod.deleting or pod.shape.is_daemon or pod.shape.is_static:
+        if pod.deleting or pod.shape.is_daemon or pod.shape.is_static:
             continue
-        reason = _state_refusal(pod) or pod.refusal
+        if pod.node and (pod.node not in going or _stays(pod)):
+            continue
+        reason = ("" if pod.node else _state_refusal(pod)) or pod.refusal
         if not reason:
             if pod.shape not in refusals:
                 refusals[pod.shape] = shape_refusal(pod.shape)
@@ -36,6 +43,11 @@ def provisionable(pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, str]]
         else:
             wanted.append(pod)
     return wanted, ignored
+
+
+def _stays(pod: Pod) -> bool:
+    """Tell whether a pod may not be evicted: one without a controller would not come back either."""
+    return not pod.shape.owner or pod.shape.annotations.get(DO_NOT_DISRUPT) == "true"
 
 
 def _state_refusal(pod: Pod) -> str:

@@ -82,7 +82,7 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
     found = [
         _node_room(node, by_provider.get(node.provider_id), pods_of.get(node.name, ()), snapshot.daemonsets)
         for node in snapshot.nodes
-        if not node.deleting and DISRUPTED not in node.taints
+        if not is_going(node)
     ]
     joined = {node.provider_id for node in snapshot.nodes if node.provider_id}
     found += [
@@ -94,6 +94,11 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
         for pod in nominated.get(room.name, ()):
             room.take(pod.shape, 1)
     return sorted(found, key=lambda room: (room.in_flight, room.name))
+
+
+def is_going(node: Node) -> bool:
+    """Tell whether a node is being deleted or disrupted, so that its pods will need another."""
+    return node.deleting or DISRUPTED in node.taints
 
 
 def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemonsets: Iterable[Shape]) -> Room:

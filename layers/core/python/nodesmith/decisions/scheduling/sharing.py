@@ -25,33 +25,44 @@ def shared(
     daemonsets: Sequence[Shape],
 ) -> list[Demand]:
     """Give the demands with their rules; those that differ in nothing that matters for a node become one."""
-    demands = [*demands, *(d.fallback for d in demands if d.fallback)]
-    wishes = _wishes(demands, _open_keys(templates))
-    ruled: dict[int, Demand] = {}
-    for demand, groups in zip(demands, wishes, strict=True):
-        rules = neighbours.rules(demand.shape)
-        ruled[id(demand)] = replace(
-            demand,
-            per_node=min(demand.per_node, rules.per_node),
-            groups=(*rules.groups, *groups),
-            caps=(*rules.caps, *((group ^ 1, 0) for group in groups)),
-            apart=tuple(d for d in daemonsets if neighbours.conflict(demand.shape, d)),
-        )
-    busy = _Busy(ruled.values())
+    found = [d for d in demands if d.pods]
+    fallbacks = [d.fallback for d in found if d.fallback is not None]
+    keys = _open_keys(templates)
+    ruled = _ruled(found, neighbours, keys, daemonsets)
+    ruled_fallbacks = iter(_ruled(fallbacks, neighbours, keys, daemonsets))  # bought later, among themselves
     return _merged(
-        replace(
-            busy.rules_of(ruled[id(d)]), fallback=busy.rules_of(ruled[id(d.fallback)]) if d.fallback else None
-        )
-        for d in demands
-        if d.pods
+        (own, replace(one, fallback=next(ruled_fallbacks)[1] if one.fallback is not None else None))
+        for own, one in ruled
     )
 
 
-def _merged(demands: Iterable[Demand]) -> list[Demand]:
+def _ruled(
+    demands: Sequence[Demand], neighbours: Neighbours, keys: Sequence[str], daemonsets: Sequence[Shape]
+) -> list[tuple[tuple[int, ...], Demand]]:
+    """Give demands with their rules, each with the groups of which it limits its own number."""
+    ruled: list[Demand] = []
+    for demand, groups in zip(demands, _wishes(demands, keys), strict=True):
+        rules = neighbours.rules(demand.shape)
+        ruled.append(
+            replace(
+                demand,
+                per_node=min(demand.per_node, rules.per_node),
+                groups=(*rules.groups, *groups),
+                caps=(*rules.caps, *((group ^ 1, 0) for group in groups)),
+                apart=tuple(d for d in daemonsets if neighbours.conflict(demand.shape, d)),
+            )
+        )
+    busy = _Busy(ruled)
+    own = [tuple(group for group, _ in one.caps if group in one.groups) for one in ruled]
+    return [(limited, busy.rules_of(one)) for limited, one in zip(own, ruled, strict=True)]
+
+
+def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
     """Make one of demands that differ in nothing that matters for a node."""
     found: dict[tuple[object, ...], list[Demand]] = {}
-    for demand in demands:
-        found.setdefault((_alike(demand), demand.fallback and _alike(demand.fallback)), []).append(demand)
+    for limited, demand in demands:
+        alike = limited, _alike(demand), demand.fallback and _alike(demand.fallback)
+        found.setdefault(alike, []).append(demand)
     return [
         replace(same[0], pods=tuple(p for d in same for p in d.pods)) if len(same) > 1 else same[0]
         for same in found.values()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.compatibility import label_refusal
-from nodesmith.decisions.scheduling.labelsets import LabelSets
+from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.model.labels import HOSTNAME
 from nodesmith.model.requirements import Requirements
@@ -54,9 +54,10 @@ class Topology:
     def __init__(self, rooms: Sequence[Room], sets: LabelSets) -> None:
         self._rooms = rooms
         self._sets = sets
-        self._planned: list[tuple[Mapping[str, str], int, int]] = []
+        self._log: list[tuple[Mapping[str, str], int, int, Room | None]] = []
         self._pods: dict[tuple[str, View], dict[str, Counter[int]]] = {}
-        self._counts: dict[tuple[str, View, int], dict[str, int]] = {}
+        self._counts: dict[tuple[str, View, int], tuple[dict[str, int], int]] = {}
+        """what was counted, and how much of the log is in it"""
         self._aversions: dict[str, dict[str, int]] = {}
         for room in rooms:
             for shape, count in room.hosted.items():
@@ -66,15 +67,27 @@ class Topology:
     def counts(self, key: str, selected: int, view: View = ALL_NODES) -> dict[str, int]:
         """Count the pods of these label sets by value of a key; values of empty nodes are listed with 0.
 
-        Do not change what is given: it stays true as pods are added.
+        Do not change what is given, nor keep it: it is true until pods are added.
         """
         query = key, view, selected
-        if query not in self._counts:
-            self._counts[query] = {
-                value: sum(count for number, count in held.items() if selected >> number & 1)
-                for value, held in self._by_value(key, view).items()
-            }
-        return self._counts[query]
+        if query in self._counts:
+            counts, seen = self._counts[query]
+        else:
+            counts, seen = self._counted(self._by_value(key, view), selected), len(self._log)
+        for labels, number, count, room in self._log[seen:]:
+            if key in labels and selected >> number & 1 and (room is None or view.shows(room)):
+                counts[labels[key]] = counts.get(labels[key], 0) + count
+        self._counts[query] = counts, len(self._log)
+        return counts
+
+    @staticmethod
+    def _counted(by_value: Mapping[str, Counter[int]], selected: int) -> dict[str, int]:
+        return {
+            value: sum(held[number] for number in bits(selected))
+            if selected.bit_count() < len(held)
+            else sum(count for number, count in held.items() if selected >> number & 1)
+            for value, held in by_value.items()
+        }
 
     def repelled(self, key: str, value: str, shape: Shape) -> bool:
         """Tell whether pods in a domain keep those of a shape out of it."""
@@ -92,14 +105,10 @@ class Topology:
     def add(self, labels: Mapping[str, str], shape: Shape, count: int, room: Room | None = None) -> None:
         """Count pods that get a node with these labels: a room, or one about to be bought."""
         number = self._sets.number(shape)
-        if room is None:
-            self._planned.append((labels, number, count))
+        self._log.append((labels, number, count, room))
         for (key, view), by_value in self._pods.items():
             if key in labels and (room is None or view.shows(room)):
                 by_value.setdefault(labels[key], Counter())[number] += count
-        for (key, view, selected), counts in self._counts.items():
-            if key in labels and selected >> number & 1 and (room is None or view.shows(room)):
-                counts[labels[key]] = counts.get(labels[key], 0) + count
         self._shun(labels, shape)
 
     def _by_value(self, key: str, view: View) -> dict[str, Counter[int]]:
@@ -111,8 +120,8 @@ class Topology:
                 held = found.setdefault(room.labels[key], Counter())
                 for shape, count in room.hosted.items():
                     held[self._sets.number(shape)] += count - (0 if view.leaving else room.leaving[shape])
-            for labels, number, count in self._planned:
-                if key in labels:
+            for labels, number, count, there in self._log:
+                if there is None and key in labels:
                     found.setdefault(labels[key], Counter())[number] += count
             self._pods[key, view] = found
         return self._pods[key, view]
