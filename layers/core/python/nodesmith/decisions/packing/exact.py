@@ -14,6 +14,7 @@ from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sharing import Sharing
 
 Choice = tuple[Bin, Vector]
+A_NODE = 1e-7  # what a node counts beside its price, so that of plans at one price that with fewer nodes is taken
 
 
 def transitions(counts: Sequence[int]) -> int:
@@ -27,7 +28,7 @@ def exact(items: Sequence[Item], counts: Sequence[int], bins: Sequence[Bin]) -> 
     for count in counts:
         radix.append(radix[-1] * (count + 1))
     singles = _cheapest(items, counts, bins, radix)
-    price = [0.0 if which is None else which.price for which in singles]
+    price = [0.0 if which is None else which.price + A_NODE for which in singles]
     best, part = [0.0], [0]
     for state, vector in _states(counts):
         if not state:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from nodesmith.decisions.packing.basket import Basket
-from nodesmith.decisions.packing.exact import Choice, exact, transitions
+from nodesmith.decisions.packing.exact import A_NODE, Choice, exact, transitions
 from nodesmith.decisions.packing.problem import Bin, Vector
 
 _LEAST_SAVING = 1e-9
@@ -55,7 +55,7 @@ def _parts(basket: Basket) -> Iterator[_Part]:
 
 
 def _price(choices: Sequence[Choice]) -> float:
-    return sum(bin_.price for bin_, _ in choices)
+    return sum(bin_.price + A_NODE for bin_, _ in choices)
 
 
 def _is_paid(basket: Basket, part: _Part, better: Sequence[Choice]) -> bool:
