@@ -8,6 +8,38 @@ from typing import Any
 
 from tests.infra.templates import Template
 
+NOT_CALLED = {
+    "ec2:CreateTags": "tags given to CreateFleet and CreateLaunchTemplate",
+    "ec2:RunInstances": "what CreateFleet does",
+    "iam:PassRole": "the role in a launch template, or put into an instance profile",
+    "iam:TagInstanceProfile": "tags given to CreateInstanceProfile",
+    "s3:ListBucket": "to be told that an object does not exist",
+    "sqs:GetQueueUrl": "for those who know a queue by name",
+    **dict.fromkeys(["lambda:InvokeFunction"], "EventBridge Scheduler"),
+    **dict.fromkeys(["logs:CreateLogStream", "logs:PutLogEvents"], "Lambda writes the log"),
+    **dict.fromkeys(["xray:PutTelemetryRecords", "xray:PutTraceSegments"], "Lambda traces"),
+    **dict.fromkeys(
+        [
+            "sqs:ChangeMessageVisibility",
+            "sqs:DeleteMessage",
+            "sqs:GetQueueAttributes",
+            "sqs:ReceiveMessage",
+        ],
+        "Lambda polls the queue",
+    ),
+    **dict.fromkeys(
+        [
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:CreateNetworkInterface",
+            "ec2:DeleteNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:UnassignPrivateIpAddresses",
+        ],
+        "Lambda attaches to the VPC",
+    ),
+}
+"""Actions that others take in the function's name, or that IAM asks for beside the call itself, and why."""
+
 Context = Mapping[str, str | list[str]]
 
 

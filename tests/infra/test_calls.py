@@ -9,6 +9,7 @@ import botocore.session
 from botocore import xform_name
 
 from tests.infra.deployment import ROOT
+from tests.infra.iam import NOT_CALLED
 from tests.infra.templates import Template
 
 SERVICES = ["dynamodb", "ec2", "eks", "iam", "pricing", "s3", "sqs", "ssm"]
@@ -16,38 +17,6 @@ CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwa
 
 # Calls that IAM knows under the names of their parts.
 PARTS = {"dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"}}
-
-# What others do in the function's name, or what IAM asks for beside the call itself.
-NOT_CALLED = {
-    "ec2:CreateTags": "tags given to CreateFleet and CreateLaunchTemplate",
-    "ec2:RunInstances": "what CreateFleet does",
-    "iam:PassRole": "the role in a launch template, or put into an instance profile",
-    "iam:TagInstanceProfile": "tags given to CreateInstanceProfile",
-    "s3:ListBucket": "to be told that an object does not exist",
-    "sqs:GetQueueUrl": "for those who know a queue by name",
-    **dict.fromkeys(["lambda:InvokeFunction"], "EventBridge Scheduler"),
-    **dict.fromkeys(["logs:CreateLogStream", "logs:PutLogEvents"], "Lambda writes the log"),
-    **dict.fromkeys(["xray:PutTelemetryRecords", "xray:PutTraceSegments"], "Lambda traces"),
-    **dict.fromkeys(
-        [
-            "sqs:ChangeMessageVisibility",
-            "sqs:DeleteMessage",
-            "sqs:GetQueueAttributes",
-            "sqs:ReceiveMessage",
-        ],
-        "Lambda polls the queue",
-    ),
-    **dict.fromkeys(
-        [
-            "ec2:AssignPrivateIpAddresses",
-            "ec2:CreateNetworkInterface",
-            "ec2:DeleteNetworkInterface",
-            "ec2:DescribeNetworkInterfaces",
-            "ec2:UnassignPrivateIpAddresses",
-        ],
-        "Lambda attaches to the VPC",
-    ),
-}
 
 
 def operations() -> dict[str, set[str]]:

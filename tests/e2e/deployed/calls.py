@@ -14,8 +14,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
 from tests.e2e.deployed.ec2requests import ec2, iam
 from tests.e2e.deployed.requests import READERS, Call, Request, credential_scope, unknown
-from tests.infra.iam import allows
-from tests.infra.test_calls import NOT_CALLED
+from tests.infra.iam import NOT_CALLED, allows
 
 _NOT_READ = frozenset({"s3"})
 """Services whose request bodies say nothing to IAM."""
