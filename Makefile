@@ -8,6 +8,8 @@ LAYERS = $(BIN)/python -m layers.vendor.build
 
 # Nothing here needs an AWS account, so none is seen.
 unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
+# Many processes import much: what each would compile again costs minutes. `make clean` removes what is kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test e2e check bench synth format pins clean
@@ -32,7 +34,7 @@ e2e: ## prove it on a real control plane; builds that first, about 5 minutes onc
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
 	@$(BIN)/python -m nodesmith_cli.local.controlplane
-	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder --api-server both tests/e2e tests/contract
+	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server both tests/e2e tests/contract
 
 check: ## ruff, mypy --strict, the import rules and the house rules
 	@$(INSTALL) run dev infra

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.controlplane import ControlPlane, commands, find_binaries
+from tests.patience import patient
 
 IN_MEMORY, REAL = "in-memory", "real"
 LOGS = Path(__file__).resolve().parents[2] / "build" / "e2e" / "contract"
@@ -75,9 +76,11 @@ class Server:
 
 def eventually(done: Callable[[], bool]) -> None:
     """Wait for what a real cluster does soon, and the API server in memory at once."""
-    until = time.monotonic() + _PATIENCE_SECONDS
+    began = time.monotonic()
     while not done():
-        assert time.monotonic() < until, f"it has not come about in {_PATIENCE_SECONDS:.0f} s"
+        assert time.monotonic() < began + patient(_PATIENCE_SECONDS), (
+            f"it has not come about in {_PATIENCE_SECONDS:.0f} s"
+        )
         time.sleep(0.05)
 
 

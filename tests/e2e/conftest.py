@@ -14,12 +14,18 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.assembled import NAME, REGION
+from tests.e2e.deployed.assembly import Assembly, synthesised
 from tests.e2e.system import System
+from tests.patience import until_quiet
 
-BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
+HERE = Path(__file__).resolve().parent
+BUILD = HERE.parents[1] / "build" / "e2e"
 CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
-SHARING = {"test_controlplane", "test_crds", "test_deployed"}  # a control plane, or the synthesised app
+SHARED = "plane"  # the fixture of a module whose tests share a control plane
+LONGEST_FIRST = ("test_faults", "test_first_pods", "test_capacity", "test_controlplane", "test_no_nodes")
+QUIET_WITHIN_SECONDS = 300.0
 Figures = Callable[[str, float], None]
 Start = Callable[..., System]
 
@@ -33,13 +39,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares something dear, and measure last, when the other workers have nothing left to do."""
+    """Keep together what shares something dear, begin with what takes longest, and measure last.
+
+    By then the other workers have nothing left to do.
+    """
     for item in items:
         if _is_measured(item):
             item.add_marker(pytest.mark.xdist_group("measured"))
-        elif item.path.stem in SHARING:
+        elif item.path.parent == HERE and SHARED in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=_is_measured)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    stem = item.path.stem
+    if _is_measured(item):
+        return len(LONGEST_FIRST) + 1
+    return LONGEST_FIRST.index(stem) if stem in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 def _is_measured(item: pytest.Item) -> bool:
@@ -51,6 +67,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Share the machine with the other workers' tests, or wait until they have stopped and have it alone."""
     with (BUILD / "machine.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if _is_measured(item) else fcntl.LOCK_SH)
+        if _is_measured(item):
+            until_quiet(QUIET_WITHIN_SECONDS)
         return (yield)
 
 
@@ -67,6 +85,12 @@ def folder(request: pytest.FixtureRequest) -> Path:
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
     return own
+
+
+@pytest.fixture(scope="session")
+def assembly() -> Assembly:
+    """Give what would be uploaded for the cluster that the tests of the deployment are about."""
+    return synthesised(NAME, REGION)
 
 
 @pytest.fixture

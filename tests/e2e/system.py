@@ -41,6 +41,7 @@ from nodesmith_cli.records import Bucket, Records
 from tests.e2e.deployed import Deployed, Faults
 from tests.e2e.incluster import InCluster
 from tests.e2e.incluster.site import kwok_node
+from tests.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "nodesmith-local"  # as examples/ call it
@@ -203,7 +204,7 @@ class System(Started):
         paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
         environment = {**os.environ, **self.aws.environment, "PYTHONPATH": paths}
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=environment, capture_output=True, text=True, timeout=patient(60), check=False
         )
 
     # What there is
@@ -287,10 +288,13 @@ class System(Started):
             thread.join(5)
 
     def until(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait until something holds, for so many seconds of life; fails with all that may explain it."""
-        deadline = time.monotonic() + seconds
+        """Wait until something holds; fails with all that may explain it.
+
+        `seconds` are of life, on a machine that does nothing else: it has more on one that does.
+        """
+        began = time.monotonic()
         while not holds():
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + patient(seconds):
                 raise AssertionError(f"not within {seconds:g} s: {what}\n{self.state()}")
             time.sleep(_GLANCE_SECONDS)
 

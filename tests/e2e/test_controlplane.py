@@ -23,7 +23,9 @@ from cryptography.x509.oid import NameOID
 from nodesmith.errors import Rejected
 from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_cli.local.controlplane.process import Died
+from tests.contract.servers import real
 from tests.e2e.conftest import BUILD, Figures
+from tests.patience import patient
 
 Json = dict[str, Any]
 SHORTLY = 20.0
@@ -64,7 +66,7 @@ def until(what: str, holds: Callable[[], bool], seconds: float = SHORTLY) -> flo
     """Wait, and give the seconds that it took."""
     began = time.monotonic()
     while not holds():
-        assert time.monotonic() < began + seconds, f"not within {seconds} s: {what}"
+        assert time.monotonic() < began + patient(seconds), f"not within {seconds} s: {what}"
         time.sleep(0.05)
     return time.monotonic() - began
 
@@ -205,7 +207,7 @@ def test_a_pod_takes_its_time_to_stop_but_no_more_than_its_grace(
     plane.kubectl("label", "pod", name, "touched=yes")
     took = until("it is gone", lambda: phases(plane, name) == [])
     shortest, longest = takes
-    assert shortest - 0.6 <= took <= longest  # two kubectls have run before the clock
+    assert shortest - patient(0.6) <= took <= patient(longest)  # two kubectls have run before the clock
 
 
 def test_a_job_completes(plane: ControlPlane) -> None:
@@ -242,6 +244,44 @@ def test_tokens_that_kubernetes_does_not_know_are_asked_about(plane: ControlPlan
     assert "Unauthorized" in who("k8s-aws-v1.stranger").stderr
     KNOWN["k8s-aws-v1.stranger"] = User("late")
     until("it is known now", lambda: "late" in who("k8s-aws-v1.stranger").stdout)
+
+
+def test_an_eviction_is_refused_until_the_controller_has_counted_a_pod_to_spare(plane: ControlPlane) -> None:
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "guarded"}}},
+    }
+    applied(plane, [budget, deployment("guarded", 2)])
+
+    def counted() -> tuple[int, int, int]:
+        status = got(plane, "pdb", "guarded")["status"]
+        return status["expectedPods"], status["currentHealthy"], status["disruptionsAllowed"]
+
+    until("both are counted, none to spare", lambda: counted() == (2, 2, 0))
+    victim = got(plane, "pods", "-l", "app=guarded")["items"][0]["metadata"]["name"]
+
+    def evict() -> tuple[int, Json]:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": victim}}
+        return real(plane).call("POST", f"/api/v1/namespaces/default/pods/{victim}/eviction", eviction)
+
+    code, refusal = evict()
+    (cause,) = refusal["details"]["causes"]
+    assert (code, refusal["reason"], cause["reason"]) == (429, "TooManyRequests", "DisruptionBudget")
+    assert cause["message"] == "The disruption budget guarded needs 2 healthy pods and has 2 currently"
+
+    plane.kubectl("scale", "deployment", "guarded", "--replicas=3")
+    answers = [code]
+
+    def allowed() -> bool:
+        answers.append(evict()[0])
+        return answers[-1] == 201
+
+    until("it is allowed", allowed)
+    assert set(answers) == {429, 201}
+    until("another pod has taken its place", lambda: counted() == (3, 3, 1))
+    until("it is gone", lambda: plane.kubectl("get", "pod", victim).returncode != 0)
 
 
 def test_a_certificate_is_signed(plane: ControlPlane) -> None:
@@ -321,7 +361,7 @@ def test_nothing_is_left_when_its_owner_is(binaries: Path, folder: Path, ending:
         else:
             until("the API server has begun", lambda: (folder / "plane" / "kube-apiserver.log").exists())
         owner.send_signal(ending)
-        owner.wait(SHORTLY)
+        owner.wait(patient(SHORTLY))
     until("nothing is left", lambda: not processes(folder), 5)
 
 

@@ -19,6 +19,7 @@ from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
 from tests.e2e.incluster.forwarder import FORWARDER, InCluster
+from tests.patience import patient
 
 CLUSTER, REGION, BUCKET = "east", "us-east-1", "snapshots"
 _QUEUES = ("provisioning", "lifecycle", "readiness")
@@ -101,8 +102,8 @@ def until(
     what: str, holds: Callable[[], bool], forwarder: InCluster, seconds: float = 40.0, every: float = 0.1
 ) -> None:
     """Wait for so many seconds of life; fails with what the forwarder and its kubelet had to say."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + patient(seconds):
             raise AssertionError(f"not in time: {what}; {forwarder.faults}\n{forwarder.log.read_text()}")
         time.sleep(every)

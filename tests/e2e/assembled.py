@@ -1,0 +1,58 @@
+"""The synthesised templates that tests of the deployment read, as they are and with a setting changed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.e2e.deployed.assembly import Assembly
+from tests.e2e.deployed.stacks import Stacks
+from tests.infra.templates import Template
+from tests.patience import patient
+
+NAME, REGION = "nodesmith-local", "us-east-1"
+QUEUE = "AWS::SQS::Queue"
+Edit = Callable[[str], str]
+
+
+def changed(kind: str, named: str, **properties: Any) -> Edit:
+    """Change properties of the resources of a type whose logical id begins so; None takes one away."""
+
+    def edit(text: str) -> str:
+        template = json.loads(text)
+        found = [
+            each
+            for id_, each in template["Resources"].items()
+            if each["Type"] == kind and id_.startswith(named)
+        ]
+        assert found
+        for each in found:
+            each["Properties"] = {
+                key: value for key, value in {**each["Properties"], **properties}.items() if value is not None
+            }
+        return json.dumps(template)
+
+    return edit
+
+
+def unchanged(text: str) -> str:
+    """Change nothing."""
+    return text
+
+
+def cluster_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
+    """Give the cluster's template, its names resolved."""
+    text = edit(assembly.cluster_template())
+    return Stacks.read(
+        assembly.account_template(), text, REGION, "https://sqs.us-east-1.amazonaws.com"
+    ).cluster
+
+
+def eventually(what: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until something holds, for so many seconds of life."""
+    began = time.monotonic()
+    while not what():
+        assert time.monotonic() < began + patient(seconds)
+        time.sleep(0.02)

@@ -1,0 +1,189 @@
+"""Functions as processes: what is in them, when one is started, and how it ends. Handlers are our own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nodesmith_cli.local.clock import LocalClock
+from tests.e2e.assembled import NAME, REGION, Edit, changed, cluster_template, unchanged
+from tests.e2e.deployed import Faults
+from tests.e2e.deployed.assembly import Assembly
+from tests.e2e.deployed.faults import Mortal
+from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, InvocationFailed, read_function
+
+PROBE = """
+import importlib, os, time
+
+def handler(event, context):
+    if "sleep" in event:
+        time.sleep(event["sleep"])
+    if "raise" in event:
+        raise KeyError(event["raise"])
+    found = {}
+    for name in event.get("import", ()):
+        try:
+            found[name] = importlib.import_module(name).__file__
+        except ModuleNotFoundError:
+            found[name] = ""
+    return {"pid": os.getpid(), "modules": found, "environment": dict(os.environ),
+            "left": context.get_remaining_time_in_millis() / 1000, "arn": context.invoked_function_arn}
+"""
+
+
+@contextmanager
+def probe(
+    code: FunctionCode, folder: Path, clock: LocalClock, *, snapshots: bool = False
+) -> Iterator[DeployedFunction]:
+    """Give the function with another handler: everything else is as deployed."""
+    task = folder / "task"
+    task.mkdir(parents=True)
+    (task / "handler.py").write_text(PROBE)
+    own = replace(code, task=task)
+    function = DeployedFunction(own, {}, folder / code.concern, clock, snapshots=snapshots)
+    yield function
+    function.close()
+
+
+def function_code(assembly: Assembly, concern: str, edit: Edit = unchanged) -> FunctionCode:
+    template = cluster_template(assembly, edit)
+    (id_,) = (
+        id_
+        for id_, each in template.of_type("Lambda::Function").items()
+        if each["FunctionName"].endswith(f"-{concern}")
+    )
+    return read_function(template, id_, assembly, REGION)
+
+
+def test_everything_is_imported_from_the_layers_and_nothing_from_this_environment(
+    assembly: Assembly, folder: Path
+) -> None:
+    wanted = {"import": ["nodesmith", "boto3", "aws_lambda_powertools", "kubernetes", "pytest", "moto"]}
+    with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
+        modules = function(wanted)["modules"]
+    layers = {name: Path(path).parents[2].name.partition(".")[0] for name, path in modules.items() if path}
+    assert layers == dict.fromkeys(["nodesmith", "boto3", "aws_lambda_powertools", "kubernetes"], "asset")
+
+
+def test_provisioning_has_no_kubernetes_client(assembly: Assembly, folder: Path) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        modules = function({"import": ["nodesmith", "kubernetes"]})["modules"]
+    assert modules["nodesmith"]
+    assert modules["kubernetes"] == ""
+
+
+def test_a_function_sees_the_templates_variables_and_lambdas_own_and_nothing_of_this_process(
+    assembly: Assembly, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    template = cluster_template(assembly)
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        answer = function({})
+    found = answer["environment"]
+    stated = template.function("provisioning")["Environment"]["Variables"]
+    assert {name: found[name] for name in stated} == stated
+    assert found["AWS_REGION"] == REGION
+    assert found["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "1769"
+    assert answer["arn"].endswith(f":function:nodesmith-{NAME}-provisioning")
+    others = found.keys() - stated.keys()
+    assert {n for n in others if not n.startswith(("AWS_", "_", "LC_"))} == {
+        *("LAMBDA_TASK_ROOT", "LANG", "PATH", "PYTHONPATH", "TZ")
+    }
+    assert "AWS_PROFILE" not in found
+
+
+def test_a_process_is_used_again_and_a_second_one_started_only_while_the_first_is_busy(
+    assembly: Assembly, folder: Path
+) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        first, again = function({})["pid"], function({})["pid"]
+        busy = threading.Thread(target=function, args=[{"sleep": 2}])
+        busy.start()
+        time.sleep(0.2)
+        second = function({})["pid"]
+        busy.join()
+    assert first == again != second
+
+
+def test_a_function_that_raises_fails_and_its_process_goes_on(assembly: Assembly, folder: Path) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        first = function({})["pid"]
+        with pytest.raises(InvocationFailed, match="KeyError: 'a bug'"):
+            function({"raise": "a bug"})
+        assert function({})["pid"] == first
+
+
+def test_a_function_is_killed_when_its_time_is_up(assembly: Assembly, folder: Path) -> None:
+    code = function_code(
+        assembly, "provisioning", changed("AWS::Lambda::Function", "Provisioning", Timeout=1)
+    )
+    with probe(code, folder, LocalClock()) as function:
+        first = function({})
+        assert 0.5 < first["left"] <= 1
+        with pytest.raises(InvocationFailed, match=r"Task timed out after 1\.00 seconds"):
+            function({"sleep": 30})
+        assert function({})["pid"] != first["pid"]
+
+
+def test_a_killed_function_goes_on_from_its_snapshot_as_if_it_had_been_started(
+    assembly: Assembly, folder: Path
+) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock(), snapshots=True) as function:
+        answers = [function({"import": ["nodesmith"]})]
+        for _ in range(2):
+            assert function.kill()
+            answers.append(function({"import": ["nodesmith"]}))
+            with pytest.raises(InvocationFailed, match="KeyError"):
+                function({"raise": "a bug"})
+    assert len({answer.pop("pid") for answer in answers}) == 3
+    for answer in answers:
+        answer["environment"].pop("AWS_LAMBDA_RUNTIME_API")
+        answer.pop("left")
+    assert answers[0] == answers[1] == answers[2]
+    assert "KeyError" in (folder / "provisioning" / "002.log").read_text()
+
+
+def test_a_killed_function_fails_and_starts_anew(assembly: Assembly, folder: Path) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        assert not function.kill()
+        first = function({})["pid"]
+        killer = threading.Timer(0.3, function.kill)
+        killer.start()
+        with pytest.raises(InvocationFailed, match="ExitError"):
+            function({"sleep": 30})
+        assert function({})["pid"] != first
+
+
+def test_as_many_invocations_as_the_faults_say_end_with_a_killed_process(
+    assembly: Assembly, folder: Path
+) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        mortal, failed = Mortal(function), 0
+        mortal.endanger(Faults(seed=3, kills=2))
+        for _ in range(10):
+            try:
+                mortal({"sleep": 0.3})
+            except InvocationFailed:
+                failed += 1
+    assert failed == mortal.killed == 2
+
+
+def test_a_function_goes_by_the_faster_clock_of_the_process_that_starts_it(
+    assembly: Assembly, folder: Path
+) -> None:
+    clock = LocalClock(1000, start=datetime(2030, 1, 1, tzinfo=UTC))
+    with probe(function_code(assembly, "provisioning"), folder, clock) as function:
+        (folder / "task" / "handler.py").write_text(
+            "from nodesmith import parts\ndef handler(event, context): return parts.now().isoformat()\n"
+        )
+        before = clock.now()
+        told = datetime.fromisoformat(function({}))
+        after = clock.now()
+    assert before < told < after

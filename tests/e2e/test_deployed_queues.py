@@ -1,0 +1,255 @@
+"""Queues, mappings and schedules as the template has them, and faulty queues, with functions that are played."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.eventsource import EventSource
+from nodesmith_cli.local.invoker import EventSources
+from nodesmith_cli.local.queuetime import queues_run_on
+from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, eventually, unchanged
+from tests.e2e.deployed import Faults, resources
+from tests.e2e.deployed.assembly import Assembly
+from tests.e2e.deployed.faults import faulty_queues
+from tests.e2e.deployed.mappings import event_sources, ticks
+from tests.e2e.deployed.stacks import CLUSTER
+from tests.infra.templates import Template
+
+MAPPING = "AWS::Lambda::EventSourceMapping"
+
+
+class Spy:
+    """A function that remembers its batches, gives some messages back, and takes its time."""
+
+    concern = "lifecycle"
+
+    def __init__(self, gives_back: str = "", takes_seconds: float = 0) -> None:
+        self.gives_back, self.takes_seconds = gives_back, takes_seconds
+        self.batches: list[list[str]] = []
+        self.at_once = self.most_at_once = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Mapping[str, Any]) -> Any:
+        with self._lock:
+            self.batches.append([record["body"] for record in event["Records"]])
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(self.takes_seconds)
+        with self._lock:
+            self.at_once -= 1
+        failed = [r["messageId"] for r in event["Records"] if r["body"] == self.gives_back]
+        return {"batchItemFailures": [{"itemIdentifier": message} for message in failed]}
+
+
+def client(service: str) -> Any:
+    return boto3.client(service, region_name=REGION, aws_access_key_id="local", aws_secret_access_key="local")
+
+
+class Queues:
+    """A template's queues, with a spy for lifecycle."""
+
+    def __init__(self, template: Template, spy: Spy, clock: LocalClock) -> None:
+        self.spy = spy
+        resources.make(CLUSTER, template, client, REGION)
+        self.sqs = client("sqs")
+        mappings = template.of_type("Lambda::EventSourceMapping")
+        only = {id_: each for id_, each in mappings.items() if each["FunctionName"].endswith("-lifecycle")}
+        kept = {**{i: r for i, r in template.resources.items() if i not in mappings}}
+        kept |= {id_: template.resources[id_] for id_ in only}
+        functions: Any = {"lifecycle": spy}
+        sources = event_sources(
+            replace(template, resources=kept), functions, lambda _: self.sqs, self.url, clock
+        )
+        self.source: EventSource = sources["lifecycle"]
+
+    def url(self, arn: str) -> str:
+        return str(self.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"])
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.sqs.send_message(QueueUrl=self.url(f"nodesmith-{NAME}-lifecycle"), MessageBody=body)
+
+    def waiting(self, suffix: str = "", kinds: Sequence[str] = ("", "NotVisible", "Delayed")) -> int:
+        names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
+        url = self.url(f"nodesmith-{NAME}-lifecycle{suffix}")
+        found = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return sum(int(found[name]) for name in names)
+
+
+@pytest.fixture
+def clock() -> Iterator[LocalClock]:
+    clock = LocalClock(1000)
+    with mock_aws(), queues_run_on(clock):
+        yield clock
+
+
+class Hand:
+    """Moves a clock that stands still otherwise."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.clock = LocalClock(monotonic=lambda: self.seconds)
+
+
+@pytest.fixture
+def hand() -> Iterator[Hand]:
+    hand = Hand()
+    with mock_aws(), queues_run_on(hand.clock):
+        yield hand
+
+
+def test_a_batch_is_as_large_as_the_mapping_says(assembly: Assembly, clock: LocalClock) -> None:
+    spy = Spy()
+    queues = Queues(cluster_template(assembly, changed(MAPPING, "Lifecycle", BatchSize=2)), spy, clock)
+    queues.send("a", "b", "c")
+
+    queues.source.poll()
+    queues.source.poll()
+
+    assert sorted(map(len, spy.batches)) == [1, 2]
+
+
+def test_a_batching_window_collects_what_comes_within_it(assembly: Assembly, clock: LocalClock) -> None:
+    spy = Spy()
+    window = changed(MAPPING, "Lifecycle", MaximumBatchingWindowInSeconds=1000)
+    hidden = changed(QUEUE, "LifecycleQueue", VisibilityTimeout=43_200)
+    queues = Queues(cluster_template(assembly, lambda text: hidden(window(text))), spy, clock)
+    queues.send("a")
+    poll = threading.Thread(target=queues.source.poll)
+    poll.start()
+    eventually(lambda: queues.waiting(kinds=("",)) == 0)
+    queues.send("b")
+    poll.join()
+
+    assert spy.batches == [["a", "b"]]
+
+
+def test_what_a_function_gives_back_comes_again_when_the_queue_says_so(
+    assembly: Assembly, hand: Hand
+) -> None:
+    spy = Spy(gives_back="bad")
+    queues = Queues(cluster_template(assembly), spy, hand.clock)
+    queues.send("good", "bad")
+
+    queues.source.poll()
+    hand.seconds += 359
+    assert queues.source.poll() == 0
+    hand.seconds += 2
+    queues.source.poll()
+
+    assert [sorted(batch) for batch in spy.batches] == [["bad", "good"], ["bad"]]
+
+
+def test_without_report_batch_item_failures_what_is_given_back_is_lost(
+    assembly: Assembly, clock: LocalClock
+) -> None:
+    spy = Spy(gives_back="bad")
+    edit = changed(MAPPING, "Lifecycle", FunctionResponseTypes=None)
+    queues = Queues(cluster_template(assembly, edit), spy, clock)
+    queues.send("bad")
+
+    queues.source.poll()
+
+    assert queues.waiting() == 0
+
+
+@pytest.mark.parametrize("receives", [5, 2])
+def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_allows(
+    assembly: Assembly, hand: Hand, receives: int
+) -> None:
+    dead = f"arn:aws:sqs:{REGION}:123456789012:nodesmith-{NAME}-lifecycle-dead"
+    policy = {"deadLetterTargetArn": dead, "maxReceiveCount": receives}
+    edit = unchanged if receives == 5 else changed(QUEUE, "LifecycleQueue", RedrivePolicy=policy)
+    spy = Spy(gives_back="poison")
+    queues = Queues(cluster_template(assembly, edit), spy, hand.clock)
+    queues.send("poison")
+
+    for _ in range(receives + 1):
+        queues.source.poll()
+        hand.seconds += 361
+
+    assert len(spy.batches) == receives
+    assert (queues.waiting(), queues.waiting("-dead")) == (0, 1)
+
+
+@pytest.mark.parametrize("allowed", [2, 3])
+def test_no_more_invocations_are_under_way_than_the_mapping_allows(
+    assembly: Assembly, clock: LocalClock, allowed: int
+) -> None:
+    spy = Spy(takes_seconds=0.3)
+    edit = changed(MAPPING, "Lifecycle", BatchSize=1, ScalingConfig={"MaximumConcurrency": allowed})
+    queues = Queues(cluster_template(assembly, edit), spy, clock)
+    queues.send(*"abcdefgh")
+    stopping = threading.Event()
+    polling = EventSources(queues.sqs, {"lifecycle": queues.source}, (), clock, stopping)
+
+    polling.start()
+    eventually(lambda: len(spy.batches) == 8)
+    stopping.set()
+    polling.join()
+
+    assert spy.most_at_once == allowed
+
+
+def received(queues: Queues, faults: Faults, *bodies: str) -> list[str]:
+    """Send to a faulty queue and give what comes out of it, in order."""
+    queues.spy.batches.clear()
+    with faulty_queues(faults, {f"nodesmith-{NAME}-lifecycle"}):
+        queues.send(*bodies)
+    while queues.waiting():
+        queues.source.poll()
+    return [body for batch in queues.spy.batches for body in batch]
+
+
+def test_a_faulty_queue_delivers_everything_twice(assembly: Assembly, clock: LocalClock) -> None:
+    queues = Queues(cluster_template(assembly), Spy(), clock)
+    assert sorted(received(queues, Faults(duplicate=True), *"abc")) == list("aabbcc")
+
+
+def test_a_shuffled_queue_delivers_in_the_order_of_its_seed(assembly: Assembly, clock: LocalClock) -> None:
+    queues = Queues(cluster_template(assembly), Spy(), clock)
+    orders = [received(queues, Faults(seed=seed, shuffle=True), *"abcdefg") for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list("abcdefg")
+
+
+def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
+    def every_seconds(edit: Edit) -> dict[str, float]:
+        found = ticks(cluster_template(assembly, edit), str)
+        return {tick.queue_url.rpartition("-")[2]: tick.every_seconds for tick in found}
+
+    now = every_seconds(unchanged)
+    rare = every_seconds(
+        changed("AWS::Scheduler::Schedule", "Tickerreadiness", ScheduleExpression="rate(2 hours)")
+    )
+    assert now == {"provisioning": 60, "lifecycle": 60, "readiness": 300, "observation": 60}
+    assert rare == {**now, "readiness": 7200}
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "property_"),
+    [(MAPPING, "Lifecycle", "FilterCriteria"), (QUEUE, "LifecycleQueue", "FifoQueue")],
+)
+def test_what_would_be_passed_over_is_refused(
+    assembly: Assembly, clock: LocalClock, kind: str, named: str, property_: str
+) -> None:
+    template = cluster_template(assembly, changed(kind, named, **{property_: True}))
+    with pytest.raises(ValueError, match=property_):
+        Queues(template, Spy(), clock)
+
+
+def test_a_resource_of_a_type_that_is_not_known_here_is_refused(
+    assembly: Assembly, clock: LocalClock
+) -> None:
+    text = assembly.cluster_template().replace("AWS::CloudWatch::Dashboard", "AWS::SNS::Topic")
+    with pytest.raises(ValueError, match="AWS::SNS::Topic"):
+        Queues(cluster_template(assembly, lambda _: text), Spy(), clock)

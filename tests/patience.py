@@ -1,0 +1,35 @@
+"""How long to wait for something: longer on a machine that is busy with other things."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_QUIET = 0.75  # of the processors' time is idle
+_SAMPLE_SECONDS = 2.0
+
+
+def patient(seconds: float) -> float:
+    """Give how long to wait, as the machine is now, for what takes so many seconds of life where nothing else runs."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def until_quiet(seconds: float) -> None:
+    """Wait for a machine that does little else, but no longer than this: whoever measures says what comes of it."""
+    deadline = time.monotonic() + seconds
+    while _idle_share() < _QUIET and time.monotonic() < deadline:
+        pass
+
+
+def _idle_share() -> float:
+    idle, total = _ticks()
+    time.sleep(_SAMPLE_SECONDS)
+    later_idle, later_total = _ticks()
+    return (later_idle - idle) / (later_total - total)
+
+
+def _ticks() -> tuple[int, int]:
+    """Give the processors' idle time and all of it, since the machine started."""
+    every = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return every[3] + every[4], sum(every)
