@@ -14,7 +14,7 @@ from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sharing import Sharing
 
 Choice = tuple[Bin, Vector]
-A_NODE = 1e-7  # what a node counts beside its price, so that of plans at one price that with fewer nodes is taken
+A_NODE = 1e-7  # counted beside each node's price: of plans at one price, that with fewer nodes is taken
 
 
 def transitions(counts: Sequence[int]) -> int:
