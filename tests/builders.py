@@ -242,11 +242,14 @@ def snapshot(*, pods: Sequence[Pod] = (), **fields: Any) -> Snapshot:
 
 
 def inputs(**fields: Any) -> Inputs:
-    """Give what a provisioning decision is made from; keywords replace its parts, or the snapshot's pods."""
+    """Give what a provisioning decision is made from; keywords replace its parts, or the snapshot's pods.
+
+    Pods alike may share one node, so that tests of other things can count on the cheapest plan.
+    """
     known: dict[str, Any] = {
         "ledger": ledger(),
         "catalog": catalog(),
-        "settings": NodeSettings(),
+        "settings": NodeSettings(fragility_tolerance=0),
         "now": NOW,
         "decision": "20261121T120000Z-test",
     }

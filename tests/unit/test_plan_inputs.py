@@ -431,6 +431,7 @@ def test_a_node_of_the_plan_says_what_it_is_and_what_it_holds() -> None:
         "zone",
         "capacityType",
         "priceHourly",
+        "labels",
         "requests",
         "pods",
     ]

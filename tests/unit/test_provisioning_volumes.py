@@ -29,10 +29,10 @@ from tests.builders import (
 A, B, C = ZONES
 
 
-def mounting(*zones: str, count: int = 1, prefix: str = "", **spec: Any) -> list[Pod]:
+def mounting(*zones: str, count: int = 1, prefix: str = "", cpu: str = "1", **spec: Any) -> list[Pod]:
     """Give pods whose volumes can be reached from any one of the zones."""
     terms = [[expression(ZONE, "In", zone)] for zone in zones]
-    return pods(shape(volumeNodeAffinity=terms, **spec), count, prefix=prefix or f"in-{'-'.join(zones)}")
+    return pods(shape(cpu, volumeNodeAffinity=terms, **spec), count, prefix=prefix or f"in-{'-'.join(zones)}")
 
 
 def bought(plan: Plan) -> list[tuple[set[str], int]]:
@@ -47,7 +47,8 @@ def test_a_node_is_bought_in_the_zone_of_the_volume() -> None:
 def test_a_node_may_be_in_any_zone_that_the_volumes_leave() -> None:
     ((zones, count),) = bought(decide(inputs(pods=mounting(A, B))))
     assert (zones <= {A, B}, count) == (True, 1)
-    ((zones, count),) = bought(decide(inputs(pods=mounting(A, B) + mounting(B, C))))
+    small = mounting(A, B, cpu="250m") + mounting(B, C, cpu="250m")  # they fit the smallest node that is sold
+    ((zones, count),) = bought(decide(inputs(pods=small)))
     assert (zones, count) == ({B}, 2)
 
 

@@ -15,7 +15,8 @@ _DIGITS = 9
 def plan_json(plan: Plan, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
     """Write a plan. `seconds` is how long the decision took; all else is the same for the same inputs.
 
-    `requests` of a node are those of its pods and of the DaemonSets that will run on it. `existing` are nodes, and
+    `zone` is the cheapest one's, `instanceTypes` are those it may be there. `labels` are what its NodePool and pods give
+    it. `requests` of a node are those of its pods and of the DaemonSets that will run on it. `existing` are nodes, and
     NodeClaims on their way, that take pods. Every pod is `namespace/name`, prices are USD an hour.
     """
     del inputs
@@ -36,10 +37,13 @@ def _node(node: PlannedNode) -> dict[str, Any]:
         "name": claim.name,
         "nodePool": claim.nodepool,
         "instanceType": cheapest.instance_type,
-        "instanceTypes": list(dict.fromkeys(o.instance_type for o in node.request.overrides)),
+        "instanceTypes": list(
+            dict.fromkeys(o.instance_type for o in node.request.overrides if o.zone == cheapest.zone)
+        ),
         "zone": cheapest.zone,
         "capacityType": claim.capacity_type,
         "priceHourly": round(node.price_hourly_usd, _DIGITS),
+        "labels": dict(sorted(claim.labels.items())),
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),
     }

@@ -107,6 +107,7 @@ class Parts:
             prefix_delegation=self.settings.prefix_delegation,
             preference_policy=self.settings.preference_policy,
             min_values_policy=self.settings.min_values_policy,
+            fragility_tolerance=self.settings.fragility_tolerance,
             default_spreads=self.settings.default_spreads,
         )
 

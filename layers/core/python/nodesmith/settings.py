@@ -92,6 +92,12 @@ class Settings:
         MinValuesPolicy.STRICT,
         _one_of(MinValuesPolicy),
     )
+    fragility_tolerance: float = _setting(
+        "FRAGILITY_TOLERANCE",
+        "what a plan may cost more, as a fraction, so that no node holds all pods of a kind",
+        0.01,
+        _fraction,
+    )
     default_spreads: tuple[DefaultSpread, ...] = _setting(
         "SCHEDULER_CONFIG", "the cluster's default topology spread constraints", (), parse_default_spreads
     )

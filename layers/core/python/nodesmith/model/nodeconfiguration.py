@@ -25,6 +25,8 @@ class NodeSettings:
     """the VPC CNI hands out /28 prefixes on nitro instances"""
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
+    fragility_tolerance: float = 0.01
+    """what a plan may cost more so that no node holds all pods of a kind, as a fraction"""
     default_spreads: tuple[DefaultSpread, ...] = ()
     """for pods without a topology spread constraint of their own"""
 

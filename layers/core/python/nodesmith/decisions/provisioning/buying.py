@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 
-from nodesmith.decisions.packing import Bin, Node, lower_bound, pack, resource_prices
+from nodesmith.decisions.packing import Bin, Node, lower_bound, resource_prices
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
 from nodesmith.decisions.provisioning.flexibility import options
+from nodesmith.decisions.provisioning.fragility import sturdy
 from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
@@ -45,6 +47,7 @@ class Order:
     decision: str
     cluster: ClusterInfo
     now: datetime
+    settings: NodeSettings
     numbers: Iterator[int] = field(default_factory=count)
 
 
@@ -164,7 +167,7 @@ def _buy_packed(
     Types of a template in `ceilings` (in milli-cores) are smaller than that.
     """
     candidates = [b for b in offered.bins if _is_below(offered.wares[b.key], ceilings)]
-    packing = pack(offered.items, candidates, purses(tier))
+    packing = sturdy(offered, candidates, purses(tier), order.settings.fragility_tolerance)
     left_in_purses = dict(packing.purses)
     result.steps += packing.steps
     queues = [list(d.pods) for d in offered.demands]
@@ -176,7 +179,8 @@ def _buy_packed(
             if purse is not None:
                 back = zip(purse, node.bin.cost, strict=True)
                 left_in_purses[node.bin.purse] = tuple(have + node.repeats * cost for have, cost in back)
-    result.bound_hourly_usd += _bound(offered, candidates, queues) if refused else packing.bound
+    surcharged = any(t.pool.node_surcharge_hourly_usd for t in tier)
+    result.bound_hourly_usd += _bound(offered, candidates, queues) if refused or surcharged else packing.bound
     left = [replace(d, pods=tuple(q)) for d, q in zip(offered.demands, queues, strict=True) if q]
     remaining = [
         replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_in_purses[i], strict=True))))
@@ -188,10 +192,11 @@ def _buy_packed(
 
 
 def _bound(offered: Market, candidates: Sequence[Bin], queues: Sequence[Sequence[Pod]]) -> float:
-    """Give the bound of what is no longer in the queues."""
+    """Give the bound of what is no longer in the queues. Surcharges steer the choice; they are no part of a price."""
     triples = zip(offered.items, offered.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
-    return lower_bound(served, candidates, resource_prices(served, candidates))
+    plain = [replace(b, price=offered.wares[b.key].offering.price_hourly_usd) for b in candidates]
+    return lower_bound(served, plain, resource_prices(served, plain))
 
 
 def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Order, result: Purchase) -> bool:
@@ -200,7 +205,8 @@ def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Orde
         sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in range(len(node.bin.room))
     )
     ware = offered.wares[node.bin.key]
-    found = options(offered.shelves[ware.template.name], ware, sum(1 << i for i, _ in node.holds), size)
+    holds, shelf = sum(1 << i for i, _ in node.holds), offered.shelves[ware.template.name]
+    found = options(shelf, ware, holds, size, order.settings.min_values_policy)
     if not found.wares:
         for demand in (offered.demands[i] for i, _ in node.holds):
             result.refusals[demand.shape, demand.zone, ware.template.name] = Refusal(
@@ -217,9 +223,7 @@ def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Orde
             del queues[i][:number]
         name = claim_name(ware.template.name, order.decision, next(order.numbers))
         if first is None:
-            first = bought = planned_node(
-                found.wares, asking, pods, name, order.decision, order.cluster, order.now
-            )
+            first = bought = planned_node(found, asking, pods, name, order.decision, order.cluster, order.now)
         else:
             bought = another(first, ware.template, pods, name, order.cluster)
         result.nodes.append(bought)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.decisions.launch.tags import instance_tags
-from nodesmith.decisions.provisioning.market import Ware
+from nodesmith.decisions.provisioning.flexibility import Options
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
 from nodesmith.decisions.scheduling.demands import Demand
@@ -25,6 +25,7 @@ from nodesmith.model.resources import Resources, total
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
 _SUFFIX_LENGTH = 8
+MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 _LONGEST_POOL_IN_NAME = 54  # a claim's name is a label value and a tag: 63 at most
 
 
@@ -39,7 +40,7 @@ def claim_name(nodepool: str, decision: str, index: int) -> str:
 
 
 def planned_node(
-    wares: Sequence[Ware],
+    found: Options,
     demands: Sequence[Demand],
     pods: Sequence[Pod],
     name: str,
@@ -49,17 +50,22 @@ def planned_node(
 ) -> PlannedNode:
     """Write down one node for pods of these demands.
 
-    `wares` are what it may be, cheapest first; the first is what it is priced by.
+    `found` is what it may be, cheapest first; the first is what it is priced by.
     """
+    wares = found.wares
     template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
     pool = template.pool
     price = 0.0 if cheapest.reservation else cheapest.price_hourly_usd  # a reservation is paid for anyway
     custom = _narrowed(template, demands)
     reserved = _reservation(template, cheapest)
-    requirements = template.requirements.union(custom).union(Requirements.from_labels(reserved)).adding(
-        Requirement(INSTANCE_TYPE, frozenset(ware.choice.type.name for ware in wares)),
-        Requirement(ZONE, frozenset(ware.offering.zone for ware in wares)),
-        Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
+    requirements = (
+        template.requirements.union(custom)
+        .union(Requirements.from_labels(reserved))
+        .adding(
+            Requirement(INSTANCE_TYPE, frozenset(ware.choice.type.name for ware in wares)),
+            Requirement(ZONE, frozenset(ware.offering.zone for ware in wares)),
+            Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
+        )
     )
     claim = NodeClaim(
         name=name,
@@ -73,7 +79,7 @@ def planned_node(
         nodeclass_hash=template.nodeclass.hash,
         requirements=_without_min_values(requirements),
         labels={**template_labels(pool), **_resolved(requirements), **reserved},
-        annotations=pool.annotations,
+        annotations={**pool.annotations, **({MIN_VALUES_RELAXED: "true"} if found.relaxed else {})},
         taints=pool.taints,
         startup_taints=pool.startup_taints,
         requests=total([pod.shape.requests for pod in pods]) + choice.daemons,

@@ -109,7 +109,7 @@ def _buy(offers: Pools, assignment: Assignment, inputs: Inputs) -> Purchase:
     cluster = inputs.ledger.cluster
     if cluster is None or not assignment.demands:
         return Purchase([list(tier) for tier in offers.tiers], left=assignment.demands)
-    return buy(offers.tiers, assignment.demands, Order(inputs.decision, cluster, inputs.now))
+    return buy(offers.tiers, assignment.demands, Order(inputs.decision, cluster, inputs.now, inputs.settings))
 
 
 def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:

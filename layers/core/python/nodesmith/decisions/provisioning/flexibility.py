@@ -15,6 +15,7 @@ from nodesmith.decisions.launch import MAX_OVERRIDES
 from nodesmith.decisions.packing import Vector
 from nodesmith.decisions.provisioning.market import Ware, limit_cost
 from nodesmith.model.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
+from nodesmith.model.policies import MinValuesPolicy
 from nodesmith.model.requirements import Requirement
 
 _ENOUGH_TYPES = 15
@@ -23,16 +24,27 @@ _USUAL_TOLERANCE, _WIDEST_TOLERANCE, _SCARCE_TOLERANCE = 1.25, 2.0, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Offerings for one node, cheapest first; `refusal` is why there are none that satisfy minValues."""
+    """Offerings for one node, cheapest first; `refusal` is why there are none that satisfy minValues.
+
+    `relaxed` tells that these do not, either, and need not.
+    """
 
     wares: tuple[Ware, ...]
     refusal: str = ""
+    relaxed: bool = False
 
 
-def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> Options:
+def options(
+    shelf: Sequence[Ware],
+    chosen: Ware,
+    demands: int,
+    size: Vector,
+    policy: MinValuesPolicy = MinValuesPolicy.STRICT,
+) -> Options:
     """Give what one node may be, from its template's shelf.
 
-    `demands` are the bits of the demands whose pods it holds, `size` is what they take together.
+    `demands` are the bits of the demands whose pods it holds, `size` is what they take together; `policy` says whether
+    it may be bought without all its minValues.
     """
     flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
     limits = {name: limit_cost(chosen.choice, chosen.offering, name) for name in chosen.template.remaining}
@@ -64,10 +76,10 @@ def options(shelf: Sequence[Ware], chosen: Ware, demands: int, size: Vector) -> 
         kept = _making_room(kept, ware, needed) if full else [*kept, ware]
         types.add(ware.choice.type.name)
     lacking = _lacking(flexible, kept)
-    if lacking:
+    if lacking and policy is MinValuesPolicy.STRICT:
         short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in lacking)
         return Options((), f"minValues requirement is not met for label(s) {short}")
-    return Options(tuple(kept))
+    return Options(tuple(kept), relaxed=bool(lacking))
 
 
 def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requirement]:

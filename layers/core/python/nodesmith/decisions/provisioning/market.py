@@ -115,7 +115,7 @@ def _cheapest(shelf: Iterable[Ware]) -> Iterable[Ware]:
 
 
 def _bin(ware: Ware, purse: int) -> Bin:
-    price = ware.offering.price_hourly_usd
+    price = ware.offering.price_hourly_usd + ware.template.pool.node_surcharge_hourly_usd
     return Bin(ware.key, ware.room, price, ware.admits, purse if ware.cost else -1, ware.cost)
 
 

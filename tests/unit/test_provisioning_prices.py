@@ -1,0 +1,90 @@
+"""What else than the price of an instance counts: surcharges of a NodePool, fragility, minValues that may give way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.policies import MinValuesPolicy
+from nodesmith.model.shapes import Shape
+from tests.builders import expression, inputs, nodepool_manifest, pods, shape, snapshot
+
+ONE = shape("900m", "1Gi")
+
+
+def decided(count: int, *pools: dict[str, Any], of: Shape = ONE, **settings: Any) -> Plan:
+    known = NodeSettings(**{"fragility_tolerance": 0.0, **settings})
+    return decide(inputs(snapshot=snapshot(pods=pods(of, count), nodepools=pools), settings=known))
+
+
+def surcharged(price: str, name: str = "default") -> dict[str, Any]:
+    pool = nodepool_manifest(name)
+    pool["metadata"]["annotations"] = {"nodesmith.dev/node-surcharge-hourly": price}
+    return pool
+
+
+class TestASurcharge:
+    def test_makes_fewer_and_larger_nodes_worth_their_price(self) -> None:
+        plain, dear = decided(24, nodepool_manifest()), decided(24, surcharged("1.0"))
+
+        assert len(dear.nodes) == 1
+        assert len(dear.nodes) <= len(plain.nodes)
+        assert sum(len(node.claim.nominated) for node in dear.nodes) == 24
+
+    def test_is_no_part_of_the_price_or_of_its_bound(self) -> None:
+        dear = decided(24, surcharged("1.0"))
+
+        assert dear.price_hourly_usd < 1.0
+        assert 0 < dear.bound_hourly_usd <= dear.price_hourly_usd
+
+    def test_turns_pods_to_another_nodepool_of_the_same_weight(self) -> None:
+        plan = decided(4, surcharged("1.0", "a"), nodepool_manifest("b"))
+
+        assert {node.claim.nodepool for node in plan.nodes} == {"b"}
+
+
+class TestFragility:
+    def test_pods_alike_are_not_all_put_onto_one_node_where_two_cost_the_same(self) -> None:
+        fragile = decided(8, nodepool_manifest())
+        sturdy = decided(8, nodepool_manifest(), fragility_tolerance=0.01)
+
+        assert max(len(node.claim.nominated) for node in sturdy.nodes) <= 4
+        assert sturdy.price_hourly_usd <= fragile.price_hourly_usd * 1.01
+        assert not sturdy.unplaced
+
+    def test_they_are_where_two_would_cost_more(self) -> None:
+        tiny = shape("100m", "64Mi")  # a pair fills a quarter of the smallest node that is sold
+
+        assert len(decided(2, nodepool_manifest(), of=tiny, fragility_tolerance=0.01).nodes) == 1
+        assert len(decided(2, nodepool_manifest(), of=tiny, fragility_tolerance=1.5).nodes) == 2
+
+    def test_a_pod_by_itself_is_left_as_it_is(self) -> None:
+        assert len(decided(1, nodepool_manifest(), fragility_tolerance=0.5).nodes) == 1
+
+    def test_limits_still_hold_every_pod_that_they_would(self) -> None:
+        limited = nodepool_manifest(limits={"nodes": "1"})
+
+        plan = decided(8, limited, fragility_tolerance=0.5)
+
+        assert (len(plan.nodes), plan.unplaced) == (1, ())
+
+
+@pytest.mark.parametrize(("policy", "nodes"), [(MinValuesPolicy.STRICT, 0), (MinValuesPolicy.BEST_EFFORT, 1)])
+def test_a_node_with_too_few_values_is_bought_only_where_best_effort_is_enough(
+    policy: MinValuesPolicy, nodes: int
+) -> None:
+    picky = nodepool_manifest(
+        requirements=(
+            expression("node.kubernetes.io/instance-type", "In", "m5.large", "m5.xlarge", minValues=2),
+        )
+    )
+    large = shape("3", "4Gi")  # only one of the two types holds it
+
+    plan = decided(1, picky, of=large, min_values_policy=policy)
+
+    assert len(plan.nodes) == nodes
+    relaxed = [node.claim.annotations.get("karpenter.sh/nodeclaim-min-values-relaxed") for node in plan.nodes]
+    assert relaxed == ["true"] * nodes
