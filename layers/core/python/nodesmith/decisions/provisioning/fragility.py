@@ -17,7 +17,7 @@ from nodesmith.decisions.provisioning.market import Market
 
 
 def sturdy(offered: Market, bins: Sequence[Bin], purses: Purses, tolerance: float) -> Packing:
-    """Pack what is demanded; what would be all pods of a shape on one node in two parts, if that costs about the same."""
+    """Pack what is demanded; where one node would hold all pods of a shape, two do if that costs about the same."""
     packing = pack(offered.items, bins, purses)
     fragile = _alone(offered, packing) if tolerance else set()
     if not fragile:
