@@ -15,7 +15,7 @@ from nodesmith.decisions.packing.spending import Spending
 
 _SEED_BINS = 3
 _SEED_STEP = 1.05
-_BINS = 6
+_BINS = 3
 _TILTS = ((1.0, 1.0), (1.1, 1.0), (1.0, 1.1))
 _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
