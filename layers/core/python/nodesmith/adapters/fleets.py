@@ -9,7 +9,6 @@ from nodesmith.decisions.launch.tags import tag_list
 from nodesmith.model.labels import ON_DEMAND, SPOT
 from nodesmith.model.launches import LaunchRequest
 
-
 _MARKETS = {
     "default": ON_DEMAND,
     "capacity-block": "capacity-block",
