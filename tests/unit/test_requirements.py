@@ -1,5 +1,6 @@
 import pytest
 
+from nodesmith.model.nodespec import read_requirements, write_requirements
 from nodesmith.model.requirements import (
     NO_REQUIREMENTS,
     Operator,
@@ -145,3 +146,13 @@ def test_two_refusals_of_a_label_never_clash() -> None:
 )
 def test_a_requirement_reads_well(needed: Requirement, text: str) -> None:
     assert str(needed) == text
+
+
+def test_a_label_that_must_be_there_must_be_there_whatever_values_are_excluded_too() -> None:
+    both = requirement("team", "Exists").intersection(requirement("team", "NotIn", ("a",)))
+
+    assert not both.tolerates_absence
+    assert both.intersection(requirement("team", "NotIn", ("b",))).exists
+    assert (both.allows("a"), both.allows("b")) == (False, True)
+    assert requirement("team", "NotIn", ("a",)).tolerates_absence
+    assert read_requirements(write_requirements(Requirements.of(both))) == Requirements.of(both)

@@ -61,6 +61,8 @@ def _entries(needed: Requirement) -> list[dict[str, object]]:
         parts.append((Operator.LTE, [str(needed.lte)]))
     elif needed.lte is not None:
         parts.append((Operator.LT, ["0"]))  # bounds in manifests are not negative
+    if needed.exists:
+        parts.append((Operator.EXISTS, []))
     if not parts or needed.values:
         parts.append((needed.operator, sorted(needed.values)))
     flexible = {} if needed.min_values is None else {"minValues": needed.min_values}

@@ -34,7 +34,8 @@ class Requirement:
     """The values allowed for one label key.
 
     `complement` turns `values` into the excluded ones; `gte`/`lte` bound integers and occur on complements only.
-    `min_values` is the number of distinct values that must stay possible (flexibility), None for no demand.
+    `min_values` is the number of distinct values that must stay possible (flexibility), None for no demand. `exists`
+    says of excluded values that the label must be there nevertheless (NotIn together with Exists).
     """
 
     key: str
@@ -43,6 +44,7 @@ class Requirement:
     gte: int | None = None
     lte: int | None = None
     min_values: int | None = None
+    exists: bool = False
 
     @property
     def operator(self) -> Operator:
@@ -59,9 +61,8 @@ class Requirement:
     @property
     def tolerates_absence(self) -> bool:
         """True where a node without the label is acceptable (NotIn without bounds, DoesNotExist)."""
-        return self.is_empty or (
-            self.complement and bool(self.values) and self.gte is None and self.lte is None
-        )
+        excludes = self.complement and bool(self.values) and self.gte is None and self.lte is None
+        return self.is_empty or (excludes and not self.exists)
 
     def allows(self, value: str) -> bool:
         """Tell whether a label with this value satisfies the requirement."""
@@ -84,7 +85,9 @@ class Requirement:
         if self.complement and other.complement:
             bounded = Requirement(self.key, complement=True, gte=gte, lte=lte)
             excluded = frozenset(v for v in self.values | other.values if bounded.allows(v))
-            return replace(bounded, values=excluded, min_values=min_values)
+            unbounded = gte is None and lte is None
+            exists = bool(excluded) and unbounded and not (self.tolerates_absence and other.tolerates_absence)
+            return replace(bounded, values=excluded, min_values=min_values, exists=exists)
         concrete = other.values if self.complement else self.values
         allowed = frozenset(v for v in concrete if self.allows(v) and other.allows(v))
         return Requirement(self.key, allowed, min_values=min_values)

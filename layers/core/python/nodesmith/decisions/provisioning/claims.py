@@ -148,7 +148,7 @@ def _without_min_values(requirements: Requirements) -> Requirements:
     if all(r.min_values is None for r in requirements.values()):
         return requirements
     return Requirements(
-        {k: Requirement(r.key, r.values, r.complement, r.gte, r.lte) for k, r in requirements.items()}
+        {k: replace(r, min_values=None) for k, r in requirements.items()}
     )
 
 
