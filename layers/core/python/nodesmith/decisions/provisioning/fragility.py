@@ -2,8 +2,8 @@
 
 A node may die at any moment. Of two or more pods alike that wait, at most half go to one node, as long as the whole
 plan then costs no more than `fragility_tolerance` above the cheapest (a fraction of its price; 0 leaves every plan as
-it is). What stands against the loss of one spot pool is that every node is asked for with at least 15 types, where
-there are as many.
+it is). Plans of more than 20 nodes are spread by their size. What stands against the loss of one spot pool is that
+every node is asked for with at least 15 types, where there are as many.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from dataclasses import replace
 from nodesmith.decisions.packing import Bin, Packing, Purses, pack
 from nodesmith.decisions.provisioning.market import Market
 
+_FEW_NODES = 20
+
 
 def sturdy(offered: Market, bins: Sequence[Bin], purses: Purses, tolerance: float) -> Packing:
     """Pack what is demanded; where one node would hold all pods of a shape, two do if that costs about the same."""
     packing = pack(offered.items, bins, purses)
-    fragile = _alone(offered, packing) if tolerance else set()
+    few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
+    fragile = _alone(offered, packing) if tolerance and few else set()
     if not fragile:
         return packing
     halved = [
