@@ -1,6 +1,7 @@
 """The best plan of a small problem, by trying all: exact, slow, and sharing no code with what it judges.
 
-A plan is good when its nodes, all there from the start, take every pod in some order under kube-scheduler's rules. As
+A plan is good when its nodes, all there from the start, take every pod in some order under kube-scheduler's rules, and
+its spreads hold in the end: else another order, which nobody but kube-scheduler chooses, would leave a pod out. As
 nodesmith and Karpenter do, a spread counts every domain in which a node for the pod could be bought, empty ones too; a
 new hostname is always one of them.
 """
@@ -11,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.problems.drawing import Problem
-from tests.problems.kubescheduler import HOSTNAME, Cluster, Node, Pod, admits, fits, may_run, repels
+from tests.problems.kubescheduler import HOSTNAME, Cluster, Node, Pod, admits, fits, is_even, may_run, repels
 from tests.problems.supplies import Config, Supply, key_of, supply
 
-_STEPS = 5_000
+_STEPS = 10_000
 _CENT = 1e-9
 """prices nearer than this are the same"""
 
@@ -176,6 +177,7 @@ class _Search:
             if waiting in seen:
                 return False
             seen.add(waiting)
+            self._step()
             cluster.bound = [*self.given.running]
             cluster.bound += [(p, self.hosts[p.key]) for p in self.pods if p.key not in waiting]
             ready = [
@@ -185,7 +187,13 @@ class _Search:
             ]
             return any(bind(waiting - {key}) for key in ready)
 
-        return bind(frozenset(self.hosts))
+        return bind(frozenset(self.hosts)) and all(self._is_even(cluster, pod) for pod in self.pods)
+
+    def _is_even(self, cluster: Cluster, pod: Pod) -> bool:
+        """Tell whether the spreads of a pod would let it where it is if all others were there before it."""
+        others = [(p, self.hosts[p.key]) for p in self.pods if p is not pod]
+        cluster.bound = [*self.given.running, *others]
+        return is_even(cluster, pod, self.hosts[pod.key], self.given.domains[pod.key])
 
 
 def without_hopeless(problem: Problem) -> Problem:

@@ -66,7 +66,10 @@ def draw(seed: int, mix: Mix = SMALL) -> Problem:
     dice = random.Random(seed)  # noqa: S311
     zones = ZONES[: dice.choice((1, 2, 3, 3))]
     types = [_type(dice, number, zones) for number in range(dice.randint(1, mix.most_types))]
-    nodepools = [_nodepool(dice, f"pool-{n}", zones, mix) for n in range(dice.choice((1, 1, 2, 2, 3)))]
+    nodepools = [
+        _nodepool(dice, f"pool-{n}", types[0]["name"], zones, mix)
+        for n in range(dice.choice((1, 1, 2, 2, 3)))
+    ]
     daemons = [_daemonset(dice, n, types[0]["name"]) for n in range(dice.choice((0, 0, 1, 2)))]
     nodes = [_node(dice, n, zones) for n in range(dice.choice((0, 0, 1, 2, 3)))]
     drawn = Drawn(dice, zones, [t["name"] for t in types], mix.soft)
@@ -106,7 +109,7 @@ def _offering(dice: random.Random, zone: str, capacity: str, price: float) -> Ma
     return {"Price": price, "Available": dice.random() < 0.93, "Requirements": requirements}
 
 
-def _nodepool(dice: random.Random, name: str, zones: Sequence[str], mix: Mix) -> Manifest:
+def _nodepool(dice: random.Random, name: str, kind: str, zones: Sequence[str], mix: Mix) -> Manifest:
     requirements = [
         expression(
             CAPACITY, "In", *dice.choice((("spot", "on-demand"), ("on-demand",), ("spot", "on-demand")))
@@ -119,7 +122,7 @@ def _nodepool(dice: random.Random, name: str, zones: Sequence[str], mix: Mix) ->
             expression(ARCH, "In", *dice.choice((("amd64",), ("amd64", "arm64"), ("arm64",))))
         )
     if dice.random() < 0.15:
-        requirements.append(expression("karpenter.kwok.sh/instance-cpu", "Lt", "8"))
+        requirements.append(expression(TYPE, "NotIn", kind))
     if dice.random() < 0.15:
         requirements.append(expression(TEAM, "In", "red", "blue"))
     if dice.random() < 0.1:

@@ -107,14 +107,16 @@ def admits(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterable
 
     `domains` are, by the number of a spread constraint, further domains that count though no node is in them yet.
     """
-    return (
-        _near_enough(cluster, pod, host)
-        and _far_enough(cluster, pod, host)
-        and all(
-            _even_enough(cluster, pod, host, spread, domains.get(number, ()))
-            for number, spread in enumerate(pod.spec.get("topologySpreadConstraints") or ())
-            if spread["whenUnsatisfiable"] == "DoNotSchedule"
-        )
+    near = _near_enough(cluster, pod, host) and _far_enough(cluster, pod, host)
+    return near and is_even(cluster, pod, host, domains)
+
+
+def is_even(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterable[str]]) -> bool:
+    """Tell whether the spreads of a pod let it on a node now; `domains` as for `admits`."""
+    return all(
+        _even_enough(cluster, pod, host, spread, domains.get(number, ()))
+        for number, spread in enumerate(pod.spec.get("topologySpreadConstraints") or ())
+        if spread["whenUnsatisfiable"] == "DoNotSchedule"
     )
 
 

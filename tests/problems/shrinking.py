@@ -51,7 +51,8 @@ def shrunk(problem: Problem, still: Callable[[Problem], bool]) -> Problem:
 def _smaller(problem: Problem) -> Iterator[Problem]:
     for index, manifest in enumerate(problem.manifests):
         if manifest["kind"] not in {"Namespace", "StorageClass", "CSINode"}:
-            yield replace(problem, manifests=problem.manifests[:index] + problem.manifests[index + 1 :])
+            rest = problem.manifests[:index] + problem.manifests[index + 1 :]
+            yield replace(problem, manifests=tuple(m for m in rest if not _is_on(m, manifest)))
     for index in range(len(problem.types)):
         yield replace(problem, types=problem.types[:index] + problem.types[index + 1 :])
     for index, kind in enumerate(problem.types):
@@ -63,6 +64,11 @@ def _smaller(problem: Problem) -> Iterator[Problem]:
             yield replace(
                 problem, manifests=(*problem.manifests[:index], lesser, *problem.manifests[index + 1 :])
             )
+
+
+def _is_on(pod: Manifest, node: Manifest) -> bool:
+    where = _at(pod, ("spec", "nodeName"))
+    return bool(node["kind"] == "Node" and where == node["metadata"]["name"])
 
 
 def _lesser(manifest: Manifest) -> Iterator[Manifest]:

@@ -21,7 +21,6 @@ from tests.problems.judging import Judged, found, judged
 ROOT = Path(__file__).parents[2]
 _AUDITED, _JUDGED = 100, 100
 _OPEN = {
-    Kind.OFFERING: "a type is listed for a node though it is sold in other zones only",
     Kind.SPREAD: "nodes bought for other pods, and keys that nodes lack, are not always counted",
     Kind.AFFINITY: "keys that nodes lack are not always looked for",
     Kind.ANTI_AFFINITY: "running pods do not always keep others out of their zone",

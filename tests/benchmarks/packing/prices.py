@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from statistics import mean
 from typing import Any
 
+from nodesmith_cli.audit import audit
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.following import in_waves
 from tests.benchmarks.packing.traces import Ask, Trace, traces
 from tests.problems.firstfit import Kind, first_fit
-from tests.problems.planning import planned
+from tests.problems.planning import Planned, planned
 
 Manifest = dict[str, Any]
 _SMALL_BATCHES, _QUICK_BATCHES = 1000, 100
@@ -23,12 +24,13 @@ def figures(*, quick: bool = False) -> list[Figure]:
     """Measure the traces, one of them in waves, and small batches."""
     by_name = {trace.name: trace for trace in traces()}
     found = [figure for trace in by_name.values() for figure in _trace(trace)]
-    found.append(_waves(by_name["default"]))
+    found += _waves(by_name["default"])
     return found + _small(_QUICK_BATCHES if quick else _SMALL_BATCHES)
 
 
 def _trace(trace: Trace) -> list[Figure]:
-    made = planned([markets.on_demand_cmr(), *workloads.asked(trace.asks)], markets.embedded())
+    manifests = [markets.on_demand_cmr(), *workloads.asked(trace.asks)]
+    made = planned(manifests, markets.embedded())
     bound, price = trace.bound_hourly_usd, made.price_hourly_usd
     beside = f"first-fit {_first_fit_price(trace.asks, markets.kinds(markets.on_demand_cmr())) / bound:.3f}"
     note = (
@@ -46,12 +48,16 @@ def _trace(trace: Trace) -> list[Figure]:
     ]
 
 
-def _waves(trace: Trace) -> Figure:
+def _waves(trace: Trace) -> list[Figure]:
     made = in_waves(workloads.waves(trace.asks), markets.on_demand_cmr(), markets.embedded())
     bound = trace.bound_hourly_usd
     note = f"${made.price_hourly_usd:.2f}/hour on {made.nodes} nodes; Karpenter 1.33; {len(made.unplaced)} unplaced"
     ratio = _ratio(made.price_hourly_usd, bound, made.unplaced)
-    return Figure("price-ratio-waves", ratio, "× the LP bound of the whole", 1.06, note)
+    violations = _violations(made.manifests, made.plan)
+    return [
+        Figure("price-ratio-waves", ratio, "× the LP bound of the whole", 1.06, note),
+        Figure("waves-violations", violations, "violations", 0, "found by the audit in the last one"),
+    ]
 
 
 def _small(count: int) -> list[Figure]:
@@ -59,8 +65,11 @@ def _small(count: int) -> list[Figure]:
     kinds = markets.kinds(markets.everything())
     ratios: list[tuple[float, tuple[Ask, ...]]] = []
     beside: list[float] = []
+    violations = 0
     for asks in workloads.small_batches(count):
-        made = planned([markets.everything(), *workloads.asked(asks)], markets.embedded())
+        manifests = [markets.everything(), *workloads.asked(asks)]
+        made = planned(manifests, markets.embedded())
+        violations += _violations(manifests, made)
         ratios.append((_ratio(made.price_hourly_usd, made.bound_hourly_usd, made.unplaced), asks))
         beside.append(_first_fit_price(asks, kinds) / made.bound_hourly_usd)
     worst, asks = max(ratios)
@@ -71,7 +80,12 @@ def _small(count: int) -> list[Figure]:
     return [
         Figure("price-ratio-small-mean", mean(r for r, _ in ratios), "× the own bound", 1.02, note),
         Figure("price-ratio-small-worst", worst, "× the own bound", 1.15, about),
+        Figure("small-violations", violations, "violations", 0, "found by the audit in all of them"),
     ]
+
+
+def _violations(manifests: Sequence[Manifest], made: Planned) -> int:
+    return len(audit(manifests, markets.embedded(), made.plan))
 
 
 def _ratio(price: float, bound: float, unplaced: Iterable[str]) -> float:
