@@ -1,0 +1,344 @@
+"""Plans on trial: a problem's cluster and its plan's nodes are made on a real control plane, then come the pods.
+
+It goes as in life: pods that have room already are bound first, then the bought nodes are opened, their pods nominated.
+So are the first, to judge where the plan has them: the functions leave them to kube-scheduler, which needs no telling.
+Nodes are kwok's. Of the offerings that a planned node was asked for with, one is drawn: EC2 may choose any. Pods have a
+scheduling gate until their nodes are there, so that nothing but their order, which is drawn as well, is left to chance.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.nominations import nominate
+from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
+from nodesmith.decisions.provisioning.outcomes import launched_claim
+from nodesmith.errors import Conflict
+from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaimobjects import labels_of
+from nodesmith.model.resources import format_resources
+from nodesmith.model.taints import UNREGISTERED
+from nodesmith_cli.local.cloud.nodes import conditions
+from nodesmith_cli.local.controlplane import ControlPlane
+from tests.problems.drawing import Problem
+from tests.problems.planning import inputs_of
+from tests.storage import volume
+
+Manifest = dict[str, Any]
+GATE = [{"name": "nodesmith.dev/all-nodes-are-there"}]
+NAMESPACES = ("default", "other", "kube-system")
+_PATHS = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "Node": "/api/v1/nodes",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+}
+_AT_ONCE = 8
+_UNGATED = {"op": "remove", "path": "/spec/schedulingGates"}
+_UNREGISTERED = {"key": UNREGISTERED.key, "effect": str(UNREGISTERED.effect)}
+_GLANCE_SECONDS = 0.1
+_LOOKS_EVERY_SECONDS = 1.0  # lifecycle looks at least that often while nodes start and pods are bound
+_FORGOTTEN_SECONDS = 10.0
+_PATIENCE_SECONDS = 25.0  # kube-scheduler tries a pod again after 1, 2, 4, 8 and 10 s
+_FAKE = {"kwok.x-k8s.io/node": "fake"}
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_EBS_ZONE = "topology.ebs.csi.aws.com/zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one plan: how many pods have a node by it, how many of them run on that very node.
+
+    `missed` are those that run nowhere, with kube-scheduler's reason.
+    """
+
+    seed: int
+    placed: int
+    as_planned: int
+    missed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One problem and the plan for it."""
+
+    problem: Problem
+    inputs: Inputs
+    plan: Plan
+
+    @classmethod
+    def of(cls, problem: Problem) -> Trial:
+        """Plan for a problem."""
+        inputs = inputs_of(problem.manifests, problem.catalog)
+        return cls(problem, inputs, decide(inputs))
+
+    def bought(self) -> dict[str, str]:
+        """Give the pods that nodes are bought for, each with its node."""
+        return {pod: node.claim.name for node in self.plan.nodes for pod in node.claim.nominated}
+
+    def placed(self) -> dict[str, str]:
+        """Give all pods that have a node by the plan, each with its node."""
+        there = {pod: node for node, pods in (self.plan.placed or {}).items() for pod in pods}
+        return {**there, **self.bought()}
+
+    def nodes(self) -> list[Manifest]:
+        """Make the planned nodes, each of an offering drawn from those it was asked for with."""
+        dice = random.Random(self.problem.seed)  # noqa: S311
+        types = instance_types(self.inputs.catalog, NodeConfiguration(), self.inputs.settings)
+        return [_node(node, {kind.name: kind for kind in types}, dice) for node in self.plan.nodes]
+
+
+class Court:
+    """A control plane on which one plan after the other is tried, with nothing left between them."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
+        self._threads = ThreadPoolExecutor(_AT_ONCE)
+
+    def prepare(self, problem: Problem) -> None:
+        """Make the namespaces as all problems have them."""
+        for manifest in problem.of_kind("Namespace"):
+            try:
+                self._server.create("/api/v1/namespaces", manifest)
+            except Conflict:
+                self._server.patch(f"/api/v1/namespaces/{manifest['metadata']['name']}", manifest)
+        self._until(lambda: all(self._server.get(_account(name)) for name in NAMESPACES), "service accounts")
+
+    def judge(self, trial: Trial) -> Verdict:
+        """Try a plan, and clear everything away."""
+        try:
+            self._make(trial)
+            return self._tried(trial)
+        finally:
+            self._clear()
+
+    def _make(self, trial: Trial) -> None:
+        of_kind = trial.problem.of_kind
+        for kind in ("StorageClass", "PersistentVolume", "PersistentVolumeClaim", "CSINode"):
+            self._create(map(_made_by_hand, of_kind(kind)))
+        self._create([*map(_there, of_kind("Node")), *trial.nodes()])
+        running, waiting = _split(of_kind("Pod"))
+        self._create(running)
+        self._create(of_kind("DaemonSet"))
+        self._create([{**pod, "spec": {**pod["spec"], "schedulingGates": GATE}} for pod in waiting])
+        self._until(self._all_nodes_open, "nodes without the taint of nodes that are not ready")
+        self._until(self._all_claims_bound, "claims bound to the volumes that they name")
+
+    def _tried(self, trial: Trial) -> Verdict:
+        placed, bought = trial.placed(), trial.bought()
+        there = {pod: node for pod, node in placed.items() if pod not in bought}
+        self._bind(there, trial.problem.seed)
+        self._open(trial)
+        self._bind(bought, trial.problem.seed)
+        pods = {_key(pod): pod for pod in self._list("Pod")}
+        went = {key: pods[key]["spec"].get("nodeName") for key in placed}
+        return Verdict(
+            trial.problem.seed,
+            len(placed),
+            sum(went[key] == node for key, node in placed.items()),
+            {key: _why(pods[key]) for key, node in went.items() if not node},
+        )
+
+    def _bind(self, wanted: Mapping[str, str], seed: int) -> None:
+        self._nominate(wanted)
+        self._release(wanted, seed)
+        self._settle(wanted)
+
+    def _release(self, pods: Collection[str], seed: int) -> None:
+        """Give pods to kube-scheduler, in an order that is drawn."""
+        drawn = random.Random(seed).sample(sorted(pods), len(pods))  # noqa: S311
+        for pod in drawn:
+            self._server.patch_if(_pod_path(pod), [_UNGATED], read_seconds=10)
+
+    def _open(self, trial: Trial) -> None:
+        for node in trial.nodes():
+            taints = [t for t in node["spec"]["taints"] if t != _UNREGISTERED]
+            self._server.patch(f"{_PATHS['Node']}/{node['metadata']['name']}", {"spec": {"taints": taints}})
+
+    def _settle(self, wanted: Mapping[str, str]) -> None:
+        """Wait until all are bound or time is up, and nominate again who has lost it, as lifecycle does.
+
+        kube-scheduler forgets a pod whose affinity has a namespaceSelector when the pod it waits for is bound (its hint
+        knows no namespaces), and tries all pods again after five minutes; here it is made to after ten seconds.
+        """
+        started = looked = time.monotonic()
+        forgotten = False
+        while True:
+            bound = {_key(pod) for pod in self._list("Pod") if pod["spec"].get("nodeName")}
+            waiting = sorted(wanted.keys() - bound)
+            if not waiting or time.monotonic() - started > _PATIENCE_SECONDS:
+                return
+            self._provision()
+            if time.monotonic() - looked > _LOOKS_EVERY_SECONDS:
+                looked = time.monotonic()
+                self._nominate({key: wanted[key] for key in waiting})
+            if not forgotten and time.monotonic() - started > _FORGOTTEN_SECONDS:
+                forgotten = True
+                for key in waiting:
+                    self._server.patch(_pod_path(key), {"metadata": {"labels": {"look": "again"}}})
+            time.sleep(_GLANCE_SECONDS)
+
+    def _nominate(self, wanted: Mapping[str, str]) -> None:
+        for node in sorted(set(wanted.values())):
+            nominate(self._server, node, sorted(key for key, where in wanted.items() if where == node))
+
+    def _all_nodes_open(self) -> bool:
+        taints = [t["key"] for node in self._list("Node") for t in node["spec"].get("taints") or ()]
+        return "node.kubernetes.io/not-ready" not in taints
+
+    def _all_claims_bound(self) -> bool:
+        named = [c for c in self._list("PersistentVolumeClaim") if "volumeName" in c["spec"]]
+        return all(claim.get("status", {}).get("phase") == "Bound" for claim in named)
+
+    def _provision(self) -> None:
+        """Make the volumes of claims for which a node has been chosen, as the EBS CSI driver does."""
+        for claim in self._list("PersistentVolumeClaim"):
+            node = claim["metadata"].get("annotations", {}).get(_SELECTED_NODE)
+            if node and not claim["spec"].get("volumeName"):
+                try:
+                    self._server.create(_PATHS["PersistentVolume"], self._volume(claim, node))
+                except Conflict:
+                    continue  # it is being bound
+
+    def _volume(self, claim: Manifest, node: str) -> Manifest:
+        there = self._server.get(f"{_PATHS['Node']}/{node}")
+        assert there is not None
+        metadata = claim["metadata"]
+        manifest = volume(
+            f"pvc-{metadata['uid']}",
+            there["metadata"]["labels"][ZONE],
+            storage=claim["spec"]["resources"]["requests"]["storage"],
+            storageClassName=claim["spec"]["storageClassName"],
+            claimRef={
+                "kind": "PersistentVolumeClaim",
+                **{k: metadata[k] for k in ("namespace", "name", "uid")},
+            },
+        )
+        del manifest["status"]
+        return {**manifest, "apiVersion": "v1", "kind": "PersistentVolume"}
+
+    def _clear(self) -> None:
+        self._delete(self._list("DaemonSet"))
+        self._delete(self._list("Pod"), grace="?gracePeriodSeconds=0")
+        for kind in ("PersistentVolumeClaim", "PersistentVolume", "Node", "CSINode", "StorageClass"):
+            self._delete(self._list(kind))
+        self._until(lambda: not any(self._list(kind) for kind in _PATHS), "an empty cluster")
+
+    def _create(self, manifests: Iterable[Manifest]) -> None:
+        list(self._threads.map(lambda manifest: self._server.create(_path(manifest), manifest), manifests))
+
+    def _list(self, kind: str) -> list[Manifest]:
+        paths = [_PATHS[kind].format(name) for name in NAMESPACES] if "{}" in _PATHS[kind] else [_PATHS[kind]]
+        found = [item for path in paths for page in self._server.pages(path) for item in page["items"]]
+        return [{**item, "kind": kind} for item in found]
+
+    def _delete(self, manifests: Sequence[Manifest], grace: str = "") -> None:
+        def one(manifest: Manifest) -> None:
+            path = f"{_path(manifest)}/{manifest['metadata']['name']}"
+            if manifest["metadata"].get("finalizers"):
+                self._server.patch(path, {"metadata": {"finalizers": None}})
+            self._server.delete(path + grace)
+
+        list(self._threads.map(one, manifests))
+
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not holds():
+            assert time.monotonic() < deadline, f"not in time: {what}"
+            time.sleep(_GLANCE_SECONDS)
+
+
+def _node(planned: PlannedNode, types: Mapping[str, InstanceType], dice: random.Random) -> Manifest:
+    chosen, now = dice.choice(planned.request.overrides), datetime.now(UTC)
+    kind, capacity_type = types[chosen.instance_type], planned.request.capacity_type
+    name = planned.claim.name
+    instance = Instance(
+        f"i-{name}", name, kind.name, chosen.zone, capacity_type, "ami-1", "running", now, "subnet-1"
+    )
+    claim = launched_claim(planned.claim, instance, kind, now)
+    offered = format_resources(kind.allocatable)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {**labels_of(claim), HOSTNAME: name, _EBS_ZONE: chosen.zone, **_FAKE},
+        },
+        "spec": {
+            "providerID": instance.provider_id,
+            "taints": [
+                {"key": t.key, "effect": str(t.effect), **({"value": t.value} if t.value else {})}
+                for t in (*claim.taints, UNREGISTERED)
+            ],
+        },
+        "status": {"capacity": offered, "allocatable": offered, "conditions": conditions(True, now)},
+    }
+
+
+def _made_by_hand(manifest: Manifest) -> Manifest:
+    """Leave what the volume controller writes to it, and nothing to anybody who would remove volumes."""
+    made = {key: value for key, value in manifest.items() if key != "status"}
+    made["metadata"] = {key: value for key, value in manifest["metadata"].items() if key != "annotations"}
+    if manifest["kind"] == "PersistentVolume":
+        made["spec"] = {**manifest["spec"], "persistentVolumeReclaimPolicy": "Retain"}
+    return made
+
+
+def _there(node: Manifest) -> Manifest:
+    """Give a problem's own node as kwok plays it."""
+    metadata, labels = node["metadata"], node["metadata"]["labels"]
+    status = {**node["status"], "conditions": conditions(True, datetime.now(UTC))}
+    labels = {**labels, _EBS_ZONE: labels[ZONE], **_FAKE}
+    return {**node, "metadata": {**metadata, "labels": labels}, "status": status}
+
+
+def _split(pods: Iterable[Manifest]) -> tuple[list[Manifest], list[Manifest]]:
+    """Split pods into those that run already and those that wait."""
+    split: tuple[list[Manifest], list[Manifest]] = [], []
+    for pod in pods:
+        split["nodeName" not in pod["spec"]].append(
+            {**pod, "spec": {**pod["spec"], "containers": [_limited(c) for c in pod["spec"]["containers"]]}}
+        )
+    return split
+
+
+def _limited(container: Manifest) -> Manifest:
+    """Give a container its limits, as the API server demands of resources that cannot be shared."""
+    requests = container["resources"]["requests"]
+    limits = {name: amount for name, amount in requests.items() if "/" in name}
+    return {**container, "resources": {"requests": requests, "limits": limits}}
+
+
+def _why(pod: Manifest) -> str:
+    conditions_ = pod.get("status", {}).get("conditions") or ()
+    return next((str(c.get("message")) for c in conditions_ if c["type"] == "PodScheduled"), "never tried")
+
+
+def _key(manifest: Manifest) -> str:
+    return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+
+
+def _path(manifest: Manifest) -> str:
+    return _PATHS[manifest["kind"]].format(manifest["metadata"].get("namespace"))
+
+
+def _pod_path(key: str) -> str:
+    namespace, _, name = key.partition("/")
+    return f"{_PATHS['Pod'].format(namespace)}/{name}"
+
+
+def _account(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
