@@ -6,7 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from nodesmith.decisions.launch.tags import instance_tags
-from nodesmith.decisions.launch.templates import Build, launch_template, reservation_kind
+from nodesmith.decisions.launch.templates import (
+    Build,
+    launch_template,
+    reservation_kind,
+    template_identity,
+)
 from nodesmith.errors import Rejected
 from nodesmith.model.capacity import EFA
 from nodesmith.model.catalog import Offering
@@ -16,6 +21,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, Image, NodeClassStatus, Subnet
 
+Templates = dict[tuple[object, ...], LaunchTemplate]
 MAX_OVERRIDES = 60
 """Types × zones in one request: enough for EC2 to find a deep pool, few enough for its request limits."""
 
@@ -26,9 +32,11 @@ def launch_plan(
     nodeclass: EC2NodeClass,
     status: NodeClassStatus,
     cluster: ClusterInfo,
+    known: Templates | None = None,
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
     """Give what EC2 is asked for one claim, and the templates (by name) that the request refers to.
 
+    `known` keeps templates from claim to claim of one decision, for most claims have the same.
     `options` share one capacity type. Those in a zone without a subnet, or of a type that no image boots, are left
     out. Raises Rejected when none is left, ValueError when the capacity types differ.
     """
@@ -43,7 +51,12 @@ def launch_plan(
         efa = kind.capacity.of(EFA) if claim.requests.of(EFA) else 0
         build = Build(image.id, kind.capacity.pods, efa, offering.reservation)
         if build not in templates:
-            templates[build] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
+            same = (nodeclass.name, capacity_type, build, *template_identity(claim))
+            found = known.get(same) if known is not None else None
+            made = found or launch_template(claim, capacity_type, build, nodeclass, status, cluster)
+            templates[build] = made
+            if known is not None:
+                known[same] = made
         name, price = templates[build].name, offering.price_hourly_usd
         overrides.append(Override(name, kind.name, offering.zone, subnet.id, price))
     if not overrides:

@@ -56,6 +56,12 @@ def launch_template(
     return LaunchTemplate(f"nodesmith/{cluster.name}/{_digest(data, tags)}", data, tags)
 
 
+def template_identity(claim: NodeClaim) -> tuple[object, ...]:
+    """Give what of a claim goes into its templates: claims with the same have the same templates."""
+    labels = tuple(sorted(claim.labels.items()))
+    return claim.nodepool, labels, claim.taints, claim.startup_taints, needs_dedicated_tenancy(claim)
+
+
 def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
     """Tell whether the claim rules out shared hardware."""
     tenancy = claim.requirements.get(_TENANCY)

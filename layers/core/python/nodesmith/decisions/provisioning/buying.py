@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 
+from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import Bin, Node, lower_bound, resource_prices
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
 from nodesmith.decisions.provisioning.flexibility import options
@@ -42,13 +43,14 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What stays the same for a whole decision; `numbers` count its nodes."""
+    """What stays the same for a whole decision; `numbers` count its nodes, `templates` keeps what they launch from."""
 
     decision: str
     cluster: ClusterInfo
     now: datetime
     settings: NodeSettings
     numbers: Iterator[int] = field(default_factory=count)
+    templates: Templates = field(default_factory=dict)
 
 
 def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: Order) -> Purchase:
@@ -223,7 +225,8 @@ def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Orde
             del queues[i][:number]
         name = claim_name(ware.template.name, order.decision, next(order.numbers))
         if first is None:
-            first = bought = planned_node(found, asking, pods, name, order.decision, order.cluster, order.now)
+            about = order.decision, order.cluster, order.now, order.templates
+            first = bought = planned_node(found, asking, pods, name, *about)
         else:
             bought = another(first, ware.template, pods, name, order.cluster)
         result.nodes.append(bought)

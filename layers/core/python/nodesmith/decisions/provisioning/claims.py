@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.launch import Templates, launch_plan
 from nodesmith.decisions.launch.tags import instance_tags
 from nodesmith.decisions.provisioning.flexibility import Options
 from nodesmith.decisions.provisioning.plan import PlannedNode
@@ -47,10 +47,11 @@ def planned_node(
     decision: str,
     cluster: ClusterInfo,
     now: datetime,
+    known: Templates | None = None,
 ) -> PlannedNode:
     """Write down one node for pods of these demands.
 
-    `found` is what it may be, cheapest first; the first is what it is priced by.
+    `found` is what it may be, cheapest first; the first is what it is priced by. `known` keeps launch templates.
     """
     wares = found.wares
     template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
@@ -93,7 +94,7 @@ def planned_node(
         decision=decision,
     )
     offered = [(ware.choice.type, ware.offering) for ware in wares]
-    request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster)
+    request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
     return PlannedNode(claim, request, templates, price, cheapest.estimated)
 
 
@@ -147,9 +148,7 @@ def any_value(requirement: Requirement) -> str | None:
 def _without_min_values(requirements: Requirements) -> Requirements:
     if all(r.min_values is None for r in requirements.values()):
         return requirements
-    return Requirements(
-        {k: replace(r, min_values=None) for k, r in requirements.items()}
-    )
+    return Requirements({k: replace(r, min_values=None) for k, r in requirements.items()})
 
 
 def _least(parts: Iterable[Resources]) -> Resources:
