@@ -42,7 +42,7 @@ def shared(
 ) -> dict[str, int]:
     """Share out pods that count themselves; without a spread the counts only give an order."""
     tally = Tally(0, {**dict.fromkeys(launchable, 0), **found}, counts_self=True, spread=spread)
-    room = {(zone,): most for zone, most in sorted(places.items())}
+    room: dict[tuple[str, ...], int | None] = {(zone,): most for zone, most in sorted(places.items())}
     return {zone: share for (zone,), share in share_out(count, [tally], room).items()}
 
 

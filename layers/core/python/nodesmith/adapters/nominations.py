@@ -27,7 +27,9 @@ def nominate(server: ApiServer, node: str, pods: Sequence[str]) -> None:
             left, error = _round(server, node, left, threads)
             if error is None:
                 return
-    raise Transient(f"{len(left)} pods not nominated for Node {node}, {left[0]} first: {error}", error.code)
+            told = f"{len(left)} pods not nominated for Node {node}, {left[0]} first: {error}"
+            failure = Transient(told, error.code)
+    raise failure
 
 
 def _round(
