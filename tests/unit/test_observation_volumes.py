@@ -67,6 +67,11 @@ class TestABoundClaim:
         )
         assert places(found) == [{B}]
 
+    def test_ties_its_pod_also_while_that_is_nominated_for_a_node_which_may_go_away(self) -> None:
+        pod = pod_with("data")
+        pod["status"]["nominatedNodeName"] = "n1"
+        assert places(only(pod, claims=[claim("data", bound_to="pv")], volumes=[volume("pv", B)])) == [{B}]
+
     def test_leaves_the_choice_between_the_terms_of_its_volume(self) -> None:
         terms = [
             {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [A]}]},

@@ -76,7 +76,7 @@ def _groups(
     groups: dict[_Kind, list[tuple[ReducedPod, str]]] = {}
     for pod in observed.pods:
         labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
-        waits = pod.claims and pod.is_provisionable
+        waits = pod.claims and (pod.is_provisionable or pod.nominated_node)  # its node may go away
         reach = volumes.reach(pod) if waits else Reach()
         refusal = reach.refusal or (attachments.refusal(pod) if waits else "")
         kind = _Kind(pod.shape, labels, reach.terms, attachments.count(pod))
