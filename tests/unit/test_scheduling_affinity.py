@@ -302,3 +302,64 @@ class TestSharingANode:
         )
 
         assert [len(n.claim.nominated) for n in decided.nodes] == [3]
+
+    def test_pods_that_share_a_node_with_their_like_still_keep_their_other_rules(self) -> None:
+        both = {**near("web", HOSTNAME), **apart("web")}
+
+        decided = plan((shape(affinity=both), 3))
+
+        assert [len(n.claim.nominated) for n in decided.nodes] == [1]
+        assert sum(len(u.pods) for u in decided.unplaced) == 2
+
+
+class TestDomains:
+    def test_a_node_without_the_label_is_no_domain_that_anti_affinity_keeps_from(self) -> None:
+        pools = [
+            nodepool_manifest("racked", labels={"example.com/rack": "1"}, weight=9),
+            nodepool_manifest("plain"),
+        ]
+        some = pods(shape(affinity=apart("web", "example.com/rack")), 4)
+
+        decided = decide(inputs(snapshot=snapshot(pods=some, nodepools=pools)))
+
+        assert not decided.unplaced
+        assert Counter(n.claim.nodepool for n in decided.nodes for _ in n.claim.nominated) == {
+            "racked": 1,
+            "plain": 3,
+        }
+
+    def test_a_node_without_one_of_the_keys_counts_for_none_of_the_spreads(self) -> None:
+        racks = {"example.com/rack": "1"}
+        constraints = [spread(ZONE, hard=True)[0], spread("example.com/rack", hard=True)[0]]
+        pool = nodepool_manifest(labels=racks, requirements=(*EXPRESS, expression(ZONE, "In", A)))
+
+        decided = plan(
+            (shape(topologySpreadConstraints=constraints), 4), pool=pool, nodes=[node("n-c", zone=C, cpu="1")]
+        )
+
+        assert not decided.unplaced
+
+    def test_a_domain_in_which_nobody_gets_a_node_holds_nobody_back_for_long(self) -> None:
+        tainted = nodepool_manifest(
+            "tainted",
+            requirements=(*EXPRESS, expression(ZONE, "In", B)),
+            taints=[{"key": "dedicated", "effect": "NoSchedule"}],
+        )
+        open_ = nodepool_manifest("open", requirements=(*EXPRESS, expression(ZONE, "In", A)))
+        web = shape("1", topologySpreadConstraints=spread(ZONE, hard=True))
+        batch = shape("2", app="batch", tolerations=[{"operator": "Exists"}], nodeSelector={ZONE: B})
+
+        alone = decide(inputs(snapshot=snapshot(pods=pods(web, 3), nodepools=[tainted, open_])))
+        beside = decide(
+            inputs(snapshot=snapshot(pods=pods(web, 3) + pods(batch), nodepools=[tainted, open_]))
+        )
+
+        assert zones(alone, "web") == {A: 3}
+        assert zones(beside, "web") == {A: 1}
+
+    def test_room_that_the_rules_forbid_is_not_used_because_nothing_can_be_launched(self) -> None:
+        constraint = spread("example.com/rack", hard=True, app="db")
+
+        decided = plan((shape("1000", topologySpreadConstraints=constraint), 1), nodes=[node(cpu="2000")])
+
+        assert not decided.placed

@@ -15,7 +15,7 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
+from nodesmith.model.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.shapes import Shape
 
 _Wanted = tuple[Requirements, tuple[Shape, ...]]
@@ -97,7 +97,8 @@ def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[tupl
     terms, why = agreeing_terms(template.requirements, shape)
     if not pins or not terms:
         return terms, why
-    pinned = [term.union(Requirements.from_labels(pins)) for term in terms]
+    asked = [Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()]
+    pinned = [term.adding(*asked) for term in terms]
     conflicts = [template.requirements.conflict(term) for term in pinned]
     found = tuple(t for t, conflict in zip(pinned, conflicts, strict=True) if conflict is None)
     return found, "" if found else str(conflicts[0])

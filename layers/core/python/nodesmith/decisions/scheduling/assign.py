@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.together import Together, shares_node
 from nodesmith.decisions.scheduling.topology import Topology, attractions
 from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch
+from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch, keyed_spreads
 from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
@@ -68,13 +68,18 @@ class _Round:
         self._ground, self._waiting, self._tried = ground, waiting, tried
         self._room_first = policy == PreferencePolicy.IGNORE
         sets = ground.neighbours.sets
+        self._left: dict[Shape, tuple[list[Pod], str]] = {}
         self._flocks: dict[tuple[object, ...], list[Shape]] = {}
         for shape in waiting:
             if attractions(shape):
                 self._flocks.setdefault(flock(shape, sets), []).append(shape)
 
     def place_all(self) -> None:
-        """Place shape by shape; those that must follow pods which have no place yet come again after these."""
+        """Place shape by shape; those that must follow pods which have no place yet come again after these.
+
+        Who was held back by domains in which nodes might have been bought has a second chance once it is known that
+        there will be none.
+        """
         moved = True
         while moved:
             moved = False
@@ -82,9 +87,24 @@ class _Round:
                 if shape in self._waiting and not self._must_wait(shape):
                     self._place(shape)
                     moved = True
+        for shape, (pods, why) in self._left.items():
+            spread = sorted({s.topology_key for s in keyed_spreads(shape)})
+            if spread and not attractions(shape):
+                present = {key: self._values(key) for key in spread}
+                pods, why = Placing(self._ground, shape, shape, present=present).place(pods)
+            self._stuck(pods, why)
         for shape, pods in self._waiting.items():
-            why = why_nobody(shape, self._waiting, self._ground.neighbours.sets)
-            self._ground.result.stuck.append((tuple(pods), why))
+            self._stuck(pods, why_nobody(shape, self._waiting, self._ground.neighbours.sets))
+
+    def _values(self, key: str) -> frozenset[str]:
+        """Give the values of a key that nodes have, or may have that will be bought."""
+        found = {room.labels[key] for room in self._ground.vacancies.rooms.values() if key in room.labels}
+        for demand in self._ground.result.demands:
+            if key in demand.pins:
+                found.add(demand.pins[key])
+            else:
+                found |= {value for (value,) in self._ground.launching.domains(demand.shape, (key,))}
+        return frozenset(found)
 
     def _must_wait(self, shape: Shape) -> bool:
         if not attractions(shape):
@@ -105,7 +125,9 @@ class _Round:
             left, _ = Placing(self._ground, shape, shape, like, only=lambda _: True).place(left)
         for variant in self._tried[shape] if left else ():
             if shares_node(variant):
-                others = [(one, self._waiting[one]) for one in like if shares_node(one)]
+                others = [
+                    (one, self._waiting[one]) for one in like if one in self._waiting and shares_node(one)
+                ]
                 found = Together(self._ground, variant, shape, [(shape, left), *others]).place()
                 left, why = found.pop(shape)
                 for other, (rest, why_rest) in found.items():
@@ -115,7 +137,7 @@ class _Round:
                 left, why = Placing(self._ground, variant, shape, like).place(left)
             if not left:
                 return
-        self._stuck(left, why)
+        self._left[shape] = left, why
 
     def _stuck(self, pods: Sequence[Pod], why: str) -> None:
         if pods:

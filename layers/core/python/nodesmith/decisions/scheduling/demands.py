@@ -15,12 +15,13 @@ from nodesmith.model.shapes import Shape
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Pods alike that need new nodes. `pins` are labels that their nodes must have, on top of what the shape asks.
+    """Pods alike that need new nodes.
 
-    One node takes `per_node` of them at most. `groups` and `caps` say who may share it, see `Item`; `apart` are
-    DaemonSets that keep them off every node they run on. `fallback` is what to demand for pods that cannot be had so,
-    for some of this is only wished for; it has no pods itself. Where pods must share a
-    node, `unit` of them in a row are placed as one: then `shape` stands for all of them together, `members` are theirs.
+    `pins` are labels that their nodes must have, on top of what the shape asks; an empty one they must not have. One
+    node takes `per_node` of them at most. `groups` and `caps` say who may share it, see `Item`; `apart` are DaemonSets
+    that keep them off every node they run on. `fallback` is what to demand for pods that cannot be had so, for some of
+    this is only wished for; it has no pods itself. Where pods must share a node, `unit` of them in a row are placed as
+    one: then `shape` stands for all of them together, `members` are theirs.
     """
 
     shape: Shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from nodesmith.decisions.scheduling.following import followed
 from nodesmith.decisions.scheduling.labelsets import LabelSets
@@ -10,8 +10,10 @@ from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.spread import Domain, Tally
 from nodesmith.decisions.scheduling.topology import Topology, attractions, aversions, spread_view
 from nodesmith.decisions.scheduling.watching import Watch, keyed_spreads
-from nodesmith.model.labels import HOSTNAME
-from nodesmith.model.shapes import Shape
+from nodesmith.model.labels import HOSTNAME, ZONE
+from nodesmith.model.requirements import NO_REQUIREMENTS
+from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.taints import Toleration
 
 
 class Domains:
@@ -24,7 +26,7 @@ class Domains:
     def __init__(
         self, shape: Shape, topology: Topology, sets: LabelSets, watch: Watch, launching: Launching
     ) -> None:
-        self._shape, self._topology, self._sets = shape, topology, sets
+        self._shape, self._topology, self._sets, self._launching = shape, topology, sets, launching
         self._spreads = keyed_spreads(shape)
         self._aversions = [t for t in aversions(shape) if sets.selected(t.selector, t.namespaces)]
         self._followed = followed(shape, sets)
@@ -35,7 +37,7 @@ class Domains:
         self.bound = frozenset((*needed, *shunned))
         counted = watch.counted_by(shape)
         watched = {*(key for key, _ in counted), *watch.asked_over(shape)} - self.bound
-        settled = {key for key in sorted(watched) if launching.domains(shape, (key,))}
+        settled = {key for key in sorted(watched) if any(map(any, launching.domains(shape, (key,))))}
         self.keys = tuple(sorted({*self.bound, *settled} - {HOSTNAME}))
         self._matched = {key: topology.counts(key, self._followed) for key in following}
         self.is_first = bool(following) and not any(any(found.values()) for found in self._matched.values())
@@ -65,16 +67,24 @@ class Domains:
         """Tell whether the pods that must be followed are in a domain, or are not asked for."""
         return self.is_first or key not in self._matched or bool(self._matched[key].get(value))
 
-    def opened(self, launchable: Iterable[Domain]) -> None:
-        """Let spreads know the domains that new nodes may have: they are empty, and count for the fewest."""
+    def open(
+        self, present: Mapping[str, Collection[str]] | None = None, avoided_zones: Collection[str] = ()
+    ) -> None:
+        """Let spreads know the domains that anybody's new nodes may have: they are empty, and count for the fewest.
+
+        Once it is known which values of a key will be `present`, the others no longer count, nor do avoided zones.
+        """
         for tally in self.tallies:
             if tally.spread is not None:
-                for domain in launchable:
-                    tally.counts.setdefault(domain[tally.axis], 0)
+                key, seen = tally.spread.topology_key, _seen_by(tally.spread, self._shape)
+                for (value,) in self._launching.domains(seen, (key,)):
+                    avoided = key == ZONE and value in avoided_zones
+                    if value and not avoided and (present is None or value in present[key]):
+                        tally.counts.setdefault(value, 0)
 
     def pins(self, domain: Domain) -> dict[str, str]:
-        """Give the labels that nodes in a domain have."""
-        return {key: value for key, value in zip(self.keys, domain, strict=True) if value}
+        """Give the labels that nodes in a domain have; empty are those that they must not have."""
+        return dict(zip(self.keys, domain, strict=True))
 
     def _own_tallies(self) -> list[Tally]:
         found = []
@@ -138,3 +148,13 @@ class Domains:
             f"topology spread over {key} with maxSkew {tally.spread.max_skew}: {value} has"
             f" {tally.counts[value]} matching pods, no room, and nothing can be launched there"
         )
+
+
+def _seen_by(spread: Spread, shape: Shape) -> Shape:
+    """Give pods that may be on exactly the nodes that a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
+    return Shape(
+        shape.namespace,
+        {},
+        terms=shape.own_terms if spread.honor_affinity else (NO_REQUIREMENTS,),
+        tolerations=shape.tolerations if spread.honor_taints else (Toleration(operator="Exists"),),
+    )

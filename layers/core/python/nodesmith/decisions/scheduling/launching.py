@@ -22,7 +22,10 @@ class Launching(Protocol):
     """What scheduling asks of the market."""
 
     def domains(self, shape: Shape, keys: tuple[str, ...]) -> list[Domain]:
-        """Give the values of these labels, in order, that new nodes for pods of a shape may have."""
+        """Give the values of these labels, in order, that new nodes for pods of a shape may have.
+
+        A value is empty where a node would not have the label.
+        """
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """Estimate what one pod costs in such a domain, USD an hour."""
@@ -122,14 +125,14 @@ def _unbeaten(sold: Iterable[_Sold]) -> list[_Sold]:
 
 
 def _values(key: str, choice: Choice, offering: Offering, template: Template, shape: Shape) -> Sequence[str]:
-    """Give the values of a label that such a node may have; none where nobody says which."""
+    """Give the values of a label that such a node may have, empty for no label; none where nobody says which."""
     offered = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
     value = offered.get(key) or choice.type.labels.get(key)
     if value:
         return (value,)
     open_ = template.requirements.get(key)
     if open_ is None:
-        return ()
+        return ("",)
     wished = [open_.intersection(term[key]) if key in term else open_ for term in shape.terms]
     return sorted({value for one in wished if not one.complement for value in one.values})
 

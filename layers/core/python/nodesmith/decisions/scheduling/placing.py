@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
@@ -40,7 +40,8 @@ class Placing:
     """The placing of pods of one shape. `shape` may ask for more than `plain`, which is what the pods really need.
 
     `siblings` must be able to come where the first of these pods goes, if all must be in one domain. With `only`
-    they go to such rooms, and nothing is bought for them.
+    they go to such rooms, and nothing is bought for them. With `present` they keep to values of a key that some
+    node will have anyway.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class Placing:
         plain: Shape,
         siblings: Sequence[Shape] = (),
         only: Callable[[Room], bool] | None = None,
+        present: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._ground, self._shape, self._plain, self._siblings = ground, shape, plain, siblings
-        self._only = only
+        self._only, self._present = only, present
         self._domains = ground.domains(shape)
         self._bound = self._domains.bound if plain is shape else ground.domains(plain).bound
+        self._avoided_zones = frozenset() if ZONE in self._bound else ground.launching.scarce_zones
 
     def place(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         """Place pods; give those left and why."""
@@ -65,14 +68,9 @@ class Placing:
             return self._place_anywhere(pods)
         rooms = self._rooms()
         launchable = self._launchable()
-        if (
-            not launchable
-            and not rooms
-            and self._only is None
-            and not ground.launching.domains(self._shape, ())
-        ):
-            return self._place_anywhere(pods)
-        domains.opened(launchable)
+        if not (launchable or rooms or self._only or ground.launching.domains(self._shape, ())):
+            return self._buy_anywhere(pods)
+        domains.open(self._present, self._avoided_zones)
         open_ = [domain for domain in launchable if domains.allows(domain)] if self._only is None else []
         left = list(pods)
         if domains.is_first:
@@ -90,21 +88,25 @@ class Placing:
 
     def _place_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         left = self._fill(list(pods), self._candidates())
-        if not left or self._only is not None:
-            return left, ""
+        return self._buy_anywhere(left) if left and self._only is None else (left, "")
+
+    def _buy_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         if self._shape is not self._plain and not self._ground.launching.domains(self._shape, ()):
-            return left, ""
-        self._demand(left, {})  # where nothing would do, whoever buys says why
+            return list(pods), ""
+        self._demand(pods, {})  # where nothing would do, whoever buys says why
         return [], ""
 
     def _launchable(self) -> list[Domain]:
         """Give the domains in which nodes can be launched; for a mere wish only those where EC2 has enough."""
         domains, launching = self._domains, self._ground.launching
         found = launching.domains(self._shape, domains.keys)
-        if ZONE not in domains.keys or ZONE in self._bound or not launching.scarce_zones:
+        for key, values in (self._present or {}).items():
+            if key in domains.keys:
+                found = [domain for domain in found if domain[domains.keys.index(key)] in values]
+        if ZONE not in domains.keys:
             return found
         axis = domains.keys.index(ZONE)
-        return [domain for domain in found if domain[axis] not in launching.scarce_zones] or found
+        return [domain for domain in found if domain[axis] not in self._avoided_zones] or found
 
     def _candidates(self) -> Iterator[Room]:
         found = self._ground.vacancies.candidates(self._shape)

@@ -7,14 +7,15 @@ none anywhere, the first of pods that match their own term may start on any node
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.following import followed
 from nodesmith.decisions.scheduling.placing import Ground, Placing
 from nodesmith.decisions.scheduling.rooms import Room
-from nodesmith.decisions.scheduling.topology import attractions
+from nodesmith.decisions.scheduling.spread import Domain, share_out
+from nodesmith.decisions.scheduling.topology import attractions, aversions
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import HOSTNAME
 from nodesmith.model.pods import Pod
@@ -22,6 +23,7 @@ from nodesmith.model.resources import total
 from nodesmith.model.shapes import Shape
 
 _MOST_ALTERNATIVES = 32
+_Queue = Sequence[tuple[Shape, Pod]]
 
 
 def shares_node(shape: Shape) -> bool:
@@ -72,15 +74,19 @@ class Together:
 
     def _join(self, demand: Demand, pods: list[Pod], places: int) -> list[Pod]:
         """Add pods to those of a demand, as many to each as must be so that all find one; give those left."""
+        members = demand.members or (demand.shape,)
         each = -(-len(pods) // places)
-        while each and not self._is_possible(self._united(demand, each), demand.pins):
+        labels: dict[str, str] | None = None
+        while each:
+            unit = self._unit((*members, *(self._shape,) * each), demand.pins)
+            labels = self._domain(unit, Counter({self._plain: each}), demand.pins)
+            if labels is not None:
+                break
             each //= 2
-        if not each:
+        if labels is None:
             return pods
-        demands = self._ground.result.demands
-        units = min(len(pods) // each, len(demand.pods) // demand.unit)
-        at = demands.index(demand)
-        taken = units * demand.unit
+        most = self._admitted(self._plain, len(pods), labels)
+        units = min(len(demand.pods) // demand.unit, most // each)
         joined = [
             pod
             for n in range(units)
@@ -89,29 +95,62 @@ class Together:
                 *pods[n * each : (n + 1) * each],
             )
         ]
-        rest = replace(demand, pods=demand.pods[taken:])
-        demands[at : at + 1] = [
-            replace(self._united(demand, each), pods=tuple(joined)),
-            *([rest] if rest.pods else []),
-        ]
-        self._ground.topology.add(demand.pins, self._plain, units * each)
+        rest = replace(demand, pods=demand.pods[units * demand.unit :])
+        self._replace(demand, replace(unit, pods=tuple(joined), pins=FrozenMap(labels)), rest)
+        self._ground.topology.add(labels, self._plain, units * each)
+        news = {key: value for key, value in labels.items() if key not in demand.pins}
+        for member in members if news else ():
+            self._ground.topology.add(news, member, units)
         left = pods[units * each :]
-        return self._join(rest, left, 1) if left and rest.pods and len(left) < each else left
+        return self._join(rest, left, 1) if rest.pods and 0 < len(left) < each else left
 
-    def _united(self, demand: Demand, each: int) -> Demand:
-        members = demand.members or (demand.shape,)
-        return self._unit((*members, *(self._shape,) * each), demand.pins)
+    def _replace(self, demand: Demand, *by: Demand) -> None:
+        demands = self._ground.result.demands
+        at = next(index for index, one in enumerate(demands) if one is demand)
+        demands[at : at + 1] = [one for one in by if one.pods]
 
     def _unit(self, members: Sequence[Shape], pins: FrozenMap[str]) -> Demand:
         shape = united(members)
         self._ground.neighbours.unite(shape, members)
         return Demand(shape, (), pins, unit=len(members), members=tuple(members))
 
-    def _is_possible(self, unit: Demand, pins: FrozenMap[str]) -> bool:
-        if not self._ground.neighbours.may_share(unit.members):
+    def _domain(
+        self, unit: Demand, kinds: Mapping[Shape, int], fixed: Mapping[str, str]
+    ) -> dict[str, str] | None:
+        """Give the labels of the cheapest domain where a node can hold a unit, None where there is none.
+
+        `kinds` are the pods of it that have no domain yet; those of the others are `fixed`.
+        """
+        ground = self._ground
+        if not ground.neighbours.may_share(unit.members):
+            return None
+        keys = tuple(sorted({*fixed, *(key for kind in kinds for key in ground.domains(kind).keys)}))
+        found: list[tuple[float, Domain]] = []
+        for domain in ground.launching.domains(unit.shape, keys):
+            labels = dict(zip(keys, domain, strict=True))
+            if all(labels[key] == value for key, value in fixed.items()) and self._suits(kinds, labels):
+                found.append((ground.launching.price(unit.shape, keys, domain), domain))
+        return dict(zip(keys, min(found)[1], strict=True)) if found else None
+
+    def _suits(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
+        """Tell whether all these pods may be in one domain."""
+        if any(self._admitted(kind, count, labels) < count for kind, count in kinds.items()):
             return False
-        keys = tuple(sorted(pins))
-        return tuple(pins[key] for key in keys) in self._ground.launching.domains(unit.shape, keys)
+        selects = self._ground.neighbours.sets.selects
+        return not any(
+            labels.get(term.topology_key) and selects(term.selector, term.namespaces, other)
+            for kind in kinds
+            for term in aversions(kind)
+            for other in kinds
+            if other is not kind
+        )
+
+    def _admitted(self, kind: Shape, count: int, labels: Mapping[str, str]) -> int:
+        """Tell how many of so many pods of a kind may be in a domain."""
+        domains = self._ground.domains(kind)
+        domains.open()
+        domain = tuple(labels.get(key, "") for key in domains.keys)
+        return share_out(count, domains.tallies, {domain: None})[domain] if domains.allows(domain) else 0
 
     def _start(self) -> dict[Shape, tuple[list[Pod], str]]:
         """Put all of the flock, or as many as one node can hold, into the tightest room or onto one new node."""
@@ -133,44 +172,32 @@ class Together:
             left[shape] = ([*left[shape][0], pod], why)
         return left
 
-    def _room_for(self, queue: Sequence[tuple[Shape, Pod]]) -> Room | None:
+    def _room_for(self, queue: _Queue) -> Room | None:
+        kinds = Counter(shape for shape, _ in queue)
         unit = self._unit([shape for shape, _ in queue], FrozenMap())
         if not self._ground.neighbours.may_share(unit.members):
             return None
-        domains = self._ground.domains(self._plain)
-        for room in self._ground.vacancies.candidates(unit.shape):
-            domain = tuple(room.labels.get(key, "") for key in domains.keys)
-            if domains.allows(domain) and all(tally.admits(domain) for tally in domains.tallies):
-                return room
-        return None
+        rooms = self._ground.vacancies.candidates(unit.shape)
+        return next((room for room in rooms if self._suits(kinds, room.labels)), None)
 
-    def _most_on_one_node(self, queue: Sequence[tuple[Shape, Pod]]) -> int:
+    def _most_on_one_node(self, queue: _Queue) -> int:
         least, most = 0, len(queue)
         while least < most:
             middle = (least + most + 1) // 2
-            if self._domain(queue[:middle]) is None:
+            if self._place_for(queue[:middle]) is None:
                 most = middle - 1
             else:
                 least = middle
         return least
 
-    def _domain(self, queue: Sequence[tuple[Shape, Pod]]) -> dict[str, str] | None:
-        """Give the labels of the cheapest domain in which one node can hold these pods, None where there is none."""
+    def _place_for(self, queue: _Queue) -> dict[str, str] | None:
         unit = self._unit([shape for shape, _ in queue], FrozenMap())
-        if not self._ground.neighbours.may_share(unit.members):
-            return None
-        domains, launching = self._ground.domains(self._plain), self._ground.launching
-        found = launching.domains(unit.shape, domains.keys)
-        domains.opened(launching.domains(self._plain, domains.keys))
-        open_ = [d for d in found if domains.allows(d) and all(t.admits(d) for t in domains.tallies)]
-        if not open_:
-            return None
-        return domains.pins(min(open_, key=lambda d: (launching.price(unit.shape, domains.keys, d), d)))
+        return self._domain(unit, Counter(shape for shape, _ in queue), {})
 
-    def _buy(self, queue: Sequence[tuple[Shape, Pod]]) -> None:
-        pins = self._domain(queue) or {}
+    def _buy(self, queue: _Queue) -> None:
+        pins = self._place_for(queue) or {}
         unit = self._unit([shape for shape, _ in queue], FrozenMap(pins))
-        is_wish = self._shape is not self._plain
+        is_wish = self._shape is not self._plain and not shares_node(self._plain)
         fallback = Demand(self._plain, ()) if is_wish else None
         self._ground.result.demands.append(
             replace(unit, pods=tuple(pod for _, pod in queue), fallback=fallback)

@@ -25,9 +25,13 @@ class View:
     leaving: bool
     terms: tuple[Requirements, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    keys: tuple[str, ...] = ()
+    """labels that they must have: a node without one of a pod's topology keys counts for none of its spreads"""
 
     def shows(self, room: Room) -> bool:
         """Tell whether a node is one of them."""
+        if any(key not in room.labels for key in self.keys):
+            return False
         if self.terms is not None and label_refusal(room.labels, self.terms):
             return False
         return self.tolerations is None or first_untolerated(room.taints, self.tolerations) is None
@@ -38,8 +42,10 @@ ALL_NODES = View(leaving=True)
 
 def spread_view(spread: Spread, shape: Shape) -> View:
     """Give the nodes that a spread of a shape looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
+    keys = {s.topology_key for s in shape.spreads if s.hard} - {spread.topology_key, HOSTNAME}
     return View(
         leaving=False,
+        keys=tuple(sorted(keys)),
         terms=shape.own_terms if spread.honor_affinity and any(shape.own_terms) else None,
         tolerations=shape.tolerations if spread.honor_taints else None,
     )
@@ -103,7 +109,8 @@ class Topology:
         ]
 
     def add(self, labels: Mapping[str, str], shape: Shape, count: int, room: Room | None = None) -> None:
-        """Count pods that get a node with these labels: a room, or one about to be bought."""
+        """Count pods that get a node with these labels: a room, or one about to be bought. Empty labels are none."""
+        labels = {key: value for key, value in labels.items() if value} if room is None else labels
         number = self._sets.number(shape)
         self._log.append((labels, number, count, room))
         for (key, view), by_value in self._pods.items():
