@@ -192,7 +192,7 @@ def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_
         scene.follow()
 
     assert scene.phases() == {"a": "Registered", "b": "Registered"}
-    scene.cluster.raise_before = lambda call: None
+    scene.cluster.raise_before = lambda _: None
     assert scene.follow() == {"Nominate": 1, "Initialize": 2}
     assert scene.cluster.pods["default/pod-a"]["status"]["nominatedNodeName"] == "node-a"
 

@@ -183,7 +183,9 @@ def chosen(document: dict[str, Any]) -> frozenset[str] | None:
 
 def test_a_namespace_selector_finds_its_namespaces_in_the_snapshot() -> None:
     assert chosen(choosing({"matchLabels": {"team": "a"}})) == frozenset({"shop"})
-    assert chosen(choosing({"matchLabels": {"kubernetes.io/metadata.name": "team-1"}})) == frozenset({"team-1"})
+    assert chosen(choosing({"matchLabels": {"kubernetes.io/metadata.name": "team-1"}})) == frozenset(
+        {"team-1"}
+    )
     assert chosen(choosing({})) is None
 
 
