@@ -24,8 +24,11 @@ BUILD = HERE.parents[1] / "build" / "e2e"
 CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
 SHARED = "plane"  # the fixture of a module whose tests share a control plane
-LONGEST_FIRST = ("test_faults", "test_first_pods", "test_capacity", "test_controlplane", "test_no_nodes")
-QUIET_WITHIN_SECONDS = 300.0
+LONGEST_FIRST = (
+    "test_faults real-api-server test_first_pods test_capacity test_controlplane test_no_nodes".split()
+)
+"""Modules, and groups that stay together."""
+QUIET_WITHIN_SECONDS = 60.0
 Figures = Callable[[str, float], None]
 Start = Callable[..., System]
 
@@ -52,10 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    stem = item.path.stem
     if _is_measured(item):
         return len(LONGEST_FIRST) + 1
-    return LONGEST_FIRST.index(stem) if stem in LONGEST_FIRST else len(LONGEST_FIRST)
+    names = {item.path.stem, *(group.args[0] for group in item.iter_markers("xdist_group"))}
+    return min((LONGEST_FIRST.index(name) for name in names & {*LONGEST_FIRST}), default=len(LONGEST_FIRST))
 
 
 def _is_measured(item: pytest.Item) -> bool:
