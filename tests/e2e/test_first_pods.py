@@ -11,6 +11,7 @@ from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.resources import parse_resources, total
 from nodesmith_cli.local.cloud.stages import USUAL
 from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.timeline import condition, pod_key
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import many_kinds, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System
@@ -42,16 +43,31 @@ def test_twenty_pods_run_on_spot_nodes_in_three_zones_where_kube_scheduler_has_b
     assert_nodes_hold_what_they_say(system)
 
 
-def test_five_hundred_pods_of_forty_kinds_run(start: Start) -> None:
+def test_five_hundred_pods_of_forty_kinds_run_where_one_plan_put_them(start: Start, figures: Figures) -> None:
+    """kube-scheduler follows the plan, but where a spread over zones lets one pod go only after another."""
     system = start()
     dedicated = nodepool("dedicated", taints=[{"key": "dedicated", "value": "yes", "effect": "NoSchedule"}])
-    system.apply(nodeclass(CLUSTER), nodepool(), dedicated, *many_kinds(500, 40))
+    system.apply(*many_kinds(500, 40))
+    system.until("500 pods are called unschedulable", lambda: len(unschedulable(system)) == 500)
+    system.stays("the forwarder tells of them all", lambda: len(unschedulable(system)) == 500, seconds=3)
+    system.apply(nodeclass(CLUSTER), nodepool(), dedicated)
 
-    system.until_running(500, seconds=120)
+    system.until_running(500, seconds=180)
     system.until_settled()
 
     assert_kube_scheduler_bound(system)
     assert_nodes_hold_what_they_say(system)
+    claims = sorted(system.ledger().claims, key=lambda claim: claim.created_at)
+    first = [claim for claim in claims if claim.decision == claims[0].decision]
+    planned = {pod: claim.node_name for claim in first for pod in claim.nominated}
+    free = [pod for pod in system.pods() if "topologySpreadConstraints" not in pod["spec"]]
+    followed = [pod for pod in free if planned.get(pod_key(pod)) == pod["spec"]["nodeName"]]
+    figures("nodes-of-the-first-plan", len(first))
+    figures("nodes", len(claims))
+    figures("pods-as-planned", sum(planned.get(pod_key(p)) == p["spec"]["nodeName"] for p in system.pods()))
+    assert len(planned) == 500, "one decision was to plan for all"
+    assert len(followed) >= 0.95 * len(free)
+    assert len(claims) <= 1.2 * len(first)
 
 
 @pytest.mark.measured
@@ -77,6 +93,11 @@ def test_a_pending_pod_has_its_fleet_request_after_a_second_and_a_half(
     assert len(to_fleet) == 20
     assert p50 <= 1.6
     assert system.plane.started_in_seconds <= 6
+
+
+def unschedulable(system: System) -> list[Manifest]:
+    """Give the pods for which kube-scheduler has found no node."""
+    return [pod for pod in system.pods() if condition(pod, "PodScheduled").get("reason") == "Unschedulable"]
 
 
 def assert_kube_scheduler_bound(system: System) -> None:

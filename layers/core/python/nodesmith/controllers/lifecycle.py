@@ -10,6 +10,7 @@ from datetime import datetime
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Told, tell_unplaced
 from nodesmith.decisions.lifecycle import next_steps, to_check
+from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Open, Register
@@ -104,6 +105,7 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
     if kinds & {GiveUp, Forget}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up"))
     if Initialize in kinds:  # by then the scheduler has bound pods, and others may have taken one's room
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), SOON_SECONDS)
+        for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):  # and by then whoever still waits is free
+            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
