@@ -40,6 +40,7 @@ from tests.fakes.hints import FakeHints
 from tests.fakes.store import FakeStore
 
 Manifest = dict[str, Any]
+SETTINGS = NodeSettings(fragility_tolerance=0)  # one node, where one will do: its life is what is looked at
 BOOT = timedelta(seconds=30)
 READY = timedelta(seconds=45)
 STEP = timedelta(seconds=5)
@@ -253,7 +254,7 @@ class World:
         name, shelf = builders.CLUSTER, Shelf(catalog())
         match concern:
             case Concern.PROVISIONING:
-                settings, clock = NodeSettings(), self.clock
+                settings, clock = SETTINGS, self.clock
                 provision(Provisioning(name, settings, store, cloud, blobs, hints, shelf, clock, lambda: 0.0))
             case Concern.LIFECYCLE:
                 follow(Lifecycle(name, store, cloud, cluster, blobs, hints, self.clock))
@@ -272,7 +273,7 @@ class World:
         """Give what one run of provisioning needs, straight on this world's ports but for those that are named."""
         return Provisioning(
             builders.CLUSTER,
-            NodeSettings(),
+            SETTINGS,
             store or self.store,
             cloud or self.cloud,
             self.blobs,

@@ -60,6 +60,7 @@ class Site:
         variables = {
             **self.aws.environment,
             **self.deployment.environment(),
+            "FRAGILITY_TOLERANCE": "0",  # one node for all pods: what is told of it is what is tested
             "AWS_EC2_METADATA_DISABLED": "true",
             "POWERTOOLS_TRACE_DISABLED": "true",
             "NO_PROXY": "127.0.0.1,localhost",
