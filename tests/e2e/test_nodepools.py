@@ -80,9 +80,9 @@ def test_limits_hold_pods_back_with_the_reason_until_they_are_raised(start: Star
 
 
 def described(system: System) -> str:
-    """Give what kubectl tells of the pods that wait."""
+    """Give what kubectl tells of a pod that waits; of several at once it leaves out their Events."""
     waiting = [p["metadata"]["name"] for p in system.pods("web") if p["status"].get("phase") != "Running"]
-    return system.kubectl("describe", "pods", *waiting)
+    return system.kubectl("describe", "pod", waiting[0])
 
 
 def running(system: System) -> list[Manifest]:
