@@ -17,7 +17,9 @@ def pools_of(system: System, app: str) -> set[str]:
 
 def explained(system: System, app: str) -> str:
     """Give what `nodesmith explain pod` says of the first pod of an app that has no node."""
-    waiting = next(p["metadata"]["name"] for p in system.pods(app) if not p["spec"].get("nodeName"))
+    waiting = next((p["metadata"]["name"] for p in system.pods(app) if not p["spec"].get("nodeName")), None)
+    if waiting is None:  # its Deployment has only just been applied
+        return ""
     return system.nodesmith("explain", "pod", f"default/{waiting}").stdout
 
 
