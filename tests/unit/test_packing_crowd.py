@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 from nodesmith.decisions.packing import Bin, Item, Packing, pack
+from nodesmith.decisions.packing.many import buy_for_many
+from nodesmith.decisions.packing.spending import Spending
 
 GROUP = 7
 
@@ -106,6 +108,21 @@ def test_steps_run_out_with_a_plan_for_a_part() -> None:
 
     check(items, packing)
     assert 0 < sum(packing.left) < 300
+
+
+def test_one_is_not_forgotten_whose_only_bin_never_looks_best() -> None:
+    """Bins that promise more hold none of it, and the first node around it takes company that is there once."""
+    items = [Item((3900, 100), 2, 2), Item((10, 3000), 1, 1)]
+    small = [Bin(f"small-{n}", (3000, 2000), 0.1 + n / 1000, 0b11) for n in range(3)]
+    bins = [*small, Bin("big", (4000, 4000), 1.0, 0b11)]
+
+    bought, left, _ = buy_for_many(items, bins, Spending({}), 1000)
+
+    assert left == [0, 0]
+    assert [(bin_.key, held, repeats) for bin_, held, repeats in bought] == [
+        ("big", ((0, 1), (1, 1)), 1),
+        ("big", ((0, 1),), 1),
+    ]
 
 
 def test_the_order_of_bins_is_nothing_to_a_crowd() -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.decisions.provisioning.pools import pools as offered
+from nodesmith.decisions.provisioning.reasons import reason as why_left
+from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclassstatus import StatusCondition
 from nodesmith.model.reasons import Reason
@@ -172,6 +175,35 @@ def test_limits_raised_as_the_reason_says_serve_the_pods(
     plan = decide(inputs(snapshot=snapshot(pods=pods(of, count), nodepools=[again])))
 
     assert not plan.unplaced
+
+
+@pytest.mark.parametrize("limits", [{}, {"cpu": "100", "nodes": "3"}])
+def test_pods_left_by_a_run_that_was_cut_short_are_not_told_of_limits(limits: dict[str, str]) -> None:
+    given = inputs(snapshot=snapshot(nodepools=[nodepool_manifest(limits=limits)]))
+    offers = offered(given.snapshot, given.ledger, given.catalog, given.settings, given.now)
+    web = shape()
+
+    found = why_left(Demand(web, tuple(pods(web, 2))), offers.templates, {}, {})
+
+    assert found == Reason(
+        "NodePool default: a node would do, but all pods were too much work for one run: the next goes on with"
+        " the rest",
+        nodepool="default",
+        blocking="amount of work",
+    )
+
+
+def test_limits_that_only_together_leave_no_node_are_told_as_such() -> None:
+    """A c5.xlarge has 4 cpu and 8 GiB, an r5.large 2 and 16."""
+    pool = nodepool_manifest(
+        limits={"cpu": "3", "memory": "12Gi"},
+        requirements=(expression("node.kubernetes.io/instance-type", "In", "c5.xlarge", "r5.large"),),
+    )
+
+    (group,) = decided(shape("1"), pool).unplaced
+
+    assert group.why.blocking == "limits together"
+    assert "its limits leave no room for a node that would do (3 cpu, 12Gi memory left)" in group.reason
 
 
 def test_without_any_nodepool_that_is_the_reason() -> None:

@@ -37,8 +37,9 @@ def buy_for_many(
     while market.crowd.steps < most_steps:
         found = market.fullest()
         while found is None and waiting:
-            seed = waiting.pop(0)
-            found = market.around(seed) if market.crowd.left[seed] > 0 else None
+            found = market.around(waiting[0]) if market.crowd.left[waiting[0]] > 0 else None
+            if found is None:
+                waiting.pop(0)
         if found is None:
             break
         bought.append(market.buy(*found))

@@ -23,6 +23,7 @@ _COUNTED = {
     Filter.RESOURCE: "too small",
     Filter.MIN_VALUES: "with too few instance types left for its minValues",
     Filter.LIMIT: "at their limit",
+    Filter.UNFINISHED: "with more work than one run does",
 }
 
 

@@ -28,6 +28,7 @@ class Filter(IntEnum):
     RESOURCE = 6
     MIN_VALUES = 7
     LIMIT = 8
+    UNFINISHED = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,13 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     if not admitted:
         return _nothing_admitted(demand, template, admission)
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
-    return _over_limits(demand, fitting, template) if fitting else _too_large(demand, admitted)
+    if not fitting:
+        return _too_large(demand, admitted)
+    plain = [c for c in fitting if not c.is_exotic] or fitting
+    if any(all(limit_cost(c, None, n) <= left for n, left in template.remaining.items()) for c in plain):
+        why = "a node would do, but all pods were too much work for one run: the next goes on with the rest"
+        return Refusal(Filter.UNFINISHED, why, "amount of work")
+    return _over_limits(demand, plain, template)
 
 
 def _conflict(conflict: Conflict, template: Template) -> Refusal:
@@ -130,10 +137,9 @@ def _too_large(demand: Demand, admitted: Sequence[Choice]) -> Refusal:
     return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
 
 
-def _over_limits(demand: Demand, fitting: Sequence[Choice], template: Template) -> Refusal:
+def _over_limits(demand: Demand, plain: Sequence[Choice], template: Template) -> Refusal:
     """Name the limits that stop even one node, and what would be enough for all pods of the demand."""
     limits, left = template.pool.limits, template.remaining
-    plain = [c for c in fitting if not c.is_exotic] or fitting
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
     stops = {
         name: f"its limit of {_amount(name, limits.of(name))} {name} is reached"
