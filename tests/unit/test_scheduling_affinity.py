@@ -125,9 +125,26 @@ class TestAffinityOverZones:
             (shape(app="a", affinity=near("b")), 1), (shape(app="b", affinity=near("a")), 1), (shape(), 1)
         )
 
-        assert "only pods of ReplicaSet/b match, and these have no place themselves" in why(decided, "a")
-        assert "only pods of ReplicaSet/a match" in why(decided, "b")
+        waits = "and those wait for these in turn: none can be the first"
+        assert f"they must be with pods of app In [b], {waits}" in why(decided, "a")
+        assert f"they must be with pods of app In [a], {waits}" in why(decided, "b")
         assert zones(decided, "web").total() == 1
+
+    def test_who_waits_for_such_a_circle_is_no_part_of_it(self) -> None:
+        decided = plan(
+            (shape(app="a", affinity=near("b")), 1),
+            (shape(app="b", affinity=near("a")), 1),
+            (shape(affinity=near("a")), 1),
+        )
+
+        assert "with pods of app In [a], and those wait for others themselves" in why(decided, "web")
+
+    def test_others_without_a_place_are_nobody_to_follow(self) -> None:
+        decided = plan((shape("5000", app="huge"), 1), (shape(affinity=near("huge")), 1))
+
+        assert "no pod that matches app In [huge] is, or will be, on a node with that label" in why(
+            decided, "web"
+        )
 
     def test_nobody_to_follow_is_said(self) -> None:
         assert "no pod anywhere matches app In [db]" in why(plan((shape(affinity=near("db")), 1)), "web")
@@ -147,7 +164,9 @@ class TestAffinityOverZones:
         nodes = [node("n-a", cpu="1", zone=A)]
         running = bind(shape(app="db"), "n-a") + bind(shape("0", app="cache"), "n-a")
 
-        assert why(plan((shape(affinity=both), 1), nodes=nodes, running=running), "web")
+        said = why(plan((shape(affinity=both), 1), nodes=nodes, running=running), "web")
+
+        assert "no pod anywhere matches app In [db] and app In [cache] at once" in said
 
 
 class TestAntiAffinityOverAnyKey:

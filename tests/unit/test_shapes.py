@@ -262,6 +262,23 @@ def test_a_pod_that_no_node_can_be_bought_for_says_why(spec: dict[str, Any], sai
     assert read.namespace == "shop"
 
 
+def test_a_pod_that_must_be_both_with_and_away_from_the_same_pods_is_refused() -> None:
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}
+
+    def refusal(app: str = "web", **anti: Any) -> str:
+        near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        return shape(app=app, affinity={**near, **anti_affinity("db", ZONE, **anti)}).refusal
+
+    assert refusal() == (
+        "its pod affinity and anti-affinity contradict each other: over topology.kubernetes.io/zone it must be with"
+        " pods of app In [db], and must not"
+    )
+    assert not refusal(app="db"), "the first of its kind finds nobody"
+    assert not refusal(topologyKey=HOSTNAME)
+    assert not refusal(namespaces=["other"])
+    assert not refusal(labelSelector={"matchLabels": {"app": "db", "tier": "1"}})
+
+
 def test_a_pod_may_name_its_node_by_hostname_for_nodes_that_are_there() -> None:
     assert not shape(nodeSelector={HOSTNAME: "node-1"}).refusal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodesmith.model.labels import normalised
@@ -51,6 +51,25 @@ def read_pod_affinity(
             yield _term(term, pod, anti=anti, weight=0)
         for each in terms.get(PREFERRED) or ():
             yield _term(each["podAffinityTerm"], pod, anti=anti, weight=read_weight(each))
+
+
+def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[str, str]) -> str:
+    """Say, where that is so, that a pod must be near the very pods that it must be away from: no node will ever do.
+
+    Where it is of that kind itself, the first of its kind has nobody to be near, or away from.
+    """
+    asked: dict[object, bool] = {}
+    for term in terms:
+        if term.weight or term.selector is None:
+            continue
+        whom = term.topology_key, term.selector.key, term.namespaces
+        own = term.selector.matches(labels) and (term.namespaces is None or namespace in term.namespaces)
+        if not own and asked.setdefault(whom, term.anti) != term.anti:
+            return (
+                f"its pod affinity and anti-affinity contradict each other: over {term.topology_key} it must be with"
+                f" pods of {term.selector}, and must not"
+            )
+    return ""
 
 
 def read_weight(preferred: Manifest) -> int:

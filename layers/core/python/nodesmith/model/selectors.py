@@ -24,6 +24,10 @@ class Selector:
         """Tell whether a pod with these labels is selected."""
         return self.requirements.allow_labels(labels)
 
+    def __str__(self) -> str:
+        """What it asks for, for messages: `app In [web]; tier Exists`."""
+        return "; ".join(str(self.requirements[key]) for key in sorted(self.requirements)) or "any labels"
+
 
 def parse_selector(
     raw: Mapping[str, Any] | None,

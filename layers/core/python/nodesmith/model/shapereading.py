@@ -16,7 +16,7 @@ from nodesmith.model.labels import (
     restriction,
 )
 from nodesmith.model.namespaces import Namespaces
-from nodesmith.model.podrules import PREFERRED, REQUIRED, read_pod_affinity, read_spread, read_weight
+from nodesmith.model.podrules import PREFERRED, REQUIRED, at_odds, read_pod_affinity, read_spread, read_weight
 from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
@@ -54,6 +54,7 @@ def _parse(
     affinity = spec.get("affinity") or {}
     own_terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
     terms, unreachable = _reaching(own_terms, spec)
+    affinities = tuple(read_pod_affinity(affinity, namespace, labels, namespaces))
     return Shape(
         namespace=namespace,
         labels=labels,
@@ -64,12 +65,12 @@ def _parse(
         own_terms=own_terms,
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
         spreads=tuple(read_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
-        affinities=tuple(read_pod_affinity(affinity, namespace, labels, namespaces)),
+        affinities=affinities,
         preferred_terms=_preferred_terms(affinity.get("nodeAffinity") or {}),
         host_ports=_host_ports(spec.get("containers") or ()),
         priority=int(spec.get("priority") or 0),
         annotations=dict(metadata.get("annotations") or {}),
-        refusal=refusal or unreachable,
+        refusal=refusal or unreachable or at_odds(affinities, namespace, labels),
     )
 
 

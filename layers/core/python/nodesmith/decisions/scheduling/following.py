@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.topology import attractions
 from nodesmith.model.shapes import Shape
+
+_MOST_LINKS = 100
 
 
 def followed(shape: Shape, sets: LabelSets) -> int:
@@ -44,16 +47,44 @@ def flock(shape: Shape, sets: LabelSets) -> tuple[object, ...]:
     return followed(shape, sets), *sorted({term.topology_key for term in attractions(shape)})
 
 
-def why_nobody(shape: Shape, waiting: Collection[Shape], sets: LabelSets) -> str:
-    """Say whom pods must follow and cannot: there is nobody, or only some that wait in their turn."""
-    term = attractions(shape)[0]
-    leaders = followed(shape, sets)
-    names = sorted({other.owner or "other pods" for other in waiting if leaders >> sets.number(other) & 1})
-    if names:
-        return (
-            f"required pod affinity over {term.topology_key}: only pods of {', '.join(names[:3])} match, and these have"
-            " no place themselves, for they must be where others are"
-        )
-    asked = term.selector.requirements if term.selector is not None else {}
-    wanted = "; ".join(str(asked[key]) for key in sorted(asked))
-    return f"required pod affinity over {term.topology_key}: no pod anywhere matches {wanted or 'it'}"
+class Stranded:
+    """Pods that must be where others are, when none of them could begin."""
+
+    def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
+        self._sets = sets
+        self._followed: dict[int, int] = {}
+        for shape in shapes:
+            number = sets.number(shape)
+            self._followed[number] = self._followed.get(number, 0) | followed(shape, sets)
+        self._numbers = sum(1 << number for number in self._followed)
+
+    def why(self, shape: Shape) -> str:
+        """Say whom pods must follow and cannot: there is nobody, none where it counts, or some that wait themselves."""
+        terms = attractions(shape)
+        keys = " and ".join(sorted({term.topology_key for term in terms}))
+        wanted = " and ".join(dict.fromkeys(str(term.selector) for term in terms))
+        begun = f"required pod affinity over {keys}: "
+        leaders = followed(shape, self._sets)
+        if not leaders:
+            return f"{begun}no pod anywhere matches {wanted}" + (" at once" if len(terms) > 1 else "")
+        if not leaders & self._numbers:
+            return f"{begun}no pod that matches {wanted} is, or will be, on a node with that label"
+        circle = self._follow_back(shape)
+        why = "wait for these in turn: none can be the first" if circle else "wait for others themselves"
+        return f"{begun}they must be with pods of {wanted}, and those {why}"
+
+    def _follow_back(self, shape: Shape) -> bool:
+        """Tell whether those that pods follow lead, link by link and within reason, back to these pods."""
+        seen: dict[int, None] = {}
+        found = [followed(shape, self._sets) & self._numbers]
+        while found and len(seen) < _MOST_LINKS:
+            for number in islice(bits(found.pop()), _MOST_LINKS):
+                if number not in seen:
+                    seen[number] = None
+                    found.append(self._followed[number] & self._numbers)
+        return self._sets.number(shape) in seen
+
+
+def why_nobody(shape: Shape, waiting: Iterable[Shape], sets: LabelSets) -> str:
+    """Say why pods cannot follow anybody; see `Stranded`."""
+    return Stranded(waiting, sets).why(shape)
