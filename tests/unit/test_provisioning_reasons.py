@@ -97,6 +97,19 @@ def test_the_largest_node_is_named() -> None:
     assert "the most that a node offers to pods is 3.92 (m5.xlarge)" in said
 
 
+def test_much_memory_is_told_in_gibibytes_and_so_much_may_be_asked_for() -> None:
+    pool = nodepool_manifest(
+        requirements=(expression("node.kubernetes.io/instance-type", "In", "m5.24xlarge"),)
+    )
+
+    (group,) = decided(shape("1", "400Gi"), pool).unplaced
+
+    said = re.search(r"ask for at most (\d+Gi)$", group.why.fix)
+    assert said
+    assert f"one pod asks for 400Gi memory, the most that a node offers to pods is {said[1]} " in group.reason
+    assert not decided(shape("1", said[1]), pool).unplaced
+
+
 def test_the_nearest_nodepool_is_told_and_the_others_are_counted() -> None:
     tainted = nodepool_manifest(
         "tainted", weight=5, taints=[{"key": "gpu", "value": "true", "effect": "NoSchedule"}]

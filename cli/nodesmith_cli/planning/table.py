@@ -59,9 +59,9 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
         }
         to.print(f"  {new:>7,} on {_count(len(plan.nodes), 'node')} to buy at {price_and_bound(priced)}")
     if there:
-        to.print(
-            f"  {there:>7,} on {_count(len(written['existing']), 'node')} that are there or on their way"
-        )
+        number = len(written["existing"])
+        are, their = ("is", "its") if number == 1 else ("are", "their")
+        to.print(f"  {there:>7,} on {_count(number, 'node')} that {are} there or on {their} way")
     if stay:
         to.print(f"  {stay:>7,} not placed", style="red")
     to.print(f"decided in {written['seconds']:.2f} s, {_count(plan.steps, 'step')} of search", style="dim")

@@ -16,6 +16,8 @@ from nodesmith.model.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
 from nodesmith.model.taints import first_untolerated
 
+_MANY_BYTES = 10 * 2**30
+
 
 class Filter(IntEnum):
     """What a NodePool is held against, in this order: the later it fails, the nearer it came."""
@@ -128,7 +130,7 @@ def _too_large(demand: Demand, admitted: Sequence[Choice]) -> Refusal:
         )
     name = lacking[0]
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
-    most = _amount(name, max(0, largest.room.of(name)))
+    most = _rounded_down(name, max(0, largest.room.of(name)))
     why = (
         f"one pod asks for {_amount(name, requests[name])} {name}, the most that a node offers to pods is"
         f" {most} ({largest.type.name})"
@@ -183,6 +185,12 @@ def _rounded(name: str, amount: int) -> str:
     """Write an amount that a limit is raised to: bytes in whole GiB, cpu in whole cores."""
     unit = {CPU: 1000, MEMORY: 2**30, EPHEMERAL_STORAGE: 2**30}.get(name, 1)
     return _amount(name, -(-amount // unit) * unit)
+
+
+def _rounded_down(name: str, amount: int) -> str:
+    """Write what a node offers: of many GiB whole ones, so that they can be read."""
+    unit = 2**30 if name in {MEMORY, EPHEMERAL_STORAGE} and amount >= _MANY_BYTES else 1
+    return _amount(name, amount // unit * unit)
 
 
 def _shown(resources: Resources) -> str:
