@@ -210,7 +210,7 @@ def test_room_in_a_zone_without_launches_is_used() -> None:
 
     result = assigned(pods(web, 5), [node("n-c", cpu="1", zone=C)], zones=(A, B))
 
-    assert result.placed == {"n-c": ["default/web-0004"]}
+    assert result.placed == {"n-c": ["default/web-0000"]}
     assert demanded(result) == {A: 2, B: 2}
 
 

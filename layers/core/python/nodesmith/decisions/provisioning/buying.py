@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,6 +17,7 @@ from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.frozen import FrozenMap
@@ -39,6 +41,10 @@ class Purchase:
     bound_hourly_usd: float = 0.0
     is_bounded: bool = True
     steps: int = 0
+    given_up: int = 0
+    """wishes of pods that were not granted"""
+    served_by: Counter[int] = field(default_factory=Counter)
+    """pods by the number of the tier that their nodes are bought of"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Order:
     cluster: ClusterInfo
     now: datetime
     settings: NodeSettings
+    lots: Lots = field(default_factory=Lots)
     numbers: Iterator[int] = field(default_factory=count)
     templates: Templates = field(default_factory=dict)
 
@@ -62,6 +69,7 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
     _buy_everywhere(order, result)
     freed = _freed(result.left)
     if freed:
+        result.given_up = sum(len(demand.pods) for demand in freed)
         kept = [d for d in result.left if d.fallback is None]
         result.left = freed
         _buy_everywhere(order, result)
@@ -75,9 +83,12 @@ def _buy_everywhere(order: Order, result: Purchase) -> None:
     """What is reserved is paid for anyway, and used first."""
     for number, tier in enumerate(result.tiers):
         waiting, result.left = _sellable(tier, result.left)
+        before = len(result.nodes)
         if any(t.reserved for t in tier):
             tier, waiting = _use_reserved(tier, waiting, order, result)
         result.tiers[number] = _buy_of_tier(tier, waiting, order, result)
+        for node in result.nodes[before:]:
+            result.served_by[number] += len(node.claim.nominated)
 
 
 def _use_reserved(
@@ -141,7 +152,7 @@ def _buy_of_tier(
     """
     ceilings: dict[str, int] = {}
     while demands:
-        offered = market(tier, demands)
+        offered = market(tier, demands, order.lots)
         tier, demands, refused = _buy_packed(tier, offered, ceilings, order, result)
         if not refused:
             break

@@ -8,13 +8,16 @@ from datetime import datetime
 from itertools import groupby
 
 from nodesmith.decisions.nomination import preempting_only
+from nodesmith.decisions.provisioning.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
+from nodesmith.decisions.provisioning.least import least_price
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.launching import TemplateLaunching
+from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
 from nodesmith.model.capacity import NodeSettings
@@ -54,15 +57,17 @@ def decide(inputs: Inputs) -> Plan:
     waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
     launching = TemplateLaunching(offers.templates)
-    assignment = assign(
-        fresh,
-        free,
-        launching,
-        offers.templates,
-        snapshot.daemonsets,
-        inputs.settings.preference_policy,
-    )
-    purchase = _buy(offers, assignment, inputs)
+
+    def assigned(lots: Lots) -> Assignment:
+        mine = [room.copy() for room in free]
+        policy = inputs.settings.preference_policy
+        return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, lots)
+
+    def bound(attempt: Attempt) -> float:
+        return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
+
+    chosen = best(len(fresh), assigned, lambda wanted, lots: _buy(offers, wanted, inputs, lots), bound)
+    assignment, purchase = chosen.assignment, chosen.purchase
     return Plan(
         nodes=tuple(purchase.nodes),
         placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
@@ -71,7 +76,7 @@ def decide(inputs: Inputs) -> Plan:
         ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
         problems=offers.problems,
-        bound_hourly_usd=purchase.bound_hourly_usd,
+        bound_hourly_usd=bound(chosen),
         steps=purchase.steps,
     )
 
@@ -105,11 +110,12 @@ def _reserve(
     return kept, outdone
 
 
-def _buy(offers: Pools, assignment: Assignment, inputs: Inputs) -> Purchase:
+def _buy(offers: Pools, assignment: Assignment, inputs: Inputs, lots: Lots) -> Purchase:
     cluster = inputs.ledger.cluster
     if cluster is None or not assignment.demands:
         return Purchase([list(tier) for tier in offers.tiers], left=assignment.demands)
-    return buy(offers.tiers, assignment.demands, Order(inputs.decision, cluster, inputs.now, inputs.settings))
+    order = Order(inputs.decision, cluster, inputs.now, inputs.settings, lots)
+    return buy(offers.tiers, assignment.demands, order)
 
 
 def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:

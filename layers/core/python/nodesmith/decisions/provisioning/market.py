@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.reservations import reservation_limit
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.catalog import Offering
@@ -57,10 +58,15 @@ class Market:
     bins: tuple[Bin, ...]
     wares: Mapping[str, Ware]
     shelves: Mapping[str, Sequence[Ware]]
+    dimensions: tuple[str, ...]
+    """the resources that rooms and sizes are vectors of"""
 
 
-def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
-    """Set out what the templates of one tier can sell for these demands."""
+def market(tier: Sequence[Template], demands: Sequence[Demand], lots: Lots | None = None) -> Market:
+    """Set out what the templates of one tier can sell for these demands.
+
+    Of a NodePool that cannot buy at will some may have to do without, by `lots`.
+    """
     dimensions = _dimensions(demands)
     items = tuple(
         Item(
@@ -77,15 +83,30 @@ def market(tier: Sequence[Template], demands: Sequence[Demand]) -> Market:
     plain: list[Bin] = []
     exotic: list[Bin] = []
     for purse, template in enumerate(tier):
-        shelf = _shelf(template, Admission(template, demands), dimensions)
+        barred = _barred(template, demands, lots) if lots is not None else 0
+        shelf = _shelf(template, Admission(template, demands), dimensions, barred)
         shelves[template.name] = shelf
         for ware in _cheapest(shelf):
             wares[ware.key] = ware
             (exotic if ware.is_exotic else plain).append(_bin(ware, purse))
-    return Market(tuple(demands), items, tuple(plain) + _needed(items, plain, exotic), wares, shelves)
+    bins = tuple(plain) + _needed(items, plain, exotic)
+    return Market(tuple(demands), items, bins, wares, shelves, dimensions)
 
 
-def _shelf(template: Template, admission: Admission, dimensions: Sequence[str]) -> list[Ware]:
+def _barred(template: Template, demands: Sequence[Demand], lots: Lots) -> int:
+    """Give the demands, as bits, that have to do without a NodePool with limits or minValues."""
+    if not template.remaining and not any(r.min_values for r in template.requirements.values()):
+        return 0
+    return sum(
+        1 << index
+        for index, demand in enumerate(demands)
+        if lots.passes_over(template.name, demand.pods[0].key)
+    )
+
+
+def _shelf(
+    template: Template, admission: Admission, dimensions: Sequence[str], barred: int = 0
+) -> list[Ware]:
     limits = sorted(template.remaining)
     rooms = {choice.type.name: _vector(choice.room, dimensions) for choice in template.choices}
     costs = {
@@ -102,7 +123,7 @@ def _shelf(template: Template, admission: Admission, dimensions: Sequence[str]) 
             admits,
         )
         for choice, offering in template.stock
-        if (admits := admission.mask(choice, offering))
+        if (admits := admission.mask(choice, offering) & ~barred)
     ]
 
 

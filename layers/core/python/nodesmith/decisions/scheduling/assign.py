@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
 from nodesmith.decisions.scheduling.following import flock, leaders_first, why_nobody
 from nodesmith.decisions.scheduling.launching import Launching
+from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.placing import Ground, Placing
 from nodesmith.decisions.scheduling.preferences import variants
@@ -16,7 +17,8 @@ from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.together import Together, shares_node
 from nodesmith.decisions.scheduling.topology import Topology, attractions
 from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch, keyed_spreads
+from nodesmith.decisions.scheduling.views import keyed_spreads
+from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch
 from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
@@ -33,18 +35,24 @@ def assign(
     templates: Sequence[Template] = (),
     daemonsets: Sequence[Shape] = (),
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
+    lots: Lots | None = None,
 ) -> Assignment:
-    """Assign pods to rooms and turn the rest into demands."""
-    waiting = dict(by_shape(pending))
+    """Assign pods to rooms and turn the rest into demands. Of equals it is `lots` that decide."""
+    lots = lots or Lots()
+    groups = by_shape(pending)
+    if lots.number:
+        groups = lots.order(groups, lambda group: group[1][0].key)
+    waiting = dict(groups)
     tried = {shape: variants(shape, policy, launching) for shape in waiting}
     there = [shape for room in rooms for shape in (*room.hosted, *room.expected)]
     neighbours = Neighbours([*(one for each in tried.values() for one in each), *daemonsets, *there])
     ground = Ground(
         neighbours,
-        Vacancies(rooms, neighbours),
+        Vacancies(rooms, neighbours, lots),
         Topology(rooms, neighbours.sets),
         launching,
         Watch(waiting, neighbours.sets),
+        lots,
     )
     _Round(ground, {shape: waiting[shape] for shape in _in_turn(ground, tried)}, tried, policy).place_all()
     ground.result.demands = shared(ground.result.demands, neighbours, templates, daemonsets)
@@ -123,7 +131,8 @@ class _Round:
         why = ""
         if self._room_first and len(self._tried[shape]) > 1 and not shares_node(shape):
             left, _ = Placing(self._ground, shape, shape, like, only=lambda _: True).place(left)
-        for variant in self._tried[shape] if left else ():
+        for given_up, variant in enumerate(self._tried[shape] if left else ()):
+            before = len(left)
             if shares_node(variant):
                 others = [
                     (one, self._waiting[one]) for one in like if one in self._waiting and shares_node(one)
@@ -135,6 +144,7 @@ class _Round:
                     self._stuck(rest, why_rest)
             else:
                 left, why = Placing(self._ground, variant, shape, like).place(left)
+            self._ground.result.given_up += given_up * (before - len(left))
             if not left:
                 return
         self._left[shape] = left, why

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.domains import Domains
 from nodesmith.decisions.scheduling.launching import Launching
+from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.spread import Domain, share_out
 from nodesmith.decisions.scheduling.topology import Topology
 from nodesmith.decisions.scheduling.vacancies import Vacancies
+from nodesmith.decisions.scheduling.views import narrowed
 from nodesmith.decisions.scheduling.watching import Watch
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import ZONE
@@ -29,6 +31,7 @@ class Ground:
     topology: Topology
     launching: Launching
     watch: Watch
+    lots: Lots = field(default_factory=Lots)
     result: Assignment = field(default_factory=Assignment)
 
     def domains(self, shape: Shape) -> Domains:
@@ -81,8 +84,7 @@ class Placing:
             left = self._share(left, rooms, ())
             rooms = {}
             if len(open_) > 1 and left:
-                prices = {d: ground.launching.price(self._shape, domains.keys, d) for d in open_}
-                open_.sort(key=lambda d: (prices[d], d))
+                open_ = self._in_turn(open_, {})
         left = self._share(left, rooms, open_)
         return left, domains.why_none(launchable) if left else ""
 
@@ -125,7 +127,8 @@ class Placing:
         self, count: int, rooms: Mapping[Domain, Sequence[Room]], open_: Iterable[Domain]
     ) -> Domain | None:
         """Choose where the first pod goes that all must follow: where most of them have room, else the cheapest."""
-        keys, launching = self._domains.keys, self._ground.launching
+        ground, keys = self._ground, self._domains.keys
+        launching = ground.launching
         candidates = sorted({*rooms, *open_})
         candidates = [d for d in candidates if all(tally.admits(d) for tally in self._domains.tallies)]
         for sibling in self._siblings:
@@ -136,7 +139,8 @@ class Placing:
             price = sum(launching.price(one, keys, domain) for one in (self._shape, *self._siblings))
             return -self._room(rooms.get(domain, ()), count), price, domain
 
-        return min(candidates, key=rank, default=None)
+        candidates.sort(key=rank)
+        return next(iter(ground.lots.order(candidates, _spelled)), None)
 
     def _room(self, rooms: Iterable[Room], wanted: int) -> int:
         return min(wanted, sum(self._ground.vacancies.capacity(room, self._shape, wanted) for room in rooms))
@@ -150,13 +154,21 @@ class Placing:
             if domain not in most:
                 most[domain] = self._room(found, len(pods))
         if self._domains.is_spread:
-            most = dict(sorted(most.items()))
-        for domain, share in share_out(len(pods), self._domains.tallies, most).items():
+            most = {domain: most[domain] for domain in self._in_turn(most, rooms)}
+        fills_up = self._ground.lots.fills_up
+        for domain, share in share_out(len(pods), self._domains.tallies, most, fills_up=fills_up).items():
             mine, pods = pods[:share], pods[share:]
             rest = self._fill(mine, rooms.get(domain, ()))
             if rest:
                 self._demand(rest, self._domains.pins(domain))
         return pods
+
+    def _in_turn(self, domains: Iterable[Domain], rooms: Mapping[Domain, Sequence[Room]]) -> list[Domain]:
+        """Order domains: where there is most room, then where a new node is cheapest."""
+        launching, keys = self._ground.launching, self._domains.keys
+        free = {d: len(rooms.get(d, ())) for d in domains}
+        ordered = sorted(free, key=lambda d: (-free[d], launching.price(self._shape, keys, d), d))
+        return self._ground.lots.order(ordered, _spelled)
 
     def _fill(self, pods: list[Pod], rooms: Iterable[Room]) -> list[Pod]:
         """Put pods into rooms, one after the other; give those that find none."""
@@ -176,7 +188,21 @@ class Placing:
         """Demand nodes. What is not bound is for others' sake, or only wished for: better elsewhere than nowhere."""
         bound = FrozenMap({key: value for key, value in pins.items() if key in self._bound})
         is_wish = self._shape is not self._plain or len(bound) < len(pins)
-        fallback = Demand(self._plain, (), bound) if is_wish else None
-        demand = Demand(self._shape, tuple(pods), FrozenMap(pins) if pins else NO_ITEMS, fallback=fallback)
+        shape = self._counting(pins)
+        fallback = Demand(self._plain, (), bound) if is_wish or shape is not self._shape else None
+        demand = Demand(shape, tuple(pods), FrozenMap(pins) if pins else NO_ITEMS, fallback=fallback)
         self._ground.result.demands.append(demand)
-        self._ground.topology.add(pins, self._plain, len(pods))
+        self._ground.topology.add(pins, self._plain, len(pods), bought_as=shape)
+
+    def _counting(self, pins: Mapping[str, str]) -> Shape:
+        """Give the shape to buy for: on nodes that count for all spreads that count the pods, if there are such."""
+        ground = self._ground
+        shape = narrowed(self._shape, ground.watch.rules_over(self._plain), pins)
+        if shape is self._shape or tuple(pins.values()) not in ground.launching.domains(shape, tuple(pins)):
+            return self._shape
+        ground.neighbours.unite(shape, (self._shape,))
+        return shape
+
+
+def _spelled(domain: Domain) -> str:
+    return "/".join(domain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.scheduling.compatibility import compatible_terms, label_refusal
@@ -46,6 +46,10 @@ class Room:
         return min(
             [wanted, *(self.free.of(name) // amount for name, amount in shape.requests.items() if amount > 0)]
         )
+
+    def copy(self) -> Room:
+        """Give a room that can be filled without filling this one."""
+        return replace(self, hosted=Counter(self.hosted))
 
     def take(self, shape: Shape, count: int) -> None:
         """Assign pods: their requests are no longer free."""

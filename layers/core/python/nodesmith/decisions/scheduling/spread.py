@@ -9,7 +9,7 @@ admits a pod while no matching one is there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nodesmith.model.shapes import Spread
 
@@ -30,13 +30,18 @@ class Tally:
     counts_self: bool
     spread: Spread | None = None
     most: int | None = None
+    only: frozenset[str] | None = None
+    """the values in which it limits anything; None for all"""
+    unsure: dict[str, int] = field(default_factory=dict)
+    """how many of those counted may be on nodes that do not count"""
+    adds_sure: bool = True
 
     def admits(self, domain: Domain) -> bool:
         """Tell whether one more pod may go to a domain."""
         value = domain[self.axis]
         if self.most is not None:
             return not value or self.counts.get(value, 0) + self.counts_self <= self.most
-        if self.spread is None:
+        if self.spread is None or (self.only is not None and value not in self.only):
             return True
         there = self.counts.get(value)
         return there is not None and there + self.counts_self - self.fewest() <= self.spread.max_skew
@@ -45,7 +50,8 @@ class Tally:
         """Give what the emptiest value has, some values aside; 0 where there are fewer values than minDomains."""
         if self.spread is not None and len(self.counts) < self.spread.min_domains:
             return 0
-        return min((count for value, count in self.counts.items() if value not in beside), default=0)
+        sure = (n - self.unsure.get(value, 0) for value, n in self.counts.items() if value not in beside)
+        return min(sure, default=0)
 
     def of(self, domain: Domain) -> int:
         """Count the pods in a domain."""
@@ -54,13 +60,23 @@ class Tally:
     def add(self, domain: Domain, count: int) -> None:
         """Count more pods in a domain."""
         if self.counts_self and domain[self.axis]:
-            self.counts[domain[self.axis]] = self.of(domain) + count
+            value = domain[self.axis]
+            self.counts[value] = self.counts.get(value, 0) + count
+            if not self.adds_sure:
+                self.unsure[value] = self.unsure.get(value, 0) + count
 
 
-def share_out(count: int, tallies: Sequence[Tally], room: Mapping[Domain, int | None]) -> dict[Domain, int]:
+def share_out(
+    count: int,
+    tallies: Sequence[Tally],
+    room: Mapping[Domain, int | None],
+    *,
+    fills_up: bool = False,
+) -> dict[Domain, int]:
     """Share `count` pods out over domains; `room` is what each can take, None for any number.
 
-    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `room`.
+    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `room`; so do
+    all where one `fills_up` what admits them before the next has any.
     """
     shares = dict.fromkeys(room, 0)
     left = count
@@ -70,10 +86,10 @@ def share_out(count: int, tallies: Sequence[Tally], room: Mapping[Domain, int | 
         admitted = [d for d in spare if all(t.admits(d) for t in tallies)]
         if not admitted:
             break
-        rank = {d: tuple(t.of(d) for t in tallies) for d in admitted}
+        rank = {d: () if fills_up else tuple(t.of(d) for t in tallies) for d in admitted}
         least = min(rank.values())
         equals = [d for d in admitted if rank[d] == least]
-        if len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
+        if not fills_up and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
             each = _alike(tallies[0], equals, spare, min(left // len(equals), *(spare[d] for d in equals)))
         else:
             equals = equals[:1]
@@ -96,7 +112,7 @@ def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], mos
     if tally.most is not None:
         bounds.append(tally.most - level)
     elif tally.spread is not None and (
-        len(values) < len(tally.counts) or len(tally.counts) < tally.spread.min_domains
+        len(values) < len(tally.counts) or len(tally.counts) < tally.spread.min_domains or tally.unsure
     ):
         bounds.append(tally.spread.max_skew + tally.fewest(values) - level)
     return max(1, min(bounds))
