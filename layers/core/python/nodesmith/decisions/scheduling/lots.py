@@ -8,8 +8,8 @@ kept. A lot is drawn from its number and a name alone: the same on every machine
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from typing import TypeVar
-from zlib import crc32
 
 _T = TypeVar("_T")
 _EVERY = 4
@@ -52,4 +52,4 @@ class Lots:
         return self.number % 3 == 2
 
     def _draw(self, name: object) -> int:
-        return crc32(f"{self.number}/{name}".encode())
+        return int.from_bytes(blake2b(f"{self.number}/{name}".encode(), digest_size=8).digest(), "big")
