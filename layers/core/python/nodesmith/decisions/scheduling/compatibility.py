@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from nodesmith.model.catalog import Offering
@@ -14,6 +14,7 @@ from nodesmith.model.taints import Taint, first_untolerated
 
 OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE})
 """Labels that belong to an offering: they are checked per offering, not per type."""
+_MOST_ALTERNATIVES = 32
 
 
 def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Requirement | None:
@@ -79,6 +80,16 @@ def compatible_terms(
     refusals = [offered.conflict(term, undefined=undefined) for term in shape.terms]
     fitting = tuple(t for t, refusal in zip(shape.terms, refusals, strict=True) if refusal is None)
     return fitting, "" if fitting else str(refusals[0])
+
+
+def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
+    """Give the alternatives of pods that ask for one of `some` and one of `others`; none where these contradict."""
+    return tuple(
+        one.union(other)
+        for one in some
+        for other in others
+        if one.conflict(other, undefined=frozenset(other)) is None
+    )[:_MOST_ALTERNATIVES]
 
 
 def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[tuple[Requirements, ...], str]:

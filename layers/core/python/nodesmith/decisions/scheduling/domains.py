@@ -8,12 +8,11 @@ from nodesmith.decisions.scheduling.following import followed
 from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.spread import Domain, Tally
-from nodesmith.decisions.scheduling.topology import Topology, attractions, aversions, spread_view
-from nodesmith.decisions.scheduling.watching import Watch, keyed_spreads
+from nodesmith.decisions.scheduling.topology import Topology, attractions, aversions
+from nodesmith.decisions.scheduling.views import Rule, spread_rules
+from nodesmith.decisions.scheduling.watching import Watch
 from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.requirements import NO_REQUIREMENTS
-from nodesmith.model.shapes import Shape, Spread
-from nodesmith.model.taints import Toleration
+from nodesmith.model.shapes import Shape
 
 
 class Domains:
@@ -27,21 +26,23 @@ class Domains:
         self, shape: Shape, topology: Topology, sets: LabelSets, watch: Watch, launching: Launching
     ) -> None:
         self._shape, self._topology, self._sets, self._launching = shape, topology, sets, launching
-        self._spreads = keyed_spreads(shape)
+        self._own_rules = spread_rules(shape, sets)
+        self._held = [held for held in topology.held_over(shape) if held[0] not in self._own_rules]
         self._aversions = [t for t in aversions(shape) if sets.selected(t.selector, t.namespaces)]
         self._followed = followed(shape, sets)
         following = sorted({t.topology_key for t in attractions(shape)} - {HOSTNAME})
-        needed = {*(s.topology_key for s in self._spreads), *following}
+        needed = {*(rule.key for rule in self._own_rules), *following}
         self._needed = frozenset(needed)
         shunned = (*(t.topology_key for t in self._aversions), *topology.repelling_keys(shape))
-        self.bound = frozenset((*needed, *shunned))
+        self.bound = frozenset((*needed, *shunned, *(rule.key for rule, _ in self._held)))
         counted = watch.counted_by(shape)
         watched = {*(key for key, _ in counted), *watch.asked_over(shape)} - self.bound
         settled = {key for key in sorted(watched) if any(map(any, launching.domains(shape, (key,))))}
         self.keys = tuple(sorted({*self.bound, *settled} - {HOSTNAME}))
-        self._matched = {key: topology.counts(key, self._followed) for key in following}
+        self._matched = {key: topology.counts(key, self._followed).pods for key in following}
         self.is_first = bool(following) and not any(any(found.values()) for found in self._matched.values())
-        self.tallies = [*self._own_tallies(), *self._courtesy(counted)]
+        self._views: list[tuple[Tally, Rule]] = []
+        self.tallies = [*self._own_tallies(), *self._held_tallies(), *self._courtesy(counted)]
 
     @property
     def follows_nobody(self) -> bool:
@@ -51,7 +52,7 @@ class Domains:
     @property
     def is_spread(self) -> bool:
         """True where the pods themselves ask to go to the domain with the fewest."""
-        return bool(self._spreads)
+        return bool(self._own_rules)
 
     def allows(self, domain: Domain) -> bool:
         """Tell whether pods may be in a domain as far as other pods go; tallies are another matter."""
@@ -74,44 +75,47 @@ class Domains:
 
         Once it is known which values of a key will be `present`, the others no longer count, nor do avoided zones.
         """
-        for tally in self.tallies:
-            if tally.spread is not None:
-                key, seen = tally.spread.topology_key, _seen_by(tally.spread, self._shape)
-                for (value,) in self._launching.domains(seen, (key,)):
-                    avoided = key == ZONE and value in avoided_zones
-                    if value and not avoided and (present is None or value in present[key]):
-                        tally.counts.setdefault(value, 0)
+        for tally, rule in self._views:
+            expected = (present or {}).get(rule.key)
+            for value, *others in self._launching.domains(rule.view.seeing, (rule.key, *rule.view.keys)):
+                avoided = rule.key == ZONE and value in avoided_zones
+                if value and all(others) and not avoided and (expected is None or value in expected):
+                    tally.counts.setdefault(value, 0)
 
     def pins(self, domain: Domain) -> dict[str, str]:
         """Give the labels that nodes in a domain have; empty are those that they must not have."""
         return dict(zip(self.keys, domain, strict=True))
 
     def _own_tallies(self) -> list[Tally]:
-        found = []
         number = self._sets.number(self._shape)
-        for spread in self._spreads:
-            selected = self._sets.selected(spread.selector, frozenset((self._shape.namespace,)))
-            counts = self._topology.counts(spread.topology_key, selected, spread_view(spread, self._shape))
-            axis = self.keys.index(spread.topology_key)
-            found.append(Tally(axis, dict(counts), selected >> number & 1 == 1, spread=spread))
+        found = [self._tally(r, counts_self=r.selected >> number & 1 == 1) for r in self._own_rules]
         for term in self._aversions:
             selected = self._sets.selected(term.selector, term.namespaces)
-            counts = self._topology.counts(term.topology_key, selected)
+            counts = self._topology.counts(term.topology_key, selected).pods
             axis = self.keys.index(term.topology_key)
             own = selected >> number & 1
             found.append(Tally(axis, dict(counts), own == 1, most=own))
         return found
 
+    def _held_tallies(self) -> list[Tally]:
+        """Keep to the spreads of pods that have their place: these may be the last that kube-scheduler binds."""
+        return [self._tally(rule, counts_self=True, only=frozenset(values)) for rule, values in self._held]
+
+    def _tally(self, rule: Rule, *, counts_self: bool, only: frozenset[str] | None = None) -> Tally:
+        counted = self._topology.counts(rule.key, rule.selected, rule.view)
+        axis, pods, unsure = self.keys.index(rule.key), dict(counted.pods), dict(counted.unsure)
+        sure = rule.view.must_show(self._shape, {}) or only is None
+        found = Tally(axis, pods, counts_self, rule.spread, only=only, unsure=unsure, adds_sure=sure)
+        self._views.append((found, rule))
+        return found
+
     def _courtesy(self, counted: Sequence[tuple[str, int]]) -> list[Tally]:
         """Go where the spreads of others count fewest, so that they are left the most freedom."""
-        own = {
-            (s.topology_key, self._sets.selected(s.selector, frozenset((self._shape.namespace,))))
-            for s in self._spreads
-        }
+        known = {(rule.key, rule.selected) for _, rule in self._views}
         return [
-            Tally(self.keys.index(key), dict(self._topology.counts(key, selected)), counts_self=True)
+            Tally(self.keys.index(key), dict(self._topology.counts(key, selected).pods), counts_self=True)
             for key, selected in counted
-            if key in self.keys and (key, selected) not in own
+            if key in self.keys and (key, selected) not in known
         ]
 
     def why_none(self, launchable: Sequence[Domain]) -> str:
@@ -125,6 +129,11 @@ class Domains:
             why = self._why_held_back(tally, launchable)
             if why:
                 return why
+        if self._held and not any(
+            all(t.admits(d) for t in self.tallies if t.only is not None) for d in launchable
+        ):
+            keys = " and ".join(sorted({rule.key for rule, _ in self._held}))
+            return f"topology spread of other pods over {keys}: one more in any domain would be too many for them"
         for key in self._topology.repelling_keys(self._shape):
             return f"anti-affinity of other pods over {key} keeps them out of every domain they may go to"
         keys = " and ".join(self.keys)
@@ -137,7 +146,7 @@ class Domains:
                 return ""
             taken = ", ".join(sorted(value for value, count in tally.counts.items() if count))
             return f"required pod anti-affinity over {key}: pods that they keep away from are in {taken}"
-        if tally.spread is None:
+        if tally.spread is None or tally.only is not None:
             return ""
         if not tally.counts:
             return f"topology spread over {key}: no node has that label, and none that can be launched would"
@@ -148,13 +157,3 @@ class Domains:
             f"topology spread over {key} with maxSkew {tally.spread.max_skew}: {value} has"
             f" {tally.counts[value]} matching pods, no room, and nothing can be launched there"
         )
-
-
-def _seen_by(spread: Spread, shape: Shape) -> Shape:
-    """Give pods that may be on exactly the nodes that a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
-    return Shape(
-        shape.namespace,
-        {},
-        terms=shape.own_terms if spread.honor_affinity else (NO_REQUIREMENTS,),
-        tolerations=shape.tolerations if spread.honor_taints else (Toleration(operator="Exists"),),
-    )

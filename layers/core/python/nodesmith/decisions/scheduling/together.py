@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from nodesmith.decisions.scheduling.compatibility import joined_terms
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.following import followed
 from nodesmith.decisions.scheduling.placing import Ground, Placing
@@ -22,7 +23,6 @@ from nodesmith.model.pods import Pod
 from nodesmith.model.resources import total
 from nodesmith.model.shapes import Shape
 
-_MOST_ALTERNATIVES = 32
 _Queue = Sequence[tuple[Shape, Pod]]
 
 
@@ -211,12 +211,7 @@ def united(members: Sequence[Shape]) -> Shape:
     kinds = list(dict.fromkeys(members))
     terms = kinds[0].terms
     for one in kinds[1:]:
-        terms = tuple(
-            own.union(other)
-            for own in terms
-            for other in one.terms
-            if own.conflict(other, undefined=frozenset(other)) is None
-        )[:_MOST_ALTERNATIVES]
+        terms = joined_terms(terms, one.terms)
     first = kinds[0]
     return Shape(
         namespace=first.namespace,

@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from nodesmith.decisions.scheduling.compatibility import label_refusal
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.rooms import Room
+from nodesmith.decisions.scheduling.views import ALL_NODES, Rule, View, spread_rules
 from nodesmith.model.labels import HOSTNAME
-from nodesmith.model.requirements import Requirements
-from nodesmith.model.shapes import PodAffinityTerm, Shape, Spread
-from nodesmith.model.taints import Toleration, first_untolerated
+from nodesmith.model.shapes import PodAffinityTerm, Shape
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """The nodes that a constraint looks at, by their labels and taints. Without `terms` and `tolerations`: all.
+class _Entry:
+    """Pods that got a place: a room, or a new node of which only the `pins` are known (empty: no such label)."""
 
-    `leaving` tells whether pods that are being deleted count: for spreads they do not, for (anti-)affinity they do.
+    pins: Mapping[str, str]
+    shape: Shape
+    number: int
+    count: int
+    room: Room | None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Matching pods by value of a key; values of empty nodes are listed with 0.
+
+    Those of them that are `unsure` may turn out to be on nodes that do not count. `seen` is how much is counted.
     """
 
-    leaving: bool
-    terms: tuple[Requirements, ...] | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    keys: tuple[str, ...] = ()
-    """labels that they must have: a node without one of a pod's topology keys counts for none of its spreads"""
-
-    def shows(self, room: Room) -> bool:
-        """Tell whether a node is one of them."""
-        if any(key not in room.labels for key in self.keys):
-            return False
-        if self.terms is not None and label_refusal(room.labels, self.terms):
-            return False
-        return self.tolerations is None or first_untolerated(room.taints, self.tolerations) is None
-
-
-ALL_NODES = View(leaving=True)
-
-
-def spread_view(spread: Spread, shape: Shape) -> View:
-    """Give the nodes that a spread of a shape looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
-    keys = {s.topology_key for s in shape.spreads if s.hard} - {spread.topology_key, HOSTNAME}
-    return View(
-        leaving=False,
-        keys=tuple(sorted(keys)),
-        terms=shape.own_terms if spread.honor_affinity and any(shape.own_terms) else None,
-        tolerations=shape.tolerations if spread.honor_taints else None,
-    )
+    pods: dict[str, int]
+    unsure: dict[str, int] = field(default_factory=dict)
+    seen: int = 0
 
 
 class Topology:
@@ -58,46 +43,41 @@ class Topology:
     """
 
     def __init__(self, rooms: Sequence[Room], sets: LabelSets) -> None:
-        self._rooms = rooms
+        self._hosted = [(room, tuple(room.hosted.items())) for room in rooms]
         self._sets = sets
-        self._log: list[tuple[Mapping[str, str], int, int, Room | None]] = []
-        self._pods: dict[tuple[str, View], dict[str, Counter[int]]] = {}
-        self._counts: dict[tuple[str, View, int], tuple[dict[str, int], int]] = {}
-        """what was counted, and how much of the log is in it"""
+        self._log: list[_Entry] = []
+        self._by_number: dict[int, list[_Entry]] = {}
+        self._there: dict[tuple[str, View], dict[str, Counter[int]]] = {}
+        self._counts: dict[tuple[str, View, int], Counts] = {}
         self._aversions: dict[str, dict[str, int]] = {}
+        self._held: dict[Rule, set[str]] = {}
         for room in rooms:
             for shape, count in room.hosted.items():
                 if count and shape.affinities:
                     self._shun(room.labels, shape)
 
-    def counts(self, key: str, selected: int, view: View = ALL_NODES) -> dict[str, int]:
-        """Count the pods of these label sets by value of a key; values of empty nodes are listed with 0.
-
-        Do not change what is given, nor keep it: it is true until pods are added.
-        """
+    def counts(self, key: str, selected: int, view: View = ALL_NODES) -> Counts:
+        """Count the pods of these label sets. Do not change what is given, nor keep it: it is true until pods come."""
         query = key, view, selected
-        if query in self._counts:
-            counts, seen = self._counts[query]
+        found = self._counts.get(query)
+        if found is None:
+            found = self._counts[query] = Counts(_counted(self._were_there(key, view), selected))
+            fresh = [entry for number in bits(selected) for entry in self._by_number.get(number, ())]
         else:
-            counts, seen = self._counted(self._by_value(key, view), selected), len(self._log)
-        for labels, number, count, room in self._log[seen:]:
-            if key in labels and selected >> number & 1 and (room is None or view.shows(room)):
-                counts[labels[key]] = counts.get(labels[key], 0) + count
-        self._counts[query] = counts, len(self._log)
-        return counts
-
-    @staticmethod
-    def _counted(by_value: Mapping[str, Counter[int]], selected: int) -> dict[str, int]:
-        return {
-            value: sum(held[number] for number in bits(selected))
-            if selected.bit_count() < len(held)
-            else sum(count for number, count in held.items() if selected >> number & 1)
-            for value, held in by_value.items()
-        }
+            fresh = [entry for entry in self._log[found.seen :] if selected >> entry.number & 1]
+        for entry in fresh:
+            _count(entry, key, view, found)
+        found.seen = len(self._log)
+        return found
 
     def repelled(self, key: str, value: str, shape: Shape) -> bool:
         """Tell whether pods in a domain keep those of a shape out of it."""
         return self._aversions.get(key, {}).get(value, 0) >> self._sets.number(shape) & 1 == 1
+
+    def held_over(self, shape: Shape) -> Iterator[tuple[Rule, set[str]]]:
+        """Give the spreads of placed pods that count pods of a shape, with the domains these placed pods are in."""
+        number = self._sets.number(shape)
+        return ((rule, values) for rule, values in self._held.items() if rule.selected >> number & 1)
 
     def repelling_keys(self, shape: Shape) -> list[str]:
         """Give the keys over which some pods keep those of a shape out of somewhere."""
@@ -108,38 +88,66 @@ class Topology:
             if any(bits >> number & 1 for bits in found.values())
         ]
 
-    def add(self, labels: Mapping[str, str], shape: Shape, count: int, room: Room | None = None) -> None:
-        """Count pods that get a node with these labels: a room, or one about to be bought. Empty labels are none."""
-        labels = {key: value for key, value in labels.items() if value} if room is None else labels
-        number = self._sets.number(shape)
-        self._log.append((labels, number, count, room))
-        for (key, view), by_value in self._pods.items():
-            if key in labels and (room is None or view.shows(room)):
-                by_value.setdefault(labels[key], Counter())[number] += count
-        self._shun(labels, shape)
+    def add(
+        self,
+        labels: Mapping[str, str],
+        shape: Shape,
+        count: int,
+        room: Room | None = None,
+        bought_as: Shape | None = None,
+    ) -> None:
+        """Count pods that get a node with these labels: a room, or one about to be bought. Empty labels are none.
 
-    def _by_value(self, key: str, view: View) -> dict[str, Counter[int]]:
-        if (key, view) not in self._pods:
-            found: dict[str, Counter[int]] = {}
-            for room in self._rooms:
+        A node may be bought for more than the pods ask.
+        """
+        entry = _Entry(labels, bought_as or shape, self._sets.number(shape), count, room)
+        self._log.append(entry)
+        self._by_number.setdefault(entry.number, []).append(entry)
+        self._shun(labels, shape)
+        for rule in spread_rules(shape, self._sets):
+            if labels.get(rule.key):
+                self._held.setdefault(rule, set()).add(labels[rule.key])
+
+    def _were_there(self, key: str, view: View) -> Mapping[str, Counter[int]]:
+        if (key, view) not in self._there:
+            found = self._there[key, view] = {}
+            for room, hosted in self._hosted:
                 if key not in room.labels or not view.shows(room):
                     continue
                 held = found.setdefault(room.labels[key], Counter())
-                for shape, count in room.hosted.items():
+                for shape, count in hosted:
                     held[self._sets.number(shape)] += count - (0 if view.leaving else room.leaving[shape])
-            for labels, number, count, there in self._log:
-                if there is None and key in labels:
-                    found.setdefault(labels[key], Counter())[number] += count
-            self._pods[key, view] = found
-        return self._pods[key, view]
+        return self._there[key, view]
 
     def _shun(self, labels: Mapping[str, str], shape: Shape) -> None:
         for term in aversions(shape):
-            if term.topology_key in labels:
+            if labels.get(term.topology_key):
                 banned = self._aversions.setdefault(term.topology_key, {})
                 value = labels[term.topology_key]
                 selected = self._sets.selected(term.selector, term.namespaces)
                 banned[value] = banned.get(value, 0) | selected
+
+
+def _counted(by_value: Mapping[str, Counter[int]], selected: int) -> dict[str, int]:
+    return {
+        value: sum(held[number] for number in bits(selected))
+        if selected.bit_count() < len(held)
+        else sum(count for number, count in held.items() if selected >> number & 1)
+        for value, held in by_value.items()
+    }
+
+
+def _count(entry: _Entry, key: str, view: View, found: Counts) -> None:
+    if entry.room is not None:
+        if key in entry.room.labels and view.shows(entry.room):
+            value = entry.room.labels[key]
+            found.pods[value] = found.pods.get(value, 0) + entry.count
+        return
+    value = entry.pins.get(key, "")
+    if value and view.may_show(entry.shape, entry.pins):
+        found.pods[value] = found.pods.get(value, 0) + entry.count
+        if not view.must_show(entry.shape, entry.pins):
+            found.unsure[value] = found.unsure.get(value, 0) + entry.count
 
 
 def aversions(shape: Shape) -> list[PodAffinityTerm]:

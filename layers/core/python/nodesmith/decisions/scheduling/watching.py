@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.topology import attractions, aversions
+from nodesmith.decisions.scheduling.views import Rule, keyed_spreads, spread_rules
 from nodesmith.model.labels import HOSTNAME
-from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.shapes import Shape
 
 FOLLOWS = 2
 """the turn of shapes that must be where others are"""
@@ -18,28 +19,25 @@ class Watch:
 
     def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
         self._sets = sets
-        self._counted: dict[str, dict[int, None]] = {}
+        self._rules: dict[Rule, None] = {}
         self._followed: dict[str, int] = {}
         self._shunned: dict[str, int] = {}
         for shape in shapes:
-            for spread in keyed_spreads(shape):
-                selected = sets.selected(spread.selector, frozenset((shape.namespace,)))
-                if selected:
-                    self._counted.setdefault(spread.topology_key, {})[selected] = None
+            self._rules |= dict.fromkeys(spread_rules(shape, sets))
             for term in (*aversions(shape), *attractions(shape)):
                 asked = self._shunned if term.anti else self._followed
                 selected = sets.selected(term.selector, term.namespaces)
                 asked[term.topology_key] = asked.get(term.topology_key, 0) | selected
 
+    def rules_over(self, shape: Shape) -> list[Rule]:
+        """Give the spreads that count pods of a shape."""
+        number = self._sets.number(shape)
+        return [rule for rule in self._rules if rule.selected >> number & 1]
+
     def counted_by(self, shape: Shape) -> list[tuple[str, int]]:
         """Give the spreads that count pods of a shape: key, and all label sets that are counted together."""
-        number = self._sets.number(shape)
-        return [
-            (key, selected)
-            for key, all_selected in sorted(self._counted.items())
-            for selected in all_selected
-            if selected >> number & 1
-        ]
+        found = dict.fromkeys((rule.key, rule.selected) for rule in self.rules_over(shape))
+        return sorted(found, key=lambda pair: pair[0])
 
     def asked_over(self, shape: Shape) -> list[str]:
         """Give the keys over which affinity or anti-affinity of pods yet to be placed looks at pods of a shape."""
@@ -55,7 +53,8 @@ class Watch:
         if attractions(shape):
             return FOLLOWS
         if keyed_spreads(shape) or aversions(shape):
-            return 1
+            own = {(r.key, r.selected) for r in spread_rules(shape, self._sets)}
+            return 1 if own.issuperset(self.counted_by(shape)) else 0
         settled = any(key in term for key in self._asked_over(shape) for term in shape.terms)
         return 0 if settled or self.counted_by(shape) or self._followed_over(shape) else 3
 
@@ -67,8 +66,3 @@ class Watch:
         number = self._sets.number(shape)
         shunned = [key for key, selected in self._shunned.items() if selected >> number & 1]
         return [*self._followed_over(shape), *shunned]
-
-
-def keyed_spreads(shape: Shape) -> list[Spread]:
-    """Give the hard spreads over anything but the hostname (for which see `neighbours`)."""
-    return [s for s in shape.spreads if s.hard and s.topology_key != HOSTNAME]

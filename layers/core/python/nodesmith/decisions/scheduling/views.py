@@ -1,0 +1,141 @@
+"""Which nodes a topology spread looks at: nodes that are there, and nodes of which only something is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
+from nodesmith.decisions.scheduling.labelsets import LabelSets
+from nodesmith.decisions.scheduling.rooms import Room
+from nodesmith.model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from nodesmith.model.requirements import NO_REQUIREMENTS, Requirement, Requirements
+from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.taints import Toleration, first_untolerated
+
+_EVERY_NEW_NODE_HAS = frozenset({ZONE, REGION, CAPACITY_TYPE, ARCH, OS, INSTANCE_TYPE, HOSTNAME})
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The nodes that a constraint looks at, by their labels and taints. Without `terms` and `tolerations`: all.
+
+    `leaving` tells whether pods that are being deleted count: for spreads they do not, for (anti-)affinity they do.
+    """
+
+    leaving: bool
+    terms: tuple[Requirements, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    keys: tuple[str, ...] = ()
+    """labels that they must have: a node without one of a pod's topology keys counts for none of its spreads"""
+
+    def shows(self, room: Room) -> bool:
+        """Tell whether a node is one of them."""
+        if any(key not in room.labels for key in self.keys):
+            return False
+        if self.terms is not None and label_refusal(room.labels, self.terms):
+            return False
+        return self.tolerations is None or first_untolerated(room.taints, self.tolerations) is None
+
+    def may_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
+        """Tell whether a new node for pods of a shape, with these labels (empty: without), may be one of them."""
+        if any(pins.get(key) == "" for key in self.keys):
+            return False
+        return self.terms is None or any(
+            known.conflict(term, undefined=frozenset(term)) is None
+            for known in _known(shape, pins)
+            for term in self.terms
+        )
+
+    def must_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
+        """Tell whether such a node is one of them whatever else it will be."""
+        if not all(pins.get(key) or key in _EVERY_NEW_NODE_HAS for key in self.keys):
+            return False
+        if self.tolerations is not None and not set(shape.tolerations) <= set(self.tolerations):
+            return False
+        return self.terms is None or all(
+            any(_implies(known, term) for term in self.terms) for known in _known(shape, pins)
+        )
+
+    @property
+    def seeing(self) -> Shape:
+        """Pods that may be on exactly these nodes, as far as terms and tolerations go."""
+        everything = (Toleration(operator="Exists"),)
+        return Shape(
+            "",
+            {},
+            terms=self.terms or (NO_REQUIREMENTS,),
+            tolerations=everything if self.tolerations is None else self.tolerations,
+        )
+
+
+ALL_NODES = View(leaving=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A hard spread without its selector, the label sets that this selects, and the nodes that count."""
+
+    spread: Spread
+    selected: int
+    view: View
+
+    @property
+    def key(self) -> str:
+        """The topology key."""
+        return self.spread.topology_key
+
+
+def keyed_spreads(shape: Shape) -> list[Spread]:
+    """Give the hard spreads over anything but the hostname (for which see `neighbours`)."""
+    return [s for s in shape.spreads if s.hard and s.topology_key != HOSTNAME]
+
+
+def spread_rules(shape: Shape, sets: LabelSets) -> list[Rule]:
+    """Give the hard spreads of a shape, but for those over the hostname."""
+    spreads = keyed_spreads(shape)
+    home = frozenset((shape.namespace,))
+    return [
+        Rule(
+            Spread(s.topology_key, s.max_skew, hard=True, selector=None, min_domains=s.min_domains),
+            sets.selected(s.selector, home),
+            View(
+                leaving=False,
+                terms=shape.own_terms if s.honor_affinity and any(shape.own_terms) else None,
+                tolerations=shape.tolerations if s.honor_taints else None,
+                keys=tuple(sorted({other.topology_key for other in spreads} - {s.topology_key})),
+            ),
+        )
+        for s in spreads
+    ]
+
+
+def narrowed(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> Shape:
+    """Give pods that go only to nodes which count for these spreads, as far as that can be asked: then all is known."""
+    terms, tolerations = shape.terms, shape.tolerations
+    for view in dict.fromkeys(rule.view for rule in rules):
+        if view.may_show(shape, pins) and not view.must_show(shape, pins):
+            if view.terms is not None:
+                terms = joined_terms(terms, view.terms) or terms
+            if view.tolerations is not None:
+                tolerations = tuple(one for one in tolerations if one in view.tolerations)
+    if terms == shape.terms and tolerations == shape.tolerations:
+        return shape
+    return replace(shape, terms=terms, tolerations=tolerations)
+
+
+def _known(shape: Shape, pins: Mapping[str, str]) -> Iterator[Requirements]:
+    """Give what is known of a new node's labels, by alternative."""
+    asked = [Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()]
+    return (term.adding(*asked) for term in shape.terms)
+
+
+def _implies(known: Requirements, wanted: Requirements) -> bool:
+    """Tell whether every node that is as `known` is as `wanted`."""
+    for key, requirement in wanted.items():
+        one = known.get(key)
+        if one is None or one.intersection(requirement) != one:
+            return False
+        if one.tolerates_absence and not requirement.tolerates_absence:
+            return False
+    return True

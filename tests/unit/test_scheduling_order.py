@@ -1,0 +1,96 @@
+"""Plans hold in whatever order kube-scheduler binds: each spread, too, when its pod comes last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.model.shapes import Shape
+from tests.builders import ZONES, expression, inputs, node, nodepool_manifest, pods, shape, snapshot, spread
+
+ZONE, CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
+A, B, C = ZONES
+NOTHING_FOR_SALE = nodepool_manifest(requirements=[expression(ZONE, "In", "no-zone")])
+
+
+def plan(*shapes: tuple[Shape, int], pools: Sequence[Mapping[str, Any]] = (), **fields: Any) -> Plan:
+    some = [pod for of, count in shapes for pod in pods(of, count)]
+    running = fields.pop("running", [])
+    nodepools = pools or [nodepool_manifest()]
+    return decide(inputs(snapshot=snapshot(pods=[*some, *running], nodepools=nodepools, **fields)))
+
+
+def bought(decided: Plan, *keys: str) -> Counter[tuple[str, ...]]:
+    """Count the pods on new nodes by labels of theirs; a label that is open yet is `any`."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for planned in decided.nodes:
+        open_ = {
+            ZONE: {o.zone for o in planned.request.overrides},
+            CAPACITY: {planned.request.capacity_type},
+        }
+        place = (open_[key].pop() if len(open_[key]) == 1 else "any" for key in keys)
+        found[tuple(place)] += len(planned.claim.nominated)
+    return found
+
+
+def placed(decided: Plan) -> dict[str, int]:
+    return {name: len(keys) for name, keys in (decided.placed or {}).items()}
+
+
+def test_pods_that_a_spread_counts_and_does_not_bind_have_their_places_first() -> None:
+    nodes = [node("n-a", zone=A), node("n-b", zone=B)]
+    bound = shape("1", topologySpreadConstraints=spread(hard=True))
+    wish = spread(CAPACITY, hard=False)
+    free = shape("100m", nodeSelector={ZONE: A}, topologySpreadConstraints=wish)
+
+    decided = plan((bound, 2), (free, 2), nodes=nodes, pools=[NOTHING_FOR_SALE])
+
+    assert placed(decided) == {"n-a": 2, "n-b": 2}
+
+
+def test_pods_that_come_later_leave_the_spread_of_those_before_them_as_it_must_be() -> None:
+    """Both count each other; the skew of 3 would let five be in a zone, where one has come that wants a skew of 1."""
+    nodes = [node("n-a", zone=A, cpu="8"), node("n-b", zone=B, cpu="1")]
+    strict = shape("1", topologySpreadConstraints=spread(hard=True))
+    loose = shape("500m", topologySpreadConstraints=spread(hard=True, max_skew=3))
+
+    decided = plan((strict, 1), (loose, 6), nodes=nodes, pools=[NOTHING_FOR_SALE])
+
+    assert placed(decided) == {"n-a": 3, "n-b": 2}
+
+
+def test_pods_that_are_counted_go_where_it_is_certain_that_they_are() -> None:
+    """A spread counts only nodes that its pods may be on: others of the app must not be thought to be on such."""
+    picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})
+
+    decided = plan((picky, 3), (shape("2"), 6))
+
+    assert not decided.unplaced
+    assert set(bought(decided, CAPACITY)) == {("on-demand",)}
+    assert bought(decided, ZONE) == {(zone,): 3 for zone in ZONES}
+
+
+def test_pods_that_can_only_be_where_nobody_counts_them_go_there() -> None:
+    picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})
+
+    decided = plan((picky, 3), (shape("2", nodeSelector={CAPACITY: "spot", ZONE: A}), 4))
+
+    assert not decided.unplaced
+    assert bought(decided, ZONE, CAPACITY) == {
+        (A, "spot"): 4,
+        (A, "on-demand"): 1,
+        (B, "on-demand"): 1,
+        (C, "on-demand"): 1,
+    }
+
+
+def test_a_node_counts_for_a_spread_only_if_it_has_the_keys_of_all_spreads_of_the_pod() -> None:
+    racks = ({"example.com/rack": "1"}, {"example.com/rack": "2"}, {})
+    nodes = [node(f"n-{zone}", zone=zone, labels=labels) for zone, labels in zip(ZONES, racks, strict=True)]
+    both = [*spread(hard=True), *spread("example.com/rack", hard=True)]
+
+    decided = plan((shape(topologySpreadConstraints=both), 4), nodes=nodes)
+
+    assert placed(decided) == {f"n-{A}": 2, f"n-{B}": 2}
