@@ -8,9 +8,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +19,7 @@ from nodesmith_cli.audit import Kind, Violation
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.main import main
 from tests.builders import nodepool_manifest
+from tests.plancommand import Run, plan_command, written
 from tests.served import CRDS, created, now
 
 REPOSITORY = Path(__file__).parents[2]
@@ -26,47 +27,9 @@ EXPRESS = str(REPOSITORY / "examples" / "express-test")
 POOL = f"{EXPRESS}/nodepool.yaml"
 
 
-class Ran(NamedTuple):
-    """How a run ended, and what it wrote."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """The plan on standard output, which must hold nothing else."""
-        plan: dict[str, Any] = json.loads(self.out)
-        return plan
-
-    @property
-    def pods(self) -> list[str]:
-        """The pods on the nodes to buy."""
-        return sorted(pod for node in self.plan["nodes"] for pod in node["pods"])
-
-
-Run = Callable[..., Ran]
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-
-    def ran(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["nodesmith", "plan", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Ran(ended.value.code, told.out, told.err)
-
-    return ran
-
-
-def written(folder: Path, name: str, *manifests: Mapping[str, Any]) -> str:
-    path = folder / name
-    path.write_text("\n---\n".join(json.dumps(manifest) for manifest in manifests))
-    return str(path)
+    return plan_command(monkeypatch, capsys)
 
 
 def pod(name: str, cpu: str = "1", **metadata: Any) -> dict[str, Any]:

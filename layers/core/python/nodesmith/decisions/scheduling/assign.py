@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.following import flock, leaders_first, why_nobody
+from nodesmith.decisions.scheduling.following import Stranded, flock, leaders_first
 from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.neighbours import Neighbours
@@ -101,8 +101,9 @@ class _Round:
                 present = {key: self._values(key) for key in spread}
                 pods, why = Placing(self._ground, shape, shape, present=present).place(pods)
             self._stuck(pods, why)
+        stranded = Stranded(self._waiting, self._ground.neighbours.sets)
         for shape, pods in self._waiting.items():
-            self._stuck(pods, why_nobody(shape, self._waiting, self._ground.neighbours.sets))
+            self._stuck(pods, stranded.why(shape))
 
     def _values(self, key: str) -> frozenset[str]:
         """Give the values of a key that nodes have, or may have that will be bought."""

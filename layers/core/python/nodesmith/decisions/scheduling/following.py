@@ -83,8 +83,3 @@ class Stranded:
                     seen[number] = None
                     found.append(self._followed[number] & self._numbers)
         return self._sets.number(shape) in seen
-
-
-def why_nobody(shape: Shape, waiting: Iterable[Shape], sets: LabelSets) -> str:
-    """Say why pods cannot follow anybody; see `Stranded`."""
-    return Stranded(waiting, sets).why(shape)

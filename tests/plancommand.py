@@ -1,0 +1,62 @@
+"""`nodesmith plan` run in a test's own process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from nodesmith_cli.main import main
+
+
+class Ran(NamedTuple):
+    """How a run ended, and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The plan on standard output, which must hold nothing else."""
+        plan: dict[str, Any] = json.loads(self.out)
+        return plan
+
+    @property
+    def pods(self) -> list[str]:
+        """The pods on the nodes to buy."""
+        return sorted(pod for node in self.plan["nodes"] for pod in node["pods"])
+
+    @property
+    def unplaced(self) -> dict[str, dict[str, str]]:
+        """What is said of each pod that stays."""
+        return {entry["pod"]: entry for entry in self.plan["unplaced"]}
+
+
+Run = Callable[..., Ran]
+
+
+def plan_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Give `nodesmith plan` as a function of its arguments, away from any cluster of the person at the keyboard."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    def ran(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["nodesmith", "plan", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, told.out, told.err)
+
+    return ran
+
+
+def written(folder: Path, name: str, *manifests: Mapping[str, Any]) -> str:
+    """Write manifests as the documents of one file; give its path."""
+    path = folder / name
+    path.write_text("\n---\n".join(json.dumps(manifest) for manifest in manifests))
+    return str(path)
