@@ -50,17 +50,6 @@ def test_pods_that_a_spread_counts_and_does_not_bind_have_their_places_first() -
     assert placed(decided) == {"n-a": 2, "n-b": 2}
 
 
-def test_pods_that_come_later_leave_the_spread_of_those_before_them_as_it_must_be() -> None:
-    """Both count each other; the skew of 3 would let five be in a zone, where one has come that wants a skew of 1."""
-    nodes = [node("n-a", zone=A, cpu="8"), node("n-b", zone=B, cpu="1")]
-    strict = shape("1", topologySpreadConstraints=spread(hard=True))
-    loose = shape("500m", topologySpreadConstraints=spread(hard=True, max_skew=3))
-
-    decided = plan((strict, 1), (loose, 6), nodes=nodes, pools=[NOTHING_FOR_SALE])
-
-    assert placed(decided) == {"n-a": 3, "n-b": 2}
-
-
 def test_pods_that_are_counted_go_where_it_is_certain_that_they_are() -> None:
     """A spread counts only nodes that its pods may be on: others of the app must not be thought to be on such."""
     picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})

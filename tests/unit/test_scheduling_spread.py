@@ -191,6 +191,18 @@ def test_what_an_earlier_shape_gets_counts_for_the_next() -> None:
     assert [(d.shape is big, d.zone) for d in result.demands] == [(True, A), (False, B), (False, C)]
 
 
+def test_pods_that_come_later_leave_the_spread_of_those_before_them_as_it_must_be() -> None:
+    """Both count each other; the skew of 3 would let five be in a zone, where one has come that wants a skew of 1."""
+    nodes = [node("n-a", zone=A, cpu="8"), node("n-b", zone=B, cpu="1")]
+    strict = shape("1", topologySpreadConstraints=hard())
+    loose = shape("500m", topologySpreadConstraints=hard(maxSkew=3))
+
+    result = assigned([*pods(strict, prefix="strict"), *pods(loose, 6)], nodes, zones=())
+
+    assert "default/strict-0000" in result.placed["n-a"]
+    assert {name: len(keys) for name, keys in result.placed.items()} == {"n-a": 3, "n-b": 2}
+
+
 def test_a_zone_without_launches_holds_the_others_back_and_is_named() -> None:
     web = shape(topologySpreadConstraints=hard())
 
