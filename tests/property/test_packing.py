@@ -16,7 +16,6 @@ from nodesmith.decisions.packing import (
     Packing,
     lower_bound,
     pack,
-    resource_prices,
     undominated,
 )
 
@@ -146,7 +145,7 @@ def test_the_bound_is_met_by_nodes_that_are_quite_full(
     full = tuple(10 * s for s in size)
     item, only = Item(size, 10 * nodes, 10), Bin("only", full, price, 1)
 
-    bound = lower_bound([item], [only], resource_prices([item], [only]))
+    bound = lower_bound([item], [only])
 
     assert abs(bound - nodes * price) < 1e-6 * nodes * price
 

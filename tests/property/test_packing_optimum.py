@@ -9,7 +9,7 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.packing import Bin, Item, Packing, pack
+from nodesmith.decisions.packing import Bin, Item, Packing, lower_bound, pack
 from nodesmith.decisions.packing.basket import Basket
 from nodesmith.decisions.packing.enumeration import exact_mix, fillings
 from nodesmith.decisions.packing.greedy import fill_greedily
@@ -22,7 +22,7 @@ Counts = tuple[int, ...]
 @st.composite
 def small_problems(draw: st.DrawFn) -> tuple[list[Item], list[Bin]]:
     """Up to eight things and six bins, one of which holds any thing alone."""
-    sizes = st.tuples(*[st.integers(1, 9)] * AXES)
+    sizes = st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9))
     items: list[Item] = []
     for _ in range(draw(st.integers(1, 4))):
         room = 8 - sum(item.count for item in items)
@@ -98,6 +98,16 @@ def test_a_small_problem_is_packed_at_the_lowest_price_there_is_and_the_bound_sa
 
     assert abs(price_of(packing) - best) <= 0.005 * best + 1e-9
     assert packing.bound <= best + 1e-9
+
+
+@settings(max_examples=300, deadline=None)
+@given(problem=small_problems())
+def test_no_bound_of_prices_for_resources_is_above_the_lowest_price(
+    problem: tuple[list[Item], list[Bin]],
+) -> None:
+    items, bins = problem
+
+    assert lower_bound(items, bins) <= optimum(items, bins) + 1e-9
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,46 +1,38 @@
 """A lower bound on the price, and what it says a unit of each resource is worth.
 
 Items that no bin admits together are packed apart, so their bounds add up. Where a part has one item only, its cheapest
-packing is found exactly, by dynamic programming over the count. Else linear programming duality over two resources (the
-first two of each vector: cpu and memory) bounds it: for prices a, b >= 0 of a unit of each with
-`a * cpu + b * memory <= price` for every bin, any packing of a demand (C, M) costs at least `a * C + b * M`. For a
-given a, the largest b allowed is a minimum of lines in a: the bound is concave in a, ternary search finds its maximum.
+packing is found exactly, by dynamic programming over the count. Else linear programming duality bounds it: at prices
+of a unit of each measure (`measures`) at which no bin holds more than its own price is worth, any packing costs at
+least what all its items are worth. The prices are those that make this most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
+from nodesmith.decisions.packing.measures import Measure, measures
 from nodesmith.decisions.packing.problem import Bin, Item
+from nodesmith.decisions.packing.shadow import shadow_prices
 
-_SEARCH_STEPS = 48
 _EXACT_COUNT = 2_000
 
 
-def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, float]:
-    """Give the prices of a unit of the first and of the second resource that make the bound highest."""
-    demand = _demand(items)
-    lines = sorted(
-        {(float(b.room[0]), float(b.room[1]), b.price) for b in bins if b.room[0] > 0 and b.room[1] > 0}
+def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
+    """Give the prices of a unit of each resource at which the items are worth most and no bin's room is a bargain."""
+    axes = range(len(items[0].size))
+    demand = [sum(i.size[axis] * i.count for i in items) for axis in axes]
+    sold = [axis for axis in axes if demand[axis] and any(b.room[axis] for b in bins)]
+    found = shadow_prices(
+        [demand[a] for a in sold], [[b.room[a] for a in sold] for b in bins], [b.price for b in bins]
     )
-    if not lines:
-        return 0.0, 0.0
-    low, high = 0.0, min(price / first for first, _, price in lines)
-    for _ in range(_SEARCH_STEPS):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        if _value(left, demand, lines) < _value(right, demand, lines):
-            low = left
-        else:
-            high = right
-    return low, _largest_second(low, lines)
+    prices = dict(zip(sold, found, strict=True))
+    return tuple(prices.get(axis, 0.0) for axis in axes)
 
 
-def lower_bound(items: Sequence[Item], bins: Sequence[Bin], prices: tuple[float, float]) -> float:
-    """Give a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack.
-
-    `prices` are `resource_prices` of the same bins; those of another demand give a true bound too, only a lower one.
-    """
-    return sum(_part_bound(part, items, bins, prices) for part in _parts(bins))
+def lower_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
+    """Give a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack."""
+    return sum(_part_bound(part, items, bins) for part in _parts(bins))
 
 
 def _parts(bins: Sequence[Bin]) -> list[int]:
@@ -55,15 +47,31 @@ def _parts(bins: Sequence[Bin]) -> list[int]:
     return parts
 
 
-def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin], prices: tuple[float, float]) -> float:
-    members = [item for i, item in enumerate(items) if part >> i & 1 and item.count]
+def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
+    members = [number for number, item in enumerate(items) if item.count and part >> number & 1]
     mine = [b for b in bins if b.admits & part]
     if not members:
         return 0.0
-    if len(members) == 1 and members[0].count <= _EXACT_COUNT:
-        return _cheapest_cover(members[0], mine)
-    demand = _demand(members)
-    return max(prices[0] * demand[0] + prices[1] * demand[1], min(b.price for b in mine))
+    if len(members) == 1 and items[members[0]].count <= _EXACT_COUNT:
+        return _cheapest_cover(items[members[0]], mine)
+    free = [place for place, b in enumerate(mine) if b.price <= 0]
+    known = [m for m in measures(items, members, mine) if not any(m.room[place] for place in free)]
+    return max(_most_worth(known, mine), min(b.price for b in mine))
+
+
+def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
+    """Give what all items are worth at the best prices of these measures."""
+    cheapest: dict[tuple[float, ...], float] = {}
+    for candidate, *room in zip(bins, *(m.room for m in known), strict=True):
+        if any(room):
+            same = tuple(room)
+            cheapest[same] = min(candidate.price, cheapest.get(same, candidate.price))
+    demand = [m.demand for m in known]
+    found = shadow_prices(demand, list(cheapest), list(cheapest.values()))
+    worth = [(price, sum(map(mul, found, room))) for room, price in cheapest.items()]
+    feasible: float = min([1.0, *(price / most for price, most in worth if most > price)])
+    total: float = sum(map(mul, found, demand))
+    return feasible * total
 
 
 def _cheapest_cover(item: Item, bins: Sequence[Bin]) -> float:
@@ -80,15 +88,3 @@ def _cheapest_cover(item: Item, bins: Sequence[Bin]) -> float:
     for count in range(1, item.count + 1):
         cover.append(min([price + cover[max(0, count - held)] for held, price in cheapest.items()]))
     return cover[item.count]
-
-
-def _demand(items: Sequence[Item]) -> tuple[int, int]:
-    return sum(i.size[0] * i.count for i in items), sum(i.size[1] * i.count for i in items)
-
-
-def _value(first: float, demand: tuple[int, int], lines: Sequence[tuple[float, float, float]]) -> float:
-    return first * demand[0] + _largest_second(first, lines) * demand[1]
-
-
-def _largest_second(first: float, lines: Sequence[tuple[float, float, float]]) -> float:
-    return max(0.0, min([(price - first * x) / y for x, y, price in lines]))

@@ -20,13 +20,13 @@ _ROUNDING = 1 + 1e-9
 _Filling = tuple[Vector, float]
 
 
-def fill_greedily(basket: Basket, bins: Sequence[Bin], prices: tuple[float, float], most_steps: int) -> None:
+def fill_greedily(basket: Basket, bins: Sequence[Bin], prices: Sequence[float], most_steps: int) -> None:
     """Buy for what is left in the basket until nothing of it fits, or the purses are empty, or the steps are done.
 
-    `prices` weigh the first two resources, see `resource_prices`. Dominated bins (`undominated`) only cost time.
+    `prices` weigh the resources, see `resource_prices`. Dominated bins (`undominated`) only cost time.
     """
     items = basket.items
-    worth = [max(prices[0] * item.size[0] + prices[1] * item.size[1], _LEAST_WORTH) for item in items]
+    worth = [max(sum(map(mul, prices, item.size)), _LEAST_WORTH) for item in items]
     ruled = items if any(item.groups or item.caps for item in items) else None
     candidates = [b for b in bins if b.admits]
     orders = [_order(candidate, items, worth) for candidate in candidates]
@@ -57,18 +57,24 @@ def fill_greedily(basket: Basket, bins: Sequence[Bin], prices: tuple[float, floa
 class _Most:
     """The most that a filling can be worth while so much is left to pack."""
 
-    def __init__(self, prices: tuple[float, float], items: Sequence[Item], left: Sequence[int]) -> None:
-        self._prices = prices
-        self._cpu = sum(item.size[0] * count for item, count in zip(items, left, strict=True))
-        self._memory = sum(item.size[1] * count for item, count in zip(items, left, strict=True))
+    def __init__(self, prices: Sequence[float], items: Sequence[Item], left: Sequence[int]) -> None:
+        totals = (
+            sum(i.size[axis] * n for i, n in zip(items, left, strict=True)) for axis in range(len(prices))
+        )
+        self._priced = [
+            (axis, price, total)
+            for axis, (price, total) in enumerate(zip(prices, totals, strict=True))
+            if price
+        ]
         self._slack = _LEAST_WORTH * (1 + sum(left))
 
     def value(self, candidate: Bin) -> float:
         """Give what all room would be worth, or all that is left if that is less."""
-        cpu, memory = candidate.room[0], candidate.room[1]
-        first = self._prices[0] * (cpu if cpu < self._cpu else self._cpu)
-        second = self._prices[1] * (memory if memory < self._memory else self._memory)
-        return (first + second) * _ROUNDING + self._slack
+        room, value = candidate.room, self._slack
+        for axis, price, total in self._priced:
+            have = room[axis]
+            value += price * (have if have < total else total) * _ROUNDING
+        return value
 
 
 class _Step(NamedTuple):

@@ -177,8 +177,11 @@ def _even_prices(items: Sequence[Item], bins: Sequence[Bin]) -> Floats:
     total = [sum(i.size[axis] * i.count for i in items) for axis in range(len(items[0].size))]
     found = []
     for tilt in _TILTS:
-        demand = replace(items[0], size=tuple(int(t * f) for t, f in zip(total, tilt, strict=False)), count=1)
+        demand = replace(
+            items[0],
+            size=tuple(int(t * f) for t, f in zip(total, (*tilt, *[1.0] * len(total)), strict=False)),
+            count=1,
+        )
         found.append(resource_prices([demand], rooms))
-    prices = np.zeros(len(total))
-    prices[:2] = np.array(found).mean(axis=0)
+    prices: Floats = np.array(found).mean(axis=0)
     return prices

@@ -23,7 +23,7 @@ _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 3_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS = 40
-_Prices = tuple[float, float]
+_Prices = tuple[float, ...]
 
 
 class _Plan(NamedTuple):
@@ -63,7 +63,7 @@ def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
     prices = resource_prices(part.items, bins)
     basket = Basket(part.items, purses)
     fill_greedily(basket, bins, prices, most_steps)
-    bound = _bound(part.items, basket.left, bins, prices)
+    bound = _bound(part.items, basket.left, bins)
     if basket.price > bound * _GOOD_ENOUGH and basket.steps < most_steps:
         proved = _proved(basket, bins, purses, _PROVABLE)
         if proved is None:
@@ -81,7 +81,7 @@ def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
 
     spending = Spending(purses)
     bought, left, steps = buy_for_many(part.items, part.bins, spending, most_steps)
-    bound = _bound(part.items, left, part.bins, resource_prices(part.items, part.bins))
+    bound = _bound(part.items, left, part.bins)
     return _Plan(bought, left, spending.purses, bound, steps)
 
 
@@ -115,12 +115,12 @@ def _improved(
     repack(other, bins, _PROVABLE_TOGETHER, _MENDING)
     better = min(basket, other, key=lambda b: b.rank)
     proved = 0.0 if any(better.left) else min(linear, better.price)
-    return better, max(proved, _bound(better.items, better.left, bins, prices))
+    return better, max(proved, _bound(better.items, better.left, bins))
 
 
-def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin], prices: _Prices) -> float:
+def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> float:
     served = [replace(item, count=item.count - rest) for item, rest in zip(items, left, strict=True)]
-    return lower_bound(served, bins, prices)
+    return lower_bound(served, bins)
 
 
 def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left: list[int]) -> list[Node]:

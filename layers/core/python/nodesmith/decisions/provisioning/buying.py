@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import count
 
 from nodesmith.decisions.launch import Templates
-from nodesmith.decisions.packing import Bin, Node, lower_bound, resource_prices
+from nodesmith.decisions.packing import Bin, Node, lower_bound
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
 from nodesmith.decisions.provisioning.flexibility import options
 from nodesmith.decisions.provisioning.fragility import sturdy
@@ -209,7 +209,7 @@ def _bound(offered: Market, candidates: Sequence[Bin], queues: Sequence[Sequence
     triples = zip(offered.items, offered.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
     plain = [replace(b, price=offered.wares[b.key].offering.price_hourly_usd) for b in candidates]
-    return lower_bound(served, plain, resource_prices(served, plain))
+    return lower_bound(served, plain)
 
 
 def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Order, result: Purchase) -> bool:

@@ -1,0 +1,83 @@
+"""The lower bound against plans that waste nothing: nodes drawn first, and what they hold cut to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodesmith.decisions.packing import Bin, Item, lower_bound
+
+AXES = 3
+Filling = list[tuple[Item, int]]
+
+
+@st.composite
+def cut(draw: st.DrawFn, room: Sequence[int], group: int) -> Filling:
+    """Cut a room into items that fill it, some of which keep others of their group away."""
+    left = list(room)
+    filling: Filling = []
+    for _ in range(draw(st.integers(0, 8))):
+        size = tuple(draw(st.integers(0, have)) for have in left)
+        count = draw(st.integers(1, 3))
+        if any(size) and all(count * each <= have for each, have in zip(size, left, strict=True)):
+            filling.append((Item(size, count, draw(st.sampled_from([count, 50]))), count))
+            left = [have - count * each for have, each in zip(left, size, strict=True)]
+    if any(left):
+        filling.append((Item(tuple(left), 1, 1), 1))
+    if draw(st.booleans()):
+        company = sum(count for _, count in filling)
+        caps = draw(st.integers(company, company + 2))
+        filling = [
+            (Item(i.size, i.count, i.per_node, (group,), ((group, caps),)), count) for i, count in filling
+        ]
+    return filling
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[list[Item], list[Bin], float]:
+    """Give items, bins, and the price of a plan that holds all items in some of these bins."""
+    rooms = [draw(st.tuples(*[st.integers(1, 60)] * AXES)) for _ in range(draw(st.integers(1, 4)))]
+    prices = [draw(st.integers(0, 40)) / 10 for _ in rooms]
+    items: list[Item] = []
+    admits = [0] * len(rooms)
+    price = 0.0
+    for group in range(draw(st.integers(1, 9))):
+        number = draw(st.integers(0, len(rooms) - 1))
+        filling = draw(cut(rooms[number], draw(st.sampled_from([0, group]))))
+        repeats = draw(st.integers(1, 4))
+        for item, count in filling:
+            admits[number] |= 1 << len(items)
+            items.append(Item(item.size, count * repeats, item.per_node, item.groups, item.caps))
+        price += repeats * prices[number]
+    extra = [draw(st.integers(0, (1 << len(items)) - 1)) for _ in rooms]
+    bins = [
+        Bin(f"bin-{n}", room, cost, mask | more)
+        for n, (room, cost, mask, more) in enumerate(zip(rooms, prices, admits, extra, strict=True))
+    ]
+    return items, bins, price
+
+
+@settings(max_examples=300, deadline=None)
+@given(plan=plans())
+def test_no_bound_is_above_the_price_of_a_plan(plan: tuple[list[Item], list[Bin], float]) -> None:
+    items, bins, price = plan
+
+    assert lower_bound(items, bins) <= price + 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(plan=plans(), repeats=st.integers(8, 12))
+def test_nor_where_there_are_very_many_kinds(plan: tuple[list[Item], list[Bin], float], repeats: int) -> None:
+    """The same plan several times over: items counted apart are kinds apart."""
+    items, bins, price = plan
+    several = [item for item in items for _ in range(repeats)]
+    admits = [
+        sum(((1 << repeats) - 1) << n * repeats for n in range(len(items)) if b.admits >> n & 1) for b in bins
+    ]
+    apart = [
+        Bin(f"{b.key}", b.room, b.price, mask, b.purse, b.cost) for b, mask in zip(bins, admits, strict=True)
+    ]
+
+    assert lower_bound(several, apart) <= repeats * price + 1e-9
