@@ -18,7 +18,7 @@ import yaml
 from nodesmith_cli.audit import Kind, Violation
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.main import main
-from tests.builders import nodepool_manifest
+from tests.builders import expression, node_affinity, nodepool_manifest
 from tests.plancommand import Run, plan_command, written
 from tests.served import CRDS, created, now
 
@@ -147,24 +147,30 @@ def test_an_audit_that_finds_something_is_exit_status_1(run: Run, monkeypatch: p
     assert "price: default-abc: costs more than it says" in ran.err
 
 
-def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: Path) -> None:
-    offering = {
-        "Price": 0.5,
-        "Available": True,
-        "Requirements": [
-            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["test-zone-1"]},
-        ],
-    }
-    kwok = {
-        "name": "fake",
+def kwok(name: str, cpu: str, price: float) -> dict[str, Any]:
+    """Give an instance type in KWOK's format, on demand in one zone."""
+    requirements = [
+        expression("karpenter.sh/capacity-type", "In", "on-demand"),
+        expression("topology.kubernetes.io/zone", "In", "test-zone-1"),
+    ]
+    return {
+        "name": name,
         "architecture": "amd64",
         "operatingSystems": ["linux"],
-        "resources": {"cpu": "2", "memory": "4Gi", "pods": "10"},
-        "offerings": [offering],
+        "resources": {"cpu": cpu, "memory": "4Gi", "pods": "10"},
+        "offerings": [{"Price": price, "Available": True, "Requirements": requirements}],
     }
+
+
+def selecting(name: str, key: str, operator: str, *values: str) -> dict[str, Any]:
+    found = pod(name, "100m")
+    found["spec"]["affinity"] = node_affinity([expression(key, operator, *values)])
+    return found
+
+
+def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: Path) -> None:
     catalog = tmp_path / "kwok.json.gz"
-    catalog.write_bytes(gzip.compress(json.dumps([kwok]).encode()))
+    catalog.write_bytes(gzip.compress(json.dumps([kwok("fake", "2", 0.5)]).encode()))
     file = written(
         tmp_path, "all.json", nodepool_manifest(requirements=[]), pod("a", "1900m"), pod("b", "1901m")
     )
@@ -175,6 +181,35 @@ def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: P
     assert (node["instanceType"], node["zone"], node["priceHourly"]) == ("fake", "test-zone-1", 0.5)
     assert node["pods"] == ["default/a"], "100m of a type's cpu are the node's own in this format"
     assert [entry["pod"] for entry in ran.plan["unplaced"]] == ["default/b"]
+
+
+def test_pods_and_nodepools_may_ask_for_the_labels_of_kwoks_types(run: Run, tmp_path: Path) -> None:
+    own = "karpenter.kwok.sh/instance"
+    catalog = tmp_path / "kwok.json"
+    catalog.write_text(json.dumps([kwok("c-4x", "4", 0.2), kwok("m-4x", "4", 0.3), kwok("m-8x", "8", 0.4)]))
+    asked = {
+        "cpu": (f"{own}-cpu", "Gt", "5"),
+        "family": (f"{own}-family", "In", "c"),
+        "size": (f"{own}-size", "NotIn", "8"),
+        "memory": (f"{own}-memory", "In", "4Gi"),
+        "none": (f"{own}-cpu", "In", "16"),
+        "aws": ("karpenter.k8s.aws/instance-family", "In", "c"),
+    }
+    pods = [selecting(name, *what) for name, what in asked.items()]
+
+    def bought(*requirements: dict[str, Any]) -> dict[str, list[str]]:
+        file = written(tmp_path, "all.json", nodepool_manifest(requirements=requirements), *pods)
+        ran = run("-f", file, "--catalog", str(catalog), "-o", "json", "--audit")
+        assert ran.status == 0, ran.err
+        return {name: node["instanceTypes"] for node in ran.plan["nodes"] for name in node["pods"]}
+
+    of_any = bought()
+    assert of_any.keys() == {f"default/{name}" for name in asked} - {"default/none", "default/aws"}
+    assert of_any["default/cpu"] == ["m-8x"]
+    assert of_any["default/family"] == ["c-4x"]
+    of_m = bought(expression(f"{own}-family", "In", "m"))
+    assert of_m.keys() == {"default/cpu", "default/memory", "default/size"}
+    assert {name for types in of_m.values() for name in types} <= {"m-4x", "m-8x"}
 
 
 def test_our_own_catalogue_listing_is_read_back(

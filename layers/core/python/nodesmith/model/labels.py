@@ -41,9 +41,13 @@ AWS_KEYS = frozenset(
         "capacity-reservation-type capacity-reservation-interruptible placement-group-id placement-group-partition"
     ).split()
 )
+KWOK_KEYS = frozenset(f"karpenter.kwok.sh/instance-{name}" for name in ("cpu", "family", "memory", "size"))
+"""What types in the format of Karpenter's KWOK provider are labelled with."""
 CORE_KEYS = frozenset({NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
-WELL_KNOWN = CORE_KEYS | AWS_KEYS | {ZONE_ID, NODECLASS}
+WELL_KNOWN = CORE_KEYS | AWS_KEYS | KWOK_KEYS | {ZONE_ID, NODECLASS}
 """Keys that a pod may constrain although no NodePool mentions them."""
+TYPE_KEYS = KWOK_KEYS | {REGION} | {key for key in AWS_KEYS if key.startswith(f"{AWS_DOMAIN}/instance-")}
+"""Well-known keys that a node has by its instance type or not at all."""
 
 ALIASES = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,

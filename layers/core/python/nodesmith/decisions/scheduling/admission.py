@@ -8,8 +8,8 @@ from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
     agreeing_terms,
     allows_offering,
-    matching_types,
     taint_refusal,
+    types_for_pods,
 )
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
@@ -64,7 +64,8 @@ class Admission:
             taken: set[str] = set().union(
                 *(names for daemon, names in self._template.daemons if daemon in apart)
             )
-            for name in matching_types(self._template.types, term).names:
+            given = frozenset(self._template.pool.labels)
+            for name in types_for_pods(self._template.types, term, given).names:
                 if name not in taken:
                     masks[name] |= bits
         return masks

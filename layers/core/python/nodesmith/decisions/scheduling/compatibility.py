@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import CAPACITY_TYPE, WELL_KNOWN, ZONE, ZONE_ID
+from nodesmith.model.labels import CAPACITY_TYPE, TYPE_KEYS, WELL_KNOWN, ZONE, ZONE_ID
 from nodesmith.model.requirements import Requirement, Requirements
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Taint, first_untolerated
@@ -60,6 +60,16 @@ def type_set(types: tuple[InstanceType, ...]) -> TypeSet:
 def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
     """Give the types that meet all requirements. Cached: NodePools and shapes repeat from run to run."""
     return TypeSet(tuple(t for t in types.types if type_refusal(requirements, t) is None))
+
+
+@lru_cache(maxsize=512)
+def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = frozenset()) -> TypeSet:
+    """Give the types whose nodes have what pods ask for: labels that a type lacks they lack, unless they are `given`."""
+    asked = [k for k, r in term.items() if k in TYPE_KEYS and k not in given and not r.tolerates_absence]
+    matching = matching_types(types, term)
+    if all(key in t.requirements for t in matching.types for key in asked):
+        return matching
+    return TypeSet(tuple(t for t in matching.types if all(key in t.requirements for key in asked)))
 
 
 def taint_refusal(taints: Iterable[Taint], shape: Shape) -> str | None:

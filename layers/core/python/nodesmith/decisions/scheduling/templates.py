@@ -14,6 +14,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     compatible_terms,
     matching_types,
     taint_refusal,
+    types_for_pods,
 )
 from nodesmith.decisions.scheduling.reservations import reservation_limit, reserved_offerings
 from nodesmith.model.catalog import Offering
@@ -192,12 +193,15 @@ def _running(
     pool: NodePool, requirements: Requirements, types: TypeSet, daemonsets: Sequence[Shape]
 ) -> list[tuple[Shape, frozenset[str]]]:
     """Give the DaemonSets that will run on nodes of the pool, each with the names of the types it runs on."""
+    given = frozenset(pool.labels)
     found: list[tuple[Shape, frozenset[str]]] = []
     for daemon in daemonsets:
         if daemon.refusal or taint_refusal(pool.taints, daemon):
             continue
         terms, _ = compatible_terms(requirements, daemon)
-        found.append((daemon, frozenset().union(*(matching_types(types, term).names for term in terms))))
+        found.append(
+            (daemon, frozenset().union(*(types_for_pods(types, term, given).names for term in terms)))
+        )
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from nodesmith.model.labels import (
     CAPACITY_TYPE,
     CAPACITY_TYPES,
+    KWOK_KEYS,
     LABEL_VALUE,
     LONGEST_LABEL_VALUE,
     NODEPOOL,
@@ -29,7 +30,7 @@ _BOUNDS = ("Gt", "Lt", "Gte", "Lte")
 
 
 def _reserved(allowed: frozenset[str]) -> Rule:
-    listed = ", ".join(f"'{key}'" for key in sorted(allowed))
+    listed = ", ".join(f"'{key}'" for key in sorted(allowed - KWOK_KEYS))  # of a domain that is not reserved
     domains = r"'^([^/]+\\.)?karpenter\\.(sh|k8s\\.aws)/'"
     return Rule(
         f"self in [{listed}] || (self != 'kubernetes.io/hostname' && !self.matches({domains}))",
