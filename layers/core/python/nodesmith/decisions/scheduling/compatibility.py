@@ -64,7 +64,7 @@ def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
 
 @lru_cache(maxsize=512)
 def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = frozenset()) -> TypeSet:
-    """Give the types whose nodes have what pods ask for: labels that a type lacks they lack, unless they are `given`."""
+    """Give the types whose nodes have what pods ask for: labels that a type lacks they lack, but for those `given`."""
     asked = [k for k, r in term.items() if k in TYPE_KEYS and k not in given and not r.tolerates_absence]
     matching = matching_types(types, term)
     if all(key in t.requirements for t in matching.types for key in asked):
