@@ -68,6 +68,20 @@ def test_pods_that_are_counted_go_where_it_is_certain_that_they_are() -> None:
     assert max(counts[zone,] for zone in mine) - min(counts[zone,] for zone in ZONES) <= 1
 
 
+def test_pods_follow_such_onto_their_nodes() -> None:
+    picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})
+    beside = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    follower = shape(
+        app="sidekick", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}}
+    )
+
+    decided = plan((picky, 1), (shape("2"), 1), (follower, 2))
+
+    assert not decided.unplaced
+    alone = [n.claim.nominated for n in decided.nodes if all("of-2" in key for key in n.claim.nominated)]
+    assert not alone
+
+
 def test_pods_that_can_only_be_where_nobody_counts_them_go_there() -> None:
     picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})
 

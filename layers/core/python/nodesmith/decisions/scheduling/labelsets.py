@@ -47,6 +47,10 @@ class LabelSets:
         """Give the number of a shape's label set."""
         return self._number_of[shape]
 
+    def liken(self, shape: Shape, other: Shape) -> None:
+        """Let a shape with the labels and namespace of another be known, too."""
+        self._number_of[shape] = self._number_of[other]
+
     def selected(self, selector: Selector | None, namespaces: Namespaces) -> int:
         """Give the label sets that a selector selects in these namespaces. No selector selects nothing."""
         if selector is None:

@@ -200,7 +200,7 @@ class Placing:
         shape = narrowed(self._shape, ground.watch.rules_over(self._plain), pins)
         if shape is self._shape or tuple(pins.values()) not in ground.launching.domains(shape, tuple(pins)):
             return self._shape
-        ground.neighbours.unite(shape, (self._shape,))
+        ground.neighbours.sets.liken(shape, self._shape)
         return shape
 
 
