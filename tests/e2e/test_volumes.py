@@ -68,7 +68,7 @@ def test_pods_go_to_the_zones_of_their_bound_volumes_and_those_that_wait_where_t
     assert zones_of(system, "bound") == {B: 2, A: 1}
     assert zones_of(system, "waiting") == {C: 2}
     assert len(made) == 2
-    assert len(system.nodes()) == 3
+    assert 3 <= len(system.nodes()) <= 5, "where it costs the same, no node holds all pods of a kind"
     assert_kube_scheduler_bound(system)
     assert system.violations() == []
 

@@ -83,15 +83,18 @@ class Mortal:
         """Invoke; one that ends before its killer comes has got away, and the next one is in danger."""
         if self._left <= 0 or next(self._numbers) < self._next:
             return self._function(event)
-        killer = threading.Timer(self._luck.uniform(0, _BUSY_SECONDS), self._kill)
+        over = threading.Event()
+        killer = threading.Timer(self._luck.uniform(0, _BUSY_SECONDS), self._kill, [over])
         killer.start()
         try:
             return self._function(event)
         finally:
+            over.set()
             killer.cancel()
+            killer.join()
 
-    def _kill(self) -> None:
-        if self._function.kill():
+    def _kill(self, over: threading.Event) -> None:
+        if not over.is_set() and self._function.kill():
             self._left -= 1
             self._next += self._luck.randint(1, _APART)
             self.killed += 1
