@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import Taint
 from tests.builders import ZONES, expression, inputs, node, nodepool_manifest, pods, shape, snapshot, spread
 
 ZONE, HOSTNAME, CAPACITY = (
@@ -101,6 +103,59 @@ class TestRespect:
         decided = plan(wishing(wish_for(ZONE, A)), 1, pools=[only_a, elsewhere])
 
         assert zones(decided) == [{B}]
+
+
+SOFT = {"key": "dear", "effect": "PreferNoSchedule"}
+
+
+def tainted(**fields: Any) -> dict[str, Any]:
+    return nodepool_manifest("tainted", weight=9, taints=[SOFT], **fields)
+
+
+def sellers(decided: Plan) -> Counter[str]:
+    """Count pods by the NodePool that their node is bought from."""
+    assert not decided.unplaced
+    return Counter(n.claim.nodepool for n in decided.nodes for _ in n.claim.nominated)
+
+
+class TestSoftTaints:
+    def test_they_are_avoided_where_nodes_are_bought_whatever_the_weights(self) -> None:
+        assert sellers(plan(shape(), 2, pools=[tainted(), nodepool_manifest()])) == {"default": 2}
+
+    def test_they_stop_nobody_where_there_is_nothing_else(self) -> None:
+        assert sellers(plan(shape(), 2, pools=[tainted()])) == {"tainted": 2}
+
+    def test_what_no_other_nodepool_may_sell_is_bought_with_the_taint(self) -> None:
+        little = nodepool_manifest(limits={"cpu": "2"})
+
+        bought = sellers(plan(shape("1500m"), 3, pools=[tainted(), little]))
+
+        assert bought == {"default": 1, "tainted": 2}
+
+    def test_who_tolerates_them_goes_by_weight(self) -> None:
+        tolerant = shape(tolerations=[{"key": "dear", "operator": "Exists"}])
+
+        assert sellers(plan(tolerant, 2, pools=[tainted(), nodepool_manifest()])) == {"tainted": 2}
+
+    def test_they_are_the_last_wish_to_be_given_up(self) -> None:
+        only_b = nodepool_manifest(requirements=[expression(ZONE, "In", B)])
+
+        decided = plan(wishing(wish_for(ZONE, A)), 1, pools=[tainted(), only_b])
+
+        assert zones(decided) == [{B}]
+
+    def test_no_node_is_bought_to_avoid_one_that_is_there(self) -> None:
+        """kube-scheduler would bind the pods to it long before the new one has come."""
+        there = node(taints=[Taint("dear", "PreferNoSchedule")])
+
+        decided = plan(shape(), 2, pools=[nodepool_manifest()], nodes=[there])
+
+        assert decided.placed == {"node-1": ("default/web-0000", "default/web-0001")}
+
+    def test_under_ignore_they_are_nothing(self) -> None:
+        decided = plan(shape(), 2, PreferencePolicy.IGNORE, pools=[tainted(), nodepool_manifest()])
+
+        assert sellers(decided) == {"tainted": 2}
 
 
 class TestIgnore:

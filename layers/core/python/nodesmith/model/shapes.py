@@ -54,6 +54,7 @@ class Shape:
     `terms` are the same, narrowed to where the volumes can be reached from; one of them must hold. (A spread counts on
     all nodes that the own ones allow.) `preferred_terms` are preferred node affinity: weight (1-100) and term.
     `owner` reads `Kind/name`.
+    One that `shuns_soft_taints` takes PreferNoSchedule for NoSchedule where nodes are bought.
     `refusal` is why nothing can be provisioned for such a pod whatever the NodePools offer, empty when there is none.
     """
 
@@ -71,6 +72,7 @@ class Shape:
     priority: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
+    shuns_soft_taints: bool = False
 
     def __hash__(self) -> int:
         return id(self) >> 4  # one object a shape and snapshot: identity is equality enough, and cheap

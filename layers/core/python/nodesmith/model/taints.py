@@ -86,8 +86,10 @@ def is_ephemeral(taint: Taint) -> bool:
     return taint.identity in _EPHEMERAL or taint.key.startswith("readiness.k8s.io/")
 
 
-def first_untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    """Give the first hard taint that no toleration covers; PreferNoSchedule hinders nobody."""
+def first_untolerated(
+    taints: Iterable[Taint], tolerations: Iterable[Toleration], *, soft: bool = False
+) -> Taint | None:
+    """Give the first taint that no toleration covers. PreferNoSchedule hinders nobody, unless `soft` ones count too."""
     tolerations = tuple(tolerations)
-    hard = (taint for taint in taints if taint.effect != Effect.PREFER_NO_SCHEDULE)
-    return next((t for t in hard if not any(toleration.tolerates(t) for toleration in tolerations)), None)
+    asked = (taint for taint in taints if soft or taint.effect != Effect.PREFER_NO_SCHEDULE)
+    return next((t for t in asked if not any(toleration.tolerates(t) for toleration in tolerations)), None)

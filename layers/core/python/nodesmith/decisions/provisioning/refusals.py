@@ -45,7 +45,8 @@ class Refusal:
 
 def refusal(demand: Demand, template: Template) -> Refusal:
     """Say why a NodePool that may buy now cannot buy for a demand."""
-    taint = first_untolerated(template.pool.taints, demand.shape.tolerations)
+    shape = demand.shape
+    taint = first_untolerated(template.pool.taints, shape.tolerations, soft=shape.shuns_soft_taints)
     if taint is not None:
         return Refusal(
             Filter.TAINT,

@@ -36,7 +36,8 @@ class Admission:
         self._bits: dict[_Wanted, int] = {}
         known: dict[tuple[object, ...], tuple[tuple[Requirements, ...], str]] = {}
         for index, demand in enumerate(demands):
-            alike = demand.shape.terms, demand.shape.tolerations, demand.pins
+            asked = demand.shape
+            alike = asked.terms, asked.tolerations, asked.shuns_soft_taints, demand.pins
             if alike not in known:
                 known[alike] = _terms(template, demand.shape, demand.pins)
             terms, why = known[alike]

@@ -74,7 +74,7 @@ def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = f
 
 def taint_refusal(taints: Iterable[Taint], shape: Shape) -> str | None:
     """Say which taint keeps these pods away, None when they tolerate all."""
-    taint = first_untolerated(taints, shape.tolerations)
+    taint = first_untolerated(taints, shape.tolerations, soft=shape.shuns_soft_taints)
     return f"pods do not tolerate the taint {taint}" if taint else None
 
 

@@ -14,6 +14,7 @@ from nodesmith.model.catalog import Offering
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
 from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import Effect, first_untolerated
 
 _ROUNDING = 1 + 1e-9
 
@@ -29,6 +30,9 @@ class Launching(Protocol):
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """Estimate what one pod costs in such a domain, USD an hour."""
+
+    def softly_tainted(self, shape: Shape) -> bool:
+        """Tell whether some NodePool's nodes have a PreferNoSchedule taint that these pods do not tolerate."""
 
     @property
     def scarce_zones(self) -> frozenset[str]:
@@ -63,6 +67,9 @@ class TemplateLaunching:
         self._places: dict[tuple[object, ...], dict[Domain, list[_Sold]]] = {}
         self._prices: dict[tuple[object, ...], float] = {}
         self._bargains: dict[tuple[object, ...], list[_Sold]] = {}
+        self._soft_taints = [
+            t for template in templates for t in template.pool.taints if t.effect == Effect.PREFER_NO_SCHEDULE
+        ]
         scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
         self.scarce_zones = frozenset.intersection(*scarce) if scarce else frozenset()
 
@@ -77,7 +84,7 @@ class TemplateLaunching:
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
-        alike = shape.terms, shape.tolerations, keys, domain
+        alike = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys, domain
         asked = alike, shape.requests
         if asked not in self._prices:
             if alike not in self._bargains:
@@ -88,8 +95,12 @@ class TemplateLaunching:
             self._prices[asked] = min(prices, default=float("inf"))
         return self._prices[asked]
 
+    def softly_tainted(self, shape: Shape) -> bool:
+        """See `Launching`."""
+        return first_untolerated(self._soft_taints, shape.tolerations, soft=True) is not None
+
     def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
-        alike = shape.terms, shape.tolerations, keys
+        alike = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys
         if alike not in self._places:
             found: dict[Domain, dict[tuple[Resources, bool], float]] = {}
             for choice, offering, template in self._admitted(shape):

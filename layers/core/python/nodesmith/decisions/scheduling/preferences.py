@@ -1,9 +1,11 @@
 """Wishes of pods, taken for rules as long as that works: preferred affinities and spreads that are only wished for.
 
 Under the policy Respect a pod is placed as if all it prefers were required; what cannot be had so is given up one by
-one, in Karpenter's order: preferred pod affinity, preferred anti-affinity, preferred node affinity, spreads; of each
-kind the heaviest first. Of node affinity only the heaviest left counts. Under Ignore a wish costs nothing: preferred
-node affinity decides between choices of the same price, everything else is left to kube-scheduler's scores.
+one, in Karpenter's order: preferred pod affinity, preferred anti-affinity, preferred node affinity, spreads, at last
+NodePools without a PreferNoSchedule taint; of each kind the heaviest first. Of node affinity only the heaviest left
+counts. Nodes that are there are used whatever such taints they have, which Karpenter would not: by the time that
+another had come kube-scheduler would have bound the pods to them. Under Ignore a wish costs nothing: preferred node
+affinity decides between choices of the same price, everything else is left to kube-scheduler's scores.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ def variants(shape: Shape, policy: PreferencePolicy, launching: Launching) -> tu
     attracted, repelled = _heaviest_first(shape, anti=False), _heaviest_first(shape, anti=True)
     wished = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])]
     soft = [spread for spread in shape.spreads if not spread.hard]
-    if not (attracted or repelled or wished or soft):
+    shuns = policy == PreferencePolicy.RESPECT and launching.softly_tainted(shape)
+    if not (attracted or repelled or wished or soft or shuns):
         return (shape,)
     if policy == PreferencePolicy.IGNORE:
         found = _variant(shape, [], [], wished, 0)
@@ -31,8 +34,9 @@ def variants(shape: Shape, policy: PreferencePolicy, launching: Launching) -> tu
     steps += [([], repelled[n:], wished, len(soft)) for n in range(len(repelled))]
     steps += [([], [], wished[n:], len(soft)) for n in range(len(wished))]
     steps += [([], [], [], left) for left in range(len(soft), 0, -1)]
+    steps += [([], [], [], 0)] * shuns
     stricter = [_variant(shape, *step) for step in steps]
-    return (*(one for one in stricter if one is not None), shape)
+    return (*(replace(one, shuns_soft_taints=shuns) for one in stricter if one is not None), shape)
 
 
 def _heaviest_first(shape: Shape, *, anti: bool) -> list[PodAffinityTerm]:

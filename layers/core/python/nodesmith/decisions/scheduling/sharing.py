@@ -72,7 +72,7 @@ def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
 def _alike(demand: Demand) -> tuple[object, ...]:
     shape = demand.shape
     return (
-        shape.requests, shape.terms, shape.own_terms, shape.tolerations, demand.pins,
+        shape.requests, shape.terms, shape.own_terms, shape.tolerations, shape.shuns_soft_taints, demand.pins,
         demand.per_node, demand.groups, demand.caps, demand.apart, demand.unit,
     )  # fmt: skip
 
