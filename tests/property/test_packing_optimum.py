@@ -14,6 +14,7 @@ from nodesmith.decisions.packing.basket import Basket
 from nodesmith.decisions.packing.enumeration import exact_mix, fillings
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.linear import buy_by_columns
+from nodesmith.decisions.packing.usable import usable
 
 AXES = 3
 Counts = tuple[int, ...]
@@ -108,6 +109,16 @@ def test_no_bound_of_prices_for_resources_is_above_the_lowest_price(
     items, bins = problem
 
     assert lower_bound(items, bins) <= optimum(items, bins) + 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=small_problems())
+def test_room_that_no_sum_of_sizes_reaches_changes_no_price(problem: tuple[list[Item], list[Bin]]) -> None:
+    items, bins = problem
+    used = usable(items, bins)
+
+    assert optimum(items, used) == optimum(items, bins)
+    assert usable(items, used) == used
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nodesmith.decisions.packing import Bin, Item, lower_bound, resource_prices
+from nodesmith.decisions.packing.usable import usable
 
 WEB, API = Item((1, 2, 1), 40, 40), Item((2, 2, 1), 30, 30)
 
@@ -71,3 +72,16 @@ def test_what_no_bin_holds_bounds_nothing() -> None:
     assert (
         lower_bound([Item((20, 1, 1), 3, 3), Item((30, 1, 1), 3, 3)], [Bin("b", (10, 10, 10), 1.0, 3)]) >= 0
     )
+
+
+def test_room_counts_as_far_as_sums_of_requests_reach() -> None:
+    pods = [Item((500, 1024), 9, 9), Item((750, 3072), 9, 9)]
+    bins = [Bin("small", (1930, 3187), 1.0, 3), Bin("tiny", (300, 500), 0.1, 3)]
+
+    assert [b.room for b in usable(pods, bins)] == [(1750, 3072), (0, 0)]
+
+
+def test_room_counts_as_far_as_multiples_reach_where_sums_are_too_many() -> None:
+    pods = [Item((700,), 9, 9), Item((1100,), 9, 9)]
+
+    assert usable(pods, [Bin("huge", (10_000_050,), 1.0, 3)])[0].room == (10_000_000,)

@@ -11,14 +11,17 @@ from nodesmith.decisions.packing.exact import A_NODE, Choice, exact, transitions
 from nodesmith.decisions.packing.problem import Bin, Vector
 
 _LEAST_SAVING = 1e-9
+_MOST_NODES = 200
 _Part = tuple[tuple[Bin, Vector], ...]
 
 
 def repack(basket: Basket, bins: Sequence[Bin], most_transitions: int, most_steps: int) -> None:
     """Pack one, two and three nodes anew until no such change saves anything, or the steps are done.
 
-    A step is a transition of `exact`.
+    A step is a transition of `exact`. Of very many nodes three save too little to look for.
     """
+    if sum(repeats for _, _, repeats in basket.bought) > _MOST_NODES:
+        return
     tried: set[_Part] = set()
     end = basket.steps + most_steps
     saved = True

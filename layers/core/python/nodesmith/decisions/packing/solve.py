@@ -16,6 +16,7 @@ from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses
 from nodesmith.decisions.packing.repacking import repack
 from nodesmith.decisions.packing.shrinking import shrink
 from nodesmith.decisions.packing.spending import Spending
+from nodesmith.decisions.packing.usable import usable
 
 MOST_STEPS = 50_000_000
 _GOOD_ENOUGH = 1.005
@@ -59,7 +60,7 @@ def pack(
 
 
 def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
-    bins = undominated(part.bins)
+    bins = undominated(usable(part.items, part.bins))
     prices = resource_prices(part.items, bins)
     basket = Basket(part.items, purses)
     fill_greedily(basket, bins, prices, most_steps)

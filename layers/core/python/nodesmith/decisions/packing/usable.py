@@ -1,0 +1,53 @@
+"""How much of a bin's room items can use at all: no more than the largest sum of their sizes that it holds.
+
+Pods ask for round amounts, nodes have odd ones. What no sum of requests reaches is worth nothing; bins that differ in
+nothing else are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd
+
+from nodesmith.decisions.packing.problem import Bin, Item
+
+_MOST_SUMS = 4096
+
+
+def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
+    """Give the bins with so much room as items can use."""
+    axes = [
+        _Axis({i.size[axis] for i in items}, max(b.room[axis] for b in bins))
+        for axis in range(len(items[0].size))
+    ]
+    return [
+        replace(b, room=tuple(axis.used(room) for axis, room in zip(axes, b.room, strict=True))) for b in bins
+    ]
+
+
+class _Axis:
+    """The sums of some sizes, in multiples of what divides them all: bit n of `_sums` is set where n of it is one."""
+
+    def __init__(self, sizes: set[int], largest: int) -> None:
+        self._unit = gcd(*sizes)
+        most = largest // self._unit if self._unit else 0
+        self._sums = 1 if most <= _MOST_SUMS else 0
+        if self._sums:
+            for size in sorted(sizes - {0}):
+                step = size // self._unit
+                while step <= most:
+                    self._sums |= self._sums << step
+                    step *= 2
+        self._known: dict[int, int] = {}
+
+    def used(self, room: int) -> int:
+        """Give the largest sum that is no more than a room, or something between them."""
+        if not self._unit:
+            return 0
+        if room not in self._known:
+            units = room // self._unit
+            if self._sums:
+                units = (self._sums & (2 << units) - 1).bit_length() - 1
+            self._known[room] = units * self._unit
+        return self._known[room]
