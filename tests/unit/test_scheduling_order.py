@@ -8,9 +8,21 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.shapes import Shape
-from tests.builders import ZONES, expression, inputs, node, nodepool_manifest, pods, shape, snapshot, spread
+from tests.builders import (
+    ZONES,
+    bind,
+    expression,
+    inputs,
+    node,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+    spread,
+)
 
 ZONE, CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
+RACK = "example.com/rack"
 A, B, C = ZONES
 NOTHING_FOR_SALE = nodepool_manifest(requirements=[expression(ZONE, "In", "no-zone")])
 
@@ -48,6 +60,20 @@ def test_pods_that_a_spread_counts_and_does_not_bind_have_their_places_first() -
     decided = plan((bound, 2), (free, 2), nodes=nodes, pools=[NOTHING_FOR_SALE])
 
     assert placed(decided) == {"n-a": 2, "n-b": 2}
+
+
+def test_a_wish_for_another_spread_does_not_change_what_the_hard_one_counts() -> None:
+    """Were the wish a rule, nodes without its key would count for neither: the pod in zone a is on such a node."""
+    nodes = [
+        node("n-a", zone=A, cpu="1"),
+        node("n-a2", zone=A, labels={RACK: "1"}),
+        node("n-b", zone=B, labels={RACK: "2"}),
+    ]
+    wishful = shape("1", topologySpreadConstraints=[*spread(hard=True), *spread(RACK, hard=False)])
+
+    decided = plan((wishful, 3), nodes=nodes, running=bind(shape("1"), "n-a"), pools=[NOTHING_FOR_SALE])
+
+    assert placed(decided) == {"n-a2": 1, "n-b": 2}
 
 
 def test_pods_that_are_counted_go_where_it_is_certain_that_they_are() -> None:
@@ -97,9 +123,9 @@ def test_pods_that_can_only_be_where_nobody_counts_them_go_there() -> None:
 
 
 def test_a_node_counts_for_a_spread_only_if_it_has_the_keys_of_all_spreads_of_the_pod() -> None:
-    racks = ({"example.com/rack": "1"}, {"example.com/rack": "2"}, {})
+    racks = ({RACK: "1"}, {RACK: "2"}, {})
     nodes = [node(f"n-{zone}", zone=zone, labels=labels) for zone, labels in zip(ZONES, racks, strict=True)]
-    both = [*spread(hard=True), *spread("example.com/rack", hard=True)]
+    both = [*spread(hard=True), *spread(RACK, hard=True)]
 
     decided = plan((shape(topologySpreadConstraints=both), 4), nodes=nodes)
 

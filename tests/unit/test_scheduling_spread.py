@@ -106,6 +106,14 @@ def test_a_wish_orders_the_zones_and_refuses_none() -> None:
     assert shares(2, {"a": 7}, "ab", hard=False) == {"b": 2}
 
 
+def test_domains_that_share_the_value_that_counts_do_not_each_get_a_pod_of_their_own() -> None:
+    pairs: dict[Domain, int | None] = {("spot", "a"): None, ("on-demand", "a"): None, ("spot", "b"): None}
+
+    apart = share_out(5, [Tally(1, {"a": 0, "b": 0}, counts_self=True, most=1)], pairs)
+
+    assert apart == {("spot", "a"): 1, ("on-demand", "a"): 0, ("spot", "b"): 1}
+
+
 class Zones:
     """A market in which nodes of every size are sold, in some zones at the same price."""
 

@@ -18,15 +18,22 @@ from nodesmith.model.shapes import Shape
 class Domains:
     """The topology keys that matter to a shape (`keys`, sorted), and what is allowed of them.
 
-    `bound` are those of hard rules; the others are only settled so that pods placed later know. `tallies` are yet
-    without the domains that only new nodes have, see `opened`.
+    The shape may ask for more than `plain`, which is what the pods really need: a spread that is only wished for
+    changes which nodes the others look at. `bound` are the keys of hard rules; the others are only settled so that
+    pods placed later know. `tallies` are yet without the domains that only new nodes have, see `open`.
     """
 
     def __init__(
-        self, shape: Shape, topology: Topology, sets: LabelSets, watch: Watch, launching: Launching
+        self,
+        shape: Shape,
+        plain: Shape,
+        topology: Topology,
+        sets: LabelSets,
+        watch: Watch,
+        launching: Launching,
     ) -> None:
         self._shape, self._topology, self._sets, self._launching = shape, topology, sets, launching
-        self._own_rules = spread_rules(shape, sets)
+        self._own_rules = list(dict.fromkeys((*spread_rules(shape, sets), *spread_rules(plain, sets))))
         self._held = [held for held in topology.held_over(shape) if held[0] not in self._own_rules]
         self._aversions = [t for t in aversions(shape) if sets.selected(t.selector, t.namespaces)]
         self._followed = followed(shape, sets)

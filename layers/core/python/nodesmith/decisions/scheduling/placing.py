@@ -34,9 +34,9 @@ class Ground:
     lots: Lots = field(default_factory=Lots)
     result: Assignment = field(default_factory=Assignment)
 
-    def domains(self, shape: Shape) -> Domains:
+    def domains(self, shape: Shape, plain: Shape | None = None) -> Domains:
         """Give the domains that pods of a shape may have as things stand."""
-        return Domains(shape, self.topology, self.neighbours.sets, self.watch, self.launching)
+        return Domains(shape, plain or shape, self.topology, self.neighbours.sets, self.watch, self.launching)
 
 
 class Placing:
@@ -58,7 +58,7 @@ class Placing:
     ) -> None:
         self._ground, self._shape, self._plain, self._siblings = ground, shape, plain, siblings
         self._only, self._present = only, present
-        self._domains = ground.domains(shape)
+        self._domains = ground.domains(shape, plain)
         self._bound = self._domains.bound if plain is shape else ground.domains(plain).bound
         self._avoided_zones = frozenset() if ZONE in self._bound else ground.launching.scarce_zones
 

@@ -89,6 +89,8 @@ def share_out(
         rank = {d: () if fills_up else tuple(t.of(d) for t in tallies) for d in admitted}
         least = min(rank.values())
         equals = [d for d in admitted if rank[d] == least]
+        if len(tallies) == 1:  # domains with the same value count together: one after the other
+            equals = list({d[tallies[0].axis]: d for d in reversed(equals)}.values())[::-1]
         if not fills_up and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
             each = _alike(tallies[0], equals, spare, min(left // len(equals), *(spare[d] for d in equals)))
         else:
@@ -106,8 +108,6 @@ def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], mos
     """Give how many pods each of the emptiest domains can take, before others are as empty or the skew is reached."""
     level = tally.of(equals[0])
     values = frozenset(domain[tally.axis] for domain in equals)
-    if len(values) < len(equals):
-        return 1
     bounds = [most, *(tally.of(d) - level for d in others if tally.of(d) > level)]
     if tally.most is not None:
         bounds.append(tally.most - level)
