@@ -133,7 +133,7 @@ def _nodepool(dice: random.Random, name: str, kind: str, zones: Sequence[str], m
         weight=dice.choice((1, 10)) if mix.weights and dice.random() < 0.3 else None,
         limits=_limits(dice, mix) if dice.random() < 0.25 else None,
         labels={RACK: name[-1]} if dice.random() < 0.5 else None,
-        taints=_taints(dice) if dice.random() < 0.25 else (),
+        taints=_taints(dice, mix) if dice.random() < 0.25 else (),
         startup_taints=[{"key": "example.com/starting", "effect": "NoSchedule"}]
         if dice.random() < 0.1
         else (),
@@ -151,8 +151,10 @@ def _limits(dice: random.Random, mix: Mix) -> dict[str, str]:
     )
 
 
-def _taints(dice: random.Random) -> list[dict[str, str]]:
-    effect = dice.choice(("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule"))
+def _taints(dice: random.Random, mix: Mix = LARGE) -> list[dict[str, str]]:
+    effect = dice.choice(
+        ("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule" if mix.soft else "NoSchedule")
+    )
     return [{"key": "dedicated", "value": dice.choice(("batch", "web")), "effect": effect}]
 
 
