@@ -18,6 +18,7 @@ from tests.audits import (
     on_nodes,
     plan,
     pod,
+    spread,
     wants,
 )
 
@@ -266,6 +267,9 @@ def test_the_heavier_nodepool_comes_first() -> None:
     assert found([*manifests, nodepool("heavy", weight=10, requirements=few)], bought) == []
     bound_to_others = [POOL, heavy, pod("p", labels={"app": "web"}, affinity=near("web"))]
     assert found(bound_to_others, bought) == []
+    counting = pod("q", topologySpreadConstraints=spread())
+    counted = [POOL, heavy, pod("p", labels={"app": "web"}), counting]
+    assert found(counted, plan(buys("n", "1", ["p"]), unplaced={"q": "no domain"})) == []
 
 
 def test_a_violation_says_what_where_and_why() -> None:

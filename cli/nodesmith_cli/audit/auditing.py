@@ -12,13 +12,14 @@ from nodesmith_cli.audit.apart import Aversions, check_anti_affinity
 from nodesmith_cli.audit.cluster import read_cluster
 from nodesmith_cli.audit.fitting import check_places
 from nodesmith_cli.audit.leftover import check_unplaced
-from nodesmith_cli.audit.limits import check_limits, check_min_values, check_weights
+from nodesmith_cli.audit.limits import check_limits, check_min_values
 from nodesmith_cli.audit.mounting import check_volumes
 from nodesmith_cli.audit.outcome import outcome
 from nodesmith_cli.audit.peers import Peers
 from nodesmith_cli.audit.plans import read_plan
 from nodesmith_cli.audit.together import check_company
 from nodesmith_cli.audit.violations import Violation
+from nodesmith_cli.audit.weights import check_weights
 
 
 def audit(
@@ -43,7 +44,7 @@ def audit(
     check_volumes(result)
     peers = Peers(result)
     aversions = Aversions(result, peers)
-    check_weights(result, aversions)
+    check_weights(result, aversions, peers)
     check_anti_affinity(result, aversions)
     check_company(result, peers)
     check_unplaced(result, aversions)

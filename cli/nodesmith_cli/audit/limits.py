@@ -1,20 +1,14 @@
-"""What a NodePool promises beyond single nodes: limits, minValues, and that the heavier pool is used first."""
+"""What a NodePool promises beyond single nodes: limits and minValues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 
-from nodesmith_cli.audit.apart import Aversions
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.places import Place, pool_use
-from nodesmith_cli.audit.pods import Pod, needs_of
-from nodesmith_cli.audit.pools import CAPACITY_TYPE, Machine, Pool, allows, capacity_of, machine
-from nodesmith_cli.audit.purchases import purchase
-from nodesmith_cli.audit.reading import HOSTNAME, ZONE, Amounts, dig, shown, today
+from nodesmith_cli.audit.places import pool_use
+from nodesmith_cli.audit.pools import CAPACITY_TYPE, Machine, Pool, allows, capacity_of
+from nodesmith_cli.audit.reading import ZONE, Amounts, shown, today
 from nodesmith_cli.audit.violations import Kind
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_limits(result: Outcome) -> None:
@@ -22,7 +16,7 @@ def check_limits(result: Outcome) -> None:
     buying = {purchase.pool.name for purchase in result.purchases.values()}
     for name in sorted(buying):
         pool = result.pools[name]
-        for resource, amount in sorted(_used(result, pool).items()):
+        for resource, amount in sorted(use_of_limits(result, pool).items()):
             if amount > pool.limits[resource]:
                 most = shown(resource, pool.limits[resource])
                 result.report(
@@ -30,7 +24,7 @@ def check_limits(result: Outcome) -> None:
                 )
 
 
-def _used(result: Outcome, pool: Pool) -> Amounts:
+def use_of_limits(result: Outcome, pool: Pool) -> Amounts:
     """Sum what a NodePool's nodes take of its limits, each to be bought as the largest of its types."""
     there = pool_use(result.places.values(), pool.name)
     used = {name: there.get(name, 0) for name in pool.limits}
@@ -61,93 +55,3 @@ def _values(pool: Pool, machine: Machine, key: str) -> Iterable[str]:
     if key == ZONE:
         return {o.zone for o in machine.type.offerings if allows(pool, key, o.zone)}
     return [machine.labels[key]] if key in machine.labels else machine.open.get(key, ())
-
-
-def check_weights(result: Outcome, aversions: Aversions) -> None:
-    """See that no node is bought from a lighter NodePool that a heavier one could have sold, for all of its pods.
-
-    Nodes whose pods care where other pods or volumes are, or wish for something, stay out of it; so do those whose pods
-    others keep away from wider domains than a node.
-    """
-    by_weight = sorted(result.pools.values(), key=lambda pool: -pool.weight)
-    if by_weight and by_weight[0].weight > by_weight[-1].weight:
-        left = {pool.name: _left(result, pool) for pool in by_weight}
-        judge = _Judge(result, left)
-        for node in result.plan.nodes:
-            place, bought = result.places.get(node.name), result.purchases.get(node.name)
-            if bought and place and not any(_is_rooted(pod, aversions) for pod in place.pods):
-                heavier = (pool for pool in by_weight if pool.weight > bought.pool.weight)
-                name = next((pool.name for pool in heavier if judge.could_sell(pool, place)), None)
-                if name:
-                    message = f"NodePool {name} is heavier than {bought.pool.name} and could have sold it"
-                    result.report(Kind.WEIGHT, node.name, message)
-
-
-def _left(result: Outcome, pool: Pool) -> Amounts:
-    used = _used(result, pool)
-    return {name: limit - used[name] for name, limit in pool.limits.items()}
-
-
-def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
-    """Tell whether it matters where a pod is: for volumes, to others, or by a wish, which may outdo a weight."""
-    spec = pod.spec
-    spreads: Sequence[Mapping[str, str]] = dig(spec, "topologySpreadConstraints") or ()
-    soft = any(
-        s.get("whenUnsatisfiable") == "ScheduleAnyway" or s["topologyKey"] != HOSTNAME for s in spreads
-    )
-    affinity = [
-        dig(spec, "affinity", kind) or {} for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity")
-    ]
-    wishes = any(each.get(_PREFERRED) for each in affinity)
-    apart = any(term["topologyKey"] != HOSTNAME for term in affinity[2].get(_REQUIRED) or ())
-    shunned = any(aversion.term.topology_key != HOSTNAME for aversion in aversions.about(pod))
-    return bool(spec.get("volumes") or soft or wishes or apart or shunned or affinity[1].get(_REQUIRED))
-
-
-class _Judge:
-    """Remembers which machines of a NodePool suit which pods."""
-
-    def __init__(self, result: Outcome, left: Mapping[str, Amounts]) -> None:
-        self._result, self._left = result, left
-        self._suited: dict[tuple[str, frozenset[str]], list[tuple[Machine, Amounts]]] = {}
-
-    def could_sell(self, pool: Pool, place: Place) -> bool:
-        """Tell whether a NodePool has, within its limits, a type that holds all pods of a node."""
-        if pool.closed or any(requirement.get("minValues") for requirement in pool.requirements):
-            return False
-        if any(taint.get("effect") == "PreferNoSchedule" for taint in pool.taints):
-            return False
-        needs, left = needs_of(place.pods), self._left[pool.name]
-        for suited, room in self._suitable(pool, place):
-            affordable = all(capacity_of(suited.type, name) <= amount for name, amount in left.items())
-            if affordable and all(amount <= room.get(name, 0) for name, amount in needs.items()):
-                return True
-        return False
-
-    def _suitable(self, pool: Pool, place: Place) -> list[tuple[Machine, Amounts]]:
-        placings = {pod.placing: pod for pod in place.pods}
-        key = (pool.name, frozenset(placings))
-        if key not in self._suited:
-            daemons = self._result.cluster.daemons
-            tried = (purchase(pool, [m], placings.values(), {}, daemons) for m in _machines(pool))
-            self._suited[key] = [
-                (
-                    each.machines[0],
-                    _room(each.machines[0], needs_of(each.daemons[each.machines[0].type.name])),
-                )
-                for each in tried
-                if not each.misfits
-            ]
-        return self._suited[key]
-
-
-def _machines(pool: Pool) -> Iterator[Machine]:
-    for found in pool.types.values():
-        for zone, capacity_type in sorted({(o.zone, o.capacity_type) for o in found.offerings}):
-            made = machine(pool, found.name, zone, capacity_type)
-            if isinstance(made, Machine):
-                yield made
-
-
-def _room(machine: Machine, daemons: Mapping[str, int]) -> Amounts:
-    return {name: amount - daemons.get(name, 0) for name, amount in machine.type.allocatable.items()}
