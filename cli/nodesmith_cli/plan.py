@@ -65,6 +65,9 @@ def plan_command(
     there is: `kubectl get pods,nodes,… -A -o json` will do. Every pod without a node is pending. Without an
     EC2NodeClass, one in zones a to c of the region is assumed.
 
+    What a deployment's settings say of decisions is read from the environment: PREFERENCE_POLICY, MIN_VALUES_POLICY,
+    FRAGILITY_TOLERANCE, SCHEDULER_CONFIG, VM_MEMORY_OVERHEAD_PERCENT, RESERVED_ENIS, PREFIX_DELEGATION.
+
     Exit status 0 where there is a plan, 1 where --audit finds it wrong, 2 where there is nothing to plan from.
     """
     from nodesmith_cli.planning.running import Wanted, run

@@ -255,6 +255,44 @@ def test_the_settings_of_a_deployment_are_read_from_the_environment(
     assert "PREFIX_DELEGATION='maybe'" in run("-f", file).err
 
 
+def test_policies_of_a_deployment_are_read_from_the_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = expression("node.kubernetes.io/instance-type", "In", "m5.large", "m5.xlarge", minValues=2)
+    lonely = [pod(f"p{i}", "3") for i in range(2)]
+    file = written(tmp_path, "all.json", nodepool_manifest(requirements=[choice]), *lonely)
+    assert len(run("-f", file, "-o", "json").unplaced) == 2  # only one type holds 3 cpu
+
+    monkeypatch.setenv("MIN_VALUES_POLICY", "BestEffort")
+    assert run("-f", file, "-o", "json").pods == ["default/p0", "default/p1"]
+
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": pod("any")["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": labels}, "template": template},
+    }
+    file = written(tmp_path, "all.json", nodepool_manifest(), deployment)
+    monkeypatch.setenv("FRAGILITY_TOLERANCE", "0")
+    assert len(run("-f", file, "-o", "json").plan["nodes"]) == 1
+
+    constraint = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+    }
+    monkeypatch.setenv("SCHEDULER_CONFIG", json.dumps({"defaultConstraints": [constraint]}))
+    assert len(run("-f", file, "-o", "json").plan["nodes"]) == 3
+
+    monkeypatch.setenv("PREFERENCE_POLICY", "Ignore")
+    assert len(run("-f", file, "-o", "json").plan["nodes"]) == 1
+
+    monkeypatch.setenv("PREFERENCE_POLICY", "ignore")
+    assert "PREFERENCE_POLICY='ignore': must be Respect or Ignore" in run("-f", file).err
+
+
 def test_only_the_nodepools_named_buy(run: Run, tmp_path: Path) -> None:
     file = written(
         tmp_path, "all.json", nodepool_manifest("one"), nodepool_manifest("two", weight=5), pod("a")

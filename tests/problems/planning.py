@@ -63,4 +63,4 @@ def timed(inputs: Inputs) -> Planned:
     started = time.process_time()
     plan = decide(inputs)
     seconds = time.process_time() - started
-    return Planned(plan_json(plan, inputs), seconds)
+    return Planned(plan_json(plan), seconds)

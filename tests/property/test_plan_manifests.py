@@ -192,7 +192,7 @@ def broken(manifest: Manifest, path: Path, junk: Any) -> Manifest:
 def planned(*manifests: Manifest) -> dict[str, Any]:
     documents = [Document(manifest, "test", number) for number, manifest in enumerate(manifests)]
     made_from = plan_inputs(read_manifests((), documents), CATALOG)
-    return plan_json(decide(made_from), made_from)
+    return plan_json(decide(made_from))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -48,7 +48,7 @@ def inputs(*manifests: Mapping[str, Any], catalog: Catalog | None = None) -> Inp
 
 def plan(*manifests: Mapping[str, Any], catalog: Catalog | None = None) -> dict[str, Any]:
     made_from = inputs(*manifests, catalog=catalog)
-    return plan_json(decide(made_from), made_from)
+    return plan_json(decide(made_from))
 
 
 def bound(node: Mapping[str, Any]) -> list[str]:
@@ -151,7 +151,7 @@ def test_a_nodeclass_is_in_the_zones_and_boots_the_images_that_its_status_shows(
     anything = nodepool_manifest(requirements=[])
 
     made_from = plan_inputs(read(anything, nodeclass, pod()), embedded_catalog())
-    told = plan_json(decide(made_from), made_from)
+    told = plan_json(decide(made_from))
 
     (node,) = told["nodes"]
     assert node["zone"] == "us-east-1f"
@@ -204,7 +204,7 @@ def test_a_catalogue_without_a_region_has_its_own_zones() -> None:
     made_from = plan_inputs(read(nodepool_manifest(requirements=[]), pod()), market)
 
     assert assumed_zones(market) == ("moon-1", "moon-2")
-    assert [node["zone"] for node in plan_json(decide(made_from), made_from)["nodes"]] == ["moon-1"]
+    assert [node["zone"] for node in plan_json(decide(made_from))["nodes"]] == ["moon-1"]
 
 
 CLAIM = cluster_scoped(
@@ -232,7 +232,7 @@ def test_a_nodeclaim_and_its_node_are_one_room() -> None:
     node = {**NODE, "spec": {"providerID": "aws:///us-east-1a/i-9"}}
     made_from = inputs(CLAIM, node, *(pod(f"p{i}") for i in range(6)))
 
-    told = plan_json(decide(made_from), made_from)
+    told = plan_json(decide(made_from))
 
     assert [entry["node"] for entry in told["existing"]] == ["n1"]
     assert len(told["existing"][0]["pods"]) <= 4

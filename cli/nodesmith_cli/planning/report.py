@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, plan_item
+from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
 from nodesmith.model.resources import format_resources
 
 _DIGITS = 9
 
 
-def plan_json(plan: Plan, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
+def plan_json(plan: Plan, seconds: float = 0.0) -> dict[str, Any]:
     """Write a plan. `seconds` is how long the decision took; all else is the same for the same inputs.
 
     A node's `zone` is the cheapest one's, and `instanceTypes` are those it may be there. Its `labels` come from its
     NodePool and pods, its `requests` are those of pods and of DaemonSets that will run on it. `existing` are nodes, and
     NodeClaims on their way, that take pods. Every pod is `namespace/name`, prices are USD an hour.
     """
-    del inputs
     return {
         "nodes": [_node(node) for node in plan.nodes],
         "existing": list(_existing(plan)),

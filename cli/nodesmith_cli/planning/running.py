@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.errors import Rejected
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.settings import read_settings
+from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.local.manifests import STDIN
 from nodesmith_cli.local.places import region_of
 from nodesmith_cli.local.view import console
@@ -31,7 +31,8 @@ from nodesmith_cli.planning.table import show
 from nodesmith_cli.planning.waiting import told
 
 OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
-_SETTINGS = ("VM_MEMORY_OVERHEAD_PERCENT", "RESERVED_ENIS", "PREFIX_DELEGATION")
+_OF_NODES = tuple(field.name for field in fields(NodeSettings))
+_SETTINGS = tuple(field.metadata["env"] for field in fields(Settings) if field.name in _OF_NODES)
 """What of a deployment's settings changes decisions; read from the environment, as the functions do."""
 _SHOWN = 20
 
@@ -59,17 +60,17 @@ def run(wanted: Wanted, output: str) -> int:
     began = time.process_time()
     with told(side, f"deciding on {waiting:,} pods"):
         plan = decide(inputs)
-    written = plan_json(plan, inputs, time.process_time() - began)
+    written = plan_json(plan, time.process_time() - began)
     _tell(side, _problems(manifests, plan), style="yellow")
     _PRINTERS[output](plan, inputs, written)
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
 
 
 def node_settings(environment: Mapping[str, str]) -> NodeSettings:
-    """Read what an operator may set of all nodes. Raises Rejected, naming the variable, for what is no such setting."""
+    """Read what an operator sets once for a cluster. Raises Rejected, naming the variable, for what is no setting."""
     named = {name: environment[name] for name in _SETTINGS if name in environment}
     found = read_settings({"AWS_REGION": "any", **named})
-    return NodeSettings(found.vm_memory_overhead_percent, found.reserved_enis, found.prefix_delegation)
+    return NodeSettings(**{name: getattr(found, name) for name in _OF_NODES})
 
 
 def _read(wanted: Wanted, side: Console) -> Manifests:
