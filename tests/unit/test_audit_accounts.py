@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import MinValuesPolicy
 from nodesmith_cli.audit import Kind, Violation, audit
 from tests.audits import (
     ZONE,
@@ -249,6 +251,40 @@ def test_min_values_ask_for_a_choice() -> None:
     assert bought(sizes, "m.large", "g.large") == [("min-values", "n")]
     capacity_types = {**wants("karpenter.sh/capacity-type", "In", "spot", "on-demand"), "minValues": 2}
     assert bought(capacity_types, "m.large") == []
+
+
+def test_types_that_only_other_zones_sell_count_for_min_values() -> None:
+    """m.huge is sold out in z-c, g.large is sold in z-a only: nobody needs its GPU."""
+    choice = {
+        **wants("node.kubernetes.io/instance-type", "In", "m.large", "m.huge", "g.large"),
+        "minValues": 2,
+    }
+    pool = nodepool(requirements=[choice])
+
+    def bought(zone: str, *manifests: Any) -> list[tuple[str, str]]:
+        return found([pool, *manifests], plan(buys("n", "1", ["p"], zone=zone)))
+
+    assert bought("z-c", pod("p")) == []
+    assert bought("z-a", pod("p")) == [("min-values", "n")]
+    assert bought("z-c", pod("p", nodeSelector={"topology.kubernetes.io/zone": "z-c"})) == [
+        ("min-values", "n")
+    ]
+
+
+def test_with_best_effort_a_node_keeps_the_choice_that_there_is() -> None:
+    choice = {**wants("node.kubernetes.io/instance-type", "Exists"), "minValues": 3}
+    lenient = NodeSettings(min_values_policy=MinValuesPolicy.BEST_EFFORT)
+
+    def bought(cpu: str, *types: str, **pool: Any) -> set[str]:
+        manifests = [nodepool(requirements=[choice], **pool), pod("p", cpu)]
+        of = plan(buys("n", cpu, ["p"], types))
+        return {str(v.kind) for v in audit(manifests, catalog(), of, settings=lenient)}
+
+    assert bought("1", "m.small", "m.large", "m.huge") == set()
+    assert bought("1", "m.small", "m.large") == {"min-values"}
+    assert bought("3", "m.large", "m.huge") == set(), "no other type holds it"
+    assert bought("3", "m.large") == {"min-values"}
+    assert bought("3", "m.large", limits={"cpu": "4"}) == set(), "its limit stands in the way of the other"
 
 
 def test_the_heavier_nodepool_comes_first() -> None:

@@ -9,14 +9,16 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import NodeSettings
 from nodesmith_cli.audit.accounts import check_pods, check_prices, check_requests
 from nodesmith_cli.audit.apart import Aversions, check_anti_affinity
+from nodesmith_cli.audit.choices import check_min_values
 from nodesmith_cli.audit.cluster import read_cluster
 from nodesmith_cli.audit.fitting import check_places
 from nodesmith_cli.audit.leftover import check_unplaced
-from nodesmith_cli.audit.limits import check_limits, check_min_values
+from nodesmith_cli.audit.limits import check_limits
 from nodesmith_cli.audit.mounting import check_volumes
 from nodesmith_cli.audit.outcome import outcome
 from nodesmith_cli.audit.peers import Peers
 from nodesmith_cli.audit.plans import read_plan
+from nodesmith_cli.audit.suiting import Suiting
 from nodesmith_cli.audit.together import check_company
 from nodesmith_cli.audit.violations import Violation
 from nodesmith_cli.audit.weights import check_weights
@@ -34,17 +36,19 @@ def audit(
     `manifests` are as an API server would show them, workloads already expanded to pods. Gives what is wrong, sorted;
     nothing where the plan is right. Never raises on what plans and manifests may contain.
     """
-    result = outcome(read_cluster(manifests), catalog, read_plan(plan), settings or NodeSettings())
+    rules = settings or NodeSettings()
+    result = outcome(read_cluster(manifests), catalog, read_plan(plan), rules)
     check_pods(result)
     check_prices(result)
     check_requests(result)
     check_places(result)
     check_limits(result)
-    check_min_values(result)
+    suiting = Suiting(result)
+    check_min_values(result, suiting, strict=rules.min_values_policy == "Strict")
     check_volumes(result)
     peers = Peers(result)
     aversions = Aversions(result, peers)
-    check_weights(result, aversions, peers)
+    check_weights(result, aversions, peers, suiting)
     check_anti_affinity(result, aversions)
     check_company(result, peers)
     check_unplaced(result, aversions)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from nodesmith_cli.audit.apart import Aversions
 from nodesmith_cli.audit.limits import use_of_limits
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.peers import Alike, Peers
 from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.pods import Pod, needs_of
-from nodesmith_cli.audit.pools import Machine, Pool, capacity_of, machine
-from nodesmith_cli.audit.purchases import purchase
+from nodesmith_cli.audit.pods import Pod
+from nodesmith_cli.audit.pools import Pool, capacity_of
 from nodesmith_cli.audit.reading import HOSTNAME, Amounts, dig
+from nodesmith_cli.audit.suiting import Suiting
 from nodesmith_cli.audit.violations import Kind
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def check_weights(result: Outcome, aversions: Aversions, peers: Peers) -> None:
+def check_weights(result: Outcome, aversions: Aversions, peers: Peers, suiting: Suiting) -> None:
     """See that no node is bought from a lighter NodePool that a heavier one could have sold, for all of its pods.
 
     Nodes whose pods care where other pods or volumes are, or wish for something, stay out of it; so do those whose pods
@@ -28,7 +28,7 @@ def check_weights(result: Outcome, aversions: Aversions, peers: Peers) -> None:
     by_weight = sorted(result.pools.values(), key=lambda pool: -pool.weight)
     if by_weight and by_weight[0].weight > by_weight[-1].weight:
         left = {pool.name: _left(result, pool) for pool in by_weight}
-        judge, minded = _Judge(result, left), _minded(result, peers)
+        judge, minded = _Judge(suiting, left), _minded(result, peers)
         for node in result.plan.nodes:
             place, bought = result.places.get(node.name), result.purchases.get(node.name)
             if (
@@ -80,11 +80,10 @@ def _minded(result: Outcome, peers: Peers) -> set[int]:
 
 
 class _Judge:
-    """Remembers which machines of a NodePool suit which pods."""
+    """Tells what a NodePool could have sold with what is left of its limits."""
 
-    def __init__(self, result: Outcome, left: Mapping[str, Amounts]) -> None:
-        self._result, self._left = result, left
-        self._suited: dict[tuple[str, frozenset[str]], list[tuple[Machine, Amounts]]] = {}
+    def __init__(self, suiting: Suiting, left: Mapping[str, Amounts]) -> None:
+        self._suiting, self._left = suiting, left
 
     def could_sell(self, pool: Pool, place: Place) -> bool:
         """Tell whether a NodePool has, within its limits, a type that holds all pods of a node."""
@@ -92,37 +91,8 @@ class _Judge:
             return False
         if any(taint.get("effect") == "PreferNoSchedule" for taint in pool.taints):
             return False
-        needs, left = needs_of(place.pods), self._left[pool.name]
-        for suited, room in self._suitable(pool, place):
-            affordable = all(capacity_of(suited.type, name) <= amount for name, amount in left.items())
-            if affordable and all(amount <= room.get(name, 0) for name, amount in needs.items()):
-                return True
-        return False
-
-    def _suitable(self, pool: Pool, place: Place) -> list[tuple[Machine, Amounts]]:
-        placings = {pod.placing: pod for pod in place.pods}
-        key = (pool.name, frozenset(placings))
-        if key not in self._suited:
-            daemons = self._result.cluster.daemons
-            tried = (purchase(pool, [m], placings.values(), {}, daemons) for m in _machines(pool))
-            self._suited[key] = [
-                (
-                    each.machines[0],
-                    _room(each.machines[0], needs_of(each.daemons[each.machines[0].type.name])),
-                )
-                for each in tried
-                if not each.misfits
-            ]
-        return self._suited[key]
-
-
-def _machines(pool: Pool) -> Iterator[Machine]:
-    for found in pool.types.values():
-        for zone, capacity_type in sorted({(o.zone, o.capacity_type) for o in found.offerings}):
-            made = machine(pool, found.name, zone, capacity_type)
-            if isinstance(made, Machine):
-                yield made
-
-
-def _room(machine: Machine, daemons: Mapping[str, int]) -> Amounts:
-    return {name: amount - daemons.get(name, 0) for name, amount in machine.type.allocatable.items()}
+        left = self._left[pool.name]
+        return any(
+            all(capacity_of(suited.type, name) <= amount for name, amount in left.items())
+            for suited in self._suiting.machines(pool, place.pods)
+        )

@@ -1,0 +1,71 @@
+"""What minValues ask of each node: that EC2 keeps a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from nodesmith_cli.audit.outcome import Outcome
+from nodesmith_cli.audit.plans import PlannedNode
+from nodesmith_cli.audit.pods import Pod, needs_of
+from nodesmith_cli.audit.pools import CAPACITY_TYPE, Machine, Pool, allows, capacity_of
+from nodesmith_cli.audit.purchases import Purchase
+from nodesmith_cli.audit.reading import ZONE, today
+from nodesmith_cli.audit.suiting import Suiting
+from nodesmith_cli.audit.violations import Kind
+
+
+def check_min_values(result: Outcome, suiting: Suiting, *, strict: bool) -> None:
+    """See that each node keeps the choice that minValues ask for; unless `strict`, as much of it as there is.
+
+    The plan lists the types that are sold in the node's zone. Those that are sold in other zones only count as well.
+    """
+    for node in result.plan.nodes:
+        bought, place = result.purchases.get(node.name), result.places.get(node.name)
+        for requirement in bought.pool.requirements if bought else ():
+            wanted, key = int(requirement.get("minValues") or 0), today(requirement["key"])
+            if not bought or not place or not wanted:
+                continue
+            found = _values(bought.pool, bought.machines, key)
+            if len(found) < wanted:
+                suited = list(_usual(bought, suiting.machines(bought.pool, place.pods), place.pods))
+                alike = [m for m in suited if m.labels[CAPACITY_TYPE] == node.capacity_type]
+                found |= _values(bought.pool, (m for m in alike if not _is_sold(m, node)), key)
+                if not strict:
+                    here = (m for m in alike if m.labels[ZONE] == node.zone)
+                    wanted = min(wanted, len(_values(bought.pool, here, key)))
+            if len(found) < wanted:
+                message = f"{wanted} values of {key} are asked for by minValues, its instanceTypes have {len(found)}"
+                result.report(Kind.MIN_VALUES, node.name, message)
+
+
+def _is_sold(machine: Machine, node: PlannedNode) -> bool:
+    """Tell whether a type is for sale in the node's own zone."""
+    here = node.zone, node.capacity_type
+    return any((o.zone, o.capacity_type) == here and o.available for o in machine.type.offerings)
+
+
+def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -> Iterator[Machine]:
+    """Leave out bare metal, devices that no pod asks for, and what takes more of a limit than the node already may."""
+    needs = needs_of(pods)
+    most = {
+        name: max((capacity_of(m.type, name) for m in bought.machines), default=0)
+        for name in bought.pool.limits
+    }
+    for each in machines:
+        devices = (name for name, amount in each.type.capacity.items() if "/" in name and amount)
+        plain = "metal" not in each.type.name and all(name in needs for name in devices)
+        if plain and all(capacity_of(each.type, name) <= amount for name, amount in most.items()):
+            yield each
+
+
+def _values(pool: Pool, machines: Iterable[Machine], key: str) -> set[str]:
+    """Give the values of a label that these machines leave possible."""
+    return {value for each in machines for value in _possible(pool, each, key)}
+
+
+def _possible(pool: Pool, machine: Machine, key: str) -> Iterable[str]:
+    if key == CAPACITY_TYPE:
+        return {o.capacity_type for o in machine.type.offerings if allows(pool, key, o.capacity_type)}
+    if key == ZONE:
+        return {o.zone for o in machine.type.offerings if allows(pool, key, o.zone)}
+    return [machine.labels[key]] if key in machine.labels else machine.open.get(key, ())
