@@ -147,11 +147,11 @@ def test_an_audit_that_finds_something_is_exit_status_1(run: Run, monkeypatch: p
     assert "price: default-abc: costs more than it says" in ran.err
 
 
-def kwok(name: str, cpu: str, price: float) -> dict[str, Any]:
-    """Give an instance type in KWOK's format, on demand in one zone."""
+def kwok(name: str, cpu: str, price: float, *zones: str) -> dict[str, Any]:
+    """Give an instance type in KWOK's format, on demand in these zones, else in one."""
     requirements = [
         expression("karpenter.sh/capacity-type", "In", "on-demand"),
-        expression("topology.kubernetes.io/zone", "In", "test-zone-1"),
+        expression("topology.kubernetes.io/zone", "In", *(zones or ("test-zone-1",))),
     ]
     return {
         "name": name,
@@ -210,6 +210,19 @@ def test_pods_and_nodepools_may_ask_for_the_labels_of_kwoks_types(run: Run, tmp_
     of_m = bought(expression(f"{own}-family", "In", "m"))
     assert of_m.keys() == {"default/cpu", "default/memory", "default/size"}
     assert {name for types in of_m.values() for name in types} <= {"m-4x", "m-8x"}
+
+
+def test_what_min_values_add_at_any_price_is_of_the_nodes_own_zone(run: Run, tmp_path: Path) -> None:
+    catalog = tmp_path / "kwok.json"
+    catalog.write_text(json.dumps([kwok("small", "2", 0.1, "b", "c"), kwok("large", "8", 0.9, "a", "b")]))
+    choice = expression("node.kubernetes.io/instance-type", "Exists", minValues=2)
+    file = written(tmp_path, "all.json", nodepool_manifest(requirements=[choice]), pod("a"))
+
+    ran = run("-f", file, "--catalog", str(catalog), "-o", "json", "--audit")
+
+    (node,) = ran.plan["nodes"]
+    assert (node["zone"], node["instanceTypes"]) == ("b", ["small", "large"])
+    assert ran.status == 0
 
 
 def test_our_own_catalogue_listing_is_read_back(

@@ -52,14 +52,14 @@ def options(
     scarce = (chosen.offering.capacity_type, chosen.offering.zone) in chosen.template.scarce
     kept: list[Ware] = []
     types: set[str] = set()
+    dearer: list[Ware] = []
     bargain = True  # spot that costs more than buying on demand is none
     for ware in shelf:
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = ware.offering.price_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
         full = dear or not bargain or len(kept) >= MAX_OVERRIDES
-        needed = _lacking(flexible, kept) if full and flexible else []
-        if full and not needed:
+        if full and not dearer and not _lacking(flexible, kept):
             break
         if ware.admits & demands != demands or not all(map(le, size, ware.room)):
             continue
@@ -73,8 +73,9 @@ def options(
             continue
         if ware.is_exotic and not chosen.is_exotic:
             continue
-        kept = _making_room(kept, ware, needed) if full else [*kept, ware]
+        (dearer if full else kept).append(ware)
         types.add(ware.choice.type.name)
+    kept = _choosier(kept, dearer, flexible, chosen.offering.zone)
     lacking = _lacking(flexible, kept)
     if lacking and policy is MinValuesPolicy.STRICT:
         short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in lacking)
@@ -85,6 +86,18 @@ def options(
 def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requirement]:
     """Give the requirements whose minValues these wares do not reach."""
     return [r for r in flexible if len(_values(r, kept)) < (r.min_values or 0)]
+
+
+def _choosier(
+    kept: list[Ware], others: Sequence[Ware], flexible: Sequence[Requirement], zone: str
+) -> list[Ware]:
+    """Add to wares what minValues still lack: of the zone that the node is likeliest to be in, or else of any."""
+    for ware in sorted(others, key=lambda w: w.offering.zone != zone):
+        needed = _lacking(flexible, kept)
+        if not needed:
+            break
+        kept = _making_room(kept, ware, needed)
+    return sorted(kept, key=lambda w: (w.offering.price_hourly_usd, w.choice.type.name, w.offering.zone))
 
 
 def _making_room(kept: list[Ware], ware: Ware, needed: Iterable[Requirement]) -> list[Ware]:
