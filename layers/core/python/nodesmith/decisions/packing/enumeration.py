@@ -7,7 +7,6 @@ packing costs less than the duals' worth of all items times the least price of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -39,11 +38,6 @@ class Fillings(NamedTuple):
         extra = self.price - worth @ self.counts
         order = np.argsort(extra, kind="stable")
         return [self.column(n) for n in order[extra[order] <= gap + _TOLERANCE][:most].tolist()]
-
-
-def number_of_fillings(items: Sequence[Item]) -> int:
-    """Tell how many fillings there may be, the empty one among them."""
-    return prod(min(item.count, item.most) + 1 for item in items)
 
 
 def fillings(items: Sequence[Item], bins: Sequence[Bin]) -> Fillings:

@@ -22,6 +22,11 @@ def transitions(counts: Sequence[int]) -> int:
     return prod((n + 1) * (n + 2) // 2 for n in counts)
 
 
+def number_of_fillings(items: Sequence[Item]) -> int:
+    """Tell how many fillings there may be, the empty one among them."""
+    return prod(min(item.count, item.most) + 1 for item in items)
+
+
 def exact(items: Sequence[Item], counts: Sequence[int], bins: Sequence[Bin]) -> list[Choice] | None:
     """Give the cheapest nodes that hold so many of each item, or None where there are none. Purses are not asked."""
     radix = [1]

@@ -8,8 +8,9 @@ import numpy as np
 
 from nodesmith.decisions.packing.basket import Basket
 from nodesmith.decisions.packing.columns import Column, Mix, mix
-from nodesmith.decisions.packing.enumeration import Fillings, exact_mix, fillings, number_of_fillings
-from nodesmith.decisions.packing.problem import Bin
+from nodesmith.decisions.packing.enumeration import Fillings, exact_mix, fillings
+from nodesmith.decisions.packing.exact import number_of_fillings
+from nodesmith.decisions.packing.problem import Bin, Vector
 from nodesmith.decisions.packing.rounding import rounded, whole
 
 _MOST_FILLINGS = 200_000
@@ -35,6 +36,28 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
     if first.price <= bound * _GOOD_ENOUGH:
         return bound
     return max(bound, _buy_near(basket, bins, known, mixed, (bound, first.price)))
+
+
+def buy_within_purses(basket: Basket, bins: Sequence[Bin]) -> None:
+    """Buy for all that is left, in one problem in whole numbers over every filling and all that it may cost a purse.
+
+    What the purses cannot pay for is served last, and then not at all.
+    """
+    kinds: dict[tuple[int, Vector], list[int]] = {}
+    for number, bin_ in enumerate(bins):
+        purse = bin_.purse if bin_.purse in basket.spending.purses else -1
+        kinds.setdefault((purse, bin_.cost if purse >= 0 else ()), []).append(number)
+    columns: list[Column] = []
+    for numbers in kinds.values():
+        known = fillings(basket.items, [bins[n] for n in numbers])
+        basket.steps += len(known.price)
+        columns += (
+            Column(numbers[place], tuple(counts))
+            for place, counts in zip(known.bin.tolist(), known.counts.T.tolist(), strict=True)
+        )
+    if len(columns) <= _MOST_COLUMNS:
+        bought, _ = whole(basket.items, bins, basket.spending.purses, columns, 0.0)
+        _buy(basket, bins, bought)
 
 
 def _buy_near(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nodesmith.decisions.packing.basket import Basket, Holds, holds
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
-from nodesmith.decisions.packing.exact import exact, transitions
+from nodesmith.decisions.packing.exact import exact, number_of_fillings, transitions
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.pareto import undominated
 from nodesmith.decisions.packing.parts import Part, parts
@@ -24,6 +24,7 @@ _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 3_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS = 40
+_MOST_FILLINGS = 500
 _Prices = tuple[float, ...]
 
 
@@ -73,6 +74,8 @@ def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
                 proved = _proved(basket, bins, purses, _PROVABLE_AT_LENGTH)
         if proved is not None:
             basket, bound = proved, proved.price
+    if purses and (any(basket.left) or basket.price > bound * _GOOD_ENOUGH):
+        basket, bound = _thrifty(basket, bound, bins, purses)
     bought = [(bin_, holds(counts), repeats) for bin_, counts, repeats in basket.bought]
     return _Plan(bought, basket.left, basket.spending.purses, bound, basket.steps)
 
@@ -97,6 +100,20 @@ def _proved(basket: Basket, bins: Sequence[Bin], purses: Purses, most_transition
     for bin_, counts in best:
         proved.buy(bin_, counts, 1)
     return proved if proved.left == basket.left else None
+
+
+def _thrifty(basket: Basket, bound: float, bins: Sequence[Bin], purses: Purses) -> tuple[Basket, float]:
+    """Give the plan that makes most of the purses, where few things want what they pay for; and its bound."""
+    if not any(map(Spending(purses).affords, bins)) or number_of_fillings(basket.items) > _MOST_FILLINGS:
+        return basket, bound
+    from nodesmith.decisions.packing.linear import buy_within_purses  # numpy and HiGHS: a quarter of a second
+
+    other = Basket(basket.items, purses, basket.steps)
+    buy_within_purses(other, bins)
+    basket.steps = other.steps
+    if other.rank >= basket.rank:
+        return basket, bound
+    return other, _bound(other.items, other.left, bins)
 
 
 def _improved(

@@ -1,0 +1,41 @@
+"""Purses: where they do not pay for everything, they are spent on what serves most, at the lowest price."""
+
+from __future__ import annotations
+
+from nodesmith.decisions.packing import Bin, Item, pack
+
+ONE_NODE = {0: (1,)}
+
+
+def bin_(key: str, room: int, price: float, admits: int, *, limited: bool) -> Bin:
+    return Bin(key, (room, room), price, admits, *((0, (1,)) if limited else ()))
+
+
+def test_the_one_node_that_a_limit_allows_serves_both_rather_than_one_for_less() -> None:
+    items = [Item((8, 8), 1, 1), Item((5, 5), 1, 1)]
+    bins = [bin_("small", 9, 1.0, 0b10, limited=True), bin_("large", 16, 4.0, 0b11, limited=True)]
+
+    packing = pack(items, bins, ONE_NODE)
+
+    assert [(node.bin.key, node.holds) for node in packing.nodes] == [("large", ((0, 1), (1, 1)))]
+    assert packing.left == (0, 0)
+    assert packing.purses == {0: (0,)}
+
+
+def test_a_limited_bargain_goes_to_whoever_has_no_other() -> None:
+    items = [Item((5, 5), 1, 1), Item((6, 6), 1, 1)]
+    bins = [
+        bin_("bargain", 6, 1.0, 0b11, limited=True),
+        bin_("dear", 6, 2.0, 0b01, limited=False),
+    ]
+
+    packing = pack(items, bins, ONE_NODE)
+
+    assert {node.bin.key: node.holds for node in packing.nodes} == {"bargain": ((1, 1),), "dear": ((0, 1),)}
+
+
+def test_an_empty_purse_is_not_thought_about() -> None:
+    packing = pack([Item((5, 5), 3, 3)], [bin_("any", 9, 1.0, 1, limited=True)], {0: (0,)})
+
+    assert packing.nodes == ()
+    assert packing.left == (3,)
