@@ -123,10 +123,33 @@ def test_pods_that_can_only_be_where_nobody_counts_them_go_there() -> None:
 
 
 def test_a_node_counts_for_a_spread_only_if_it_has_the_keys_of_all_spreads_of_the_pod() -> None:
-    racks = ({RACK: "1"}, {RACK: "2"}, {})
+    racks: tuple[dict[str, str], ...] = ({RACK: "1"}, {RACK: "2"}, {})
     nodes = [node(f"n-{zone}", zone=zone, labels=labels) for zone, labels in zip(ZONES, racks, strict=True)]
     both = [*spread(hard=True), *spread(RACK, hard=True)]
 
     decided = plan((shape(topologySpreadConstraints=both), 4), nodes=nodes)
 
     assert placed(decided) == {f"n-{A}": 2, f"n-{B}": 2}
+
+
+def test_zones_in_which_nothing_could_be_bought_do_not_count() -> None:
+    there = node("n-c", zone=C, cpu="1")
+    pool = nodepool_manifest(limits={"nodes": "1"})
+
+    decided = plan((shape("1", topologySpreadConstraints=spread(hard=True)), 4), nodes=[there], pools=[pool])
+
+    assert not decided.unplaced
+    assert placed(decided) == {"n-c": 1}
+    assert bought(decided, ZONE) == {(C,): 3}
+
+
+def test_pods_that_limits_leave_without_a_node_are_not_counted_on() -> None:
+    """One node for two pods is all there is to buy: with one pod in each zone only one more may come to any."""
+    pool = nodepool_manifest(limits={"nodes": "1"})
+    nodes = [node(f"n-{zone}", zone=zone, cpu="2") for zone in ZONES]
+    wide = shape("1500m", topologySpreadConstraints=spread(hard=True))
+
+    decided = plan((wide, 9), nodes=nodes, pools=[pool])
+
+    assert placed(decided) == {f"n-{zone}": 1 for zone in ZONES}
+    assert bought(decided, ZONE).total() == 1

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from nodesmith.decisions.provisioning.buying import Purchase
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.lots import Lots
+from nodesmith.decisions.scheduling.unsold import Unsold
 
 _TRIES = ((16, 48), (64, 12), (256, 4))
 """pods up to which, and how many decisions at most"""
 _SAME = 1e-9
 _NOTHING_NEW = 12
+_MOST_CORRECTIONS = 4
+_Assign = Callable[[Lots, Unsold], Assignment]
+_Buy = Callable[[Assignment, Lots], Purchase]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,10 @@ class Attempt:
 
     assignment: Assignment
     purchase: Purchase
+    is_sound: bool = True
+    """False where pods have no node in domains in which others were told to expect them"""
+    tried: Purchase | None = None
+    """what was tried first, if that was not sound: it knows what stands in the way of pods that are not tried again"""
 
     @property
     def unplaced(self) -> int:
@@ -39,21 +47,23 @@ class Attempt:
         return sum(node.price_hourly_usd for node in self.purchase.nodes)
 
     @property
-    def rank(self) -> tuple[int, int, int, float, int]:
+    def rank(self) -> tuple[bool, int, int, int, float, int]:
         """What makes it the better one when it is less.
 
-        First pods without a node, then wishes given up, pods in NodePools of less weight, price and nodes.
+        Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
+        price and nodes.
         """
         purchase = self.purchase
         given_up = self.assignment.given_up + purchase.given_up
         lighter = sum(tier * pods for tier, pods in purchase.served_by.items())
-        return self.unplaced, given_up, lighter, round(self.price_hourly_usd, 9), len(purchase.nodes)
+        price = round(self.price_hourly_usd, 9)
+        return not self.is_sound, self.unplaced, given_up, lighter, price, len(purchase.nodes)
 
 
 def best(
     pods: int,
-    assign: Callable[[Lots], Assignment],
-    buy: Callable[[Assignment, Lots], Purchase],
+    assign: _Assign,
+    buy: _Buy,
     bound: Callable[[Attempt], float],
 ) -> Attempt:
     """Decide for so many pods, as often as may help; `bound` gives a price that no such attempt can undercut.
@@ -61,15 +71,15 @@ def best(
     The steps of all attempts are counted in the best one.
     """
     lots = Lots()
-    first = assign(lots)
-    chosen = Attempt(first, buy(first, lots))
+    first = assign(lots, Unsold())
+    chosen = _corrected(first, lots, assign, buy)
     steps = chosen.purchase.steps
     if not lots.asked or (not chosen.unplaced and chosen.price_hourly_usd <= bound(chosen) + _SAME):
         return chosen
     seen, stale = {_fingerprint(first)}, 0
     for number in range(1, _tries(pods)):
         lots = Lots(number)
-        assignment = assign(lots)
+        assignment = assign(lots, Unsold())
         spelled = _fingerprint(assignment)
         stale = stale + 1 if spelled in seen and not lots.bars else 0
         if stale > _NOTHING_NEW:
@@ -77,11 +87,26 @@ def best(
         if stale:
             continue
         seen.add(spelled)
-        other = Attempt(assignment, buy(assignment, lots))
+        other = _corrected(assignment, lots, assign, buy)
         steps += other.purchase.steps
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
     chosen.purchase.steps = steps
     return chosen
+
+
+def _corrected(assignment: Assignment, lots: Lots, assign: _Assign, buy: _Buy) -> Attempt:
+    """Buy; where that does not give pods the domains they were meant for, assign again with what has shown."""
+    unsold, steps, tried = Unsold(), 0, None
+    for left in reversed(range(_MOST_CORRECTIONS)):
+        purchase = buy(assignment, lots)
+        steps += purchase.steps
+        is_sound = not unsold.learn(assignment.demands, purchase.refused)
+        if is_sound or lots.bars or not left:  # what was barred might have been had
+            break
+        tried = tried or purchase
+        assignment = assign(lots, unsold)
+    purchase.steps = steps
+    return Attempt(assignment, purchase, is_sound, tried)
 
 
 def _tries(pods: int) -> int:

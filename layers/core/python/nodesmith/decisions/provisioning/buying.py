@@ -37,6 +37,8 @@ class Purchase:
     tiers: list[list[Template]] = field(default_factory=list)
     nodes: list[PlannedNode] = field(default_factory=list)
     left: list[Demand] = field(default_factory=list)
+    refused: list[Demand] = field(default_factory=list)
+    """what could not be bought as it was demanded; some of it may have been bought without the wishes in it"""
     refusals: dict[tuple[Shape, str | None, str], Refusal] = field(default_factory=dict)
     bound_hourly_usd: float = 0.0
     is_bounded: bool = True
@@ -67,6 +69,7 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
     """
     result = Purchase([list(tier) for tier in tiers], left=list(demands))
     _buy_everywhere(order, result)
+    result.refused = result.left
     freed = _freed(result.left)
     if freed:
         result.given_up = sum(len(demand.pods) for demand in freed)

@@ -20,6 +20,7 @@ from nodesmith.decisions.scheduling.launching import TemplateLaunching
 from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.defaultspreads import with_default_spreads
@@ -58,10 +59,10 @@ def decide(inputs: Inputs) -> Plan:
     fresh += outdone
     launching = TemplateLaunching(offers.templates)
 
-    def assigned(lots: Lots) -> Assignment:
+    def assigned(lots: Lots, unsold: Unsold) -> Assignment:
         mine = [room.copy() for room in free]
         policy = inputs.settings.preference_policy
-        return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, lots)
+        return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, lots, unsold)
 
     def bound(attempt: Attempt) -> float:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
@@ -72,7 +73,7 @@ def decide(inputs: Inputs) -> Plan:
         nodes=tuple(purchase.nodes),
         placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
         waiting={pod.key: nominated[pod.key] for pod in waiting},
-        unplaced=_unplaced(_stuck(assignment) + _refused(purchase, offers)),
+        unplaced=_unplaced(_stuck(chosen, offers) + _refused(purchase, offers)),
         ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
         problems=offers.problems,
@@ -122,8 +123,11 @@ def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
     return [(pod, Reason(why)) for pod, why in pods]
 
 
-def _stuck(assignment: Assignment) -> list[tuple[Pod, Reason]]:
-    return [(pod, Reason(why)) for pods, why in assignment.stuck for pod in pods]
+def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
+    """Give the pods that no node was demanded for; why none could be bought, when it was tried, says most."""
+    tried = {pod.shape: why for pod, why in _refused(attempt.tried, offers)} if attempt.tried else {}
+    stuck = attempt.assignment.stuck
+    return [(pod, tried.get(pod.shape) or Reason(why)) for pods, why in stuck for pod in pods]
 
 
 def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, Reason]]:

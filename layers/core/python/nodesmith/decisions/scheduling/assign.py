@@ -16,6 +16,7 @@ from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.together import Together, shares_node
 from nodesmith.decisions.scheduling.topology import Topology, attractions
+from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.decisions.scheduling.views import keyed_spreads
 from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch
@@ -36,6 +37,7 @@ def assign(
     daemonsets: Sequence[Shape] = (),
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
     lots: Lots | None = None,
+    unsold: Unsold | None = None,
 ) -> Assignment:
     """Assign pods to rooms and turn the rest into demands. Of equals it is `lots` that decide."""
     lots = lots or Lots()
@@ -53,6 +55,7 @@ def assign(
         launching,
         Watch(waiting, neighbours.sets),
         lots,
+        unsold or Unsold(),
     )
     _Round(ground, {shape: waiting[shape] for shape in _in_turn(ground, tried)}, tried, policy).place_all()
     ground.result.demands = shared(ground.result.demands, neighbours, templates, daemonsets)

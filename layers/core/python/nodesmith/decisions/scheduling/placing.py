@@ -13,6 +13,7 @@ from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.spread import Domain, share_out
 from nodesmith.decisions.scheduling.topology import Topology
+from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.decisions.scheduling.views import narrowed
 from nodesmith.decisions.scheduling.watching import Watch
@@ -32,6 +33,7 @@ class Ground:
     launching: Launching
     watch: Watch
     lots: Lots = field(default_factory=Lots)
+    unsold: Unsold = field(default_factory=Unsold)
     result: Assignment = field(default_factory=Assignment)
 
     def domains(self, shape: Shape, plain: Shape | None = None) -> Domains:
@@ -149,10 +151,11 @@ class Placing:
         self, pods: list[Pod], rooms: Mapping[Domain, Sequence[Room]], open_: Sequence[Domain]
     ) -> list[Pod]:
         """Share pods out over domains; what finds no room in its domain is bought for. Give those that are left."""
-        most: dict[Domain, int | None] = dict.fromkeys(open_)
+        most = {domain: self._most(domain) for domain in open_}
         for domain, found in rooms.items():
-            if domain not in most:
-                most[domain] = self._room(found, len(pods))
+            sold = most.get(domain, 0)
+            if sold is not None:
+                most[domain] = sold + self._room(found, len(pods))
         if self._domains.is_spread:
             most = {domain: most[domain] for domain in self._in_turn(most, rooms)}
         fills_up = self._ground.lots.fills_up
@@ -194,11 +197,18 @@ class Placing:
         self._ground.result.demands.append(demand)
         self._ground.topology.add(pins, self._plain, len(pods), bought_as=shape)
 
+    def _most(self, domain: Domain) -> int | None:
+        """Give how many pods may be bought for in a domain, None for any number."""
+        pins = self._domains.pins(domain)
+        return self._ground.unsold.most(self._plain, self._counting(pins), pins)
+
     def _counting(self, pins: Mapping[str, str]) -> Shape:
         """Give the shape to buy for: on nodes that count for all spreads that count the pods, if there are such."""
         ground = self._ground
         shape = narrowed(self._shape, ground.watch.rules_over(self._plain), pins)
         if shape is self._shape or tuple(pins.values()) not in ground.launching.domains(shape, tuple(pins)):
+            return self._shape
+        if ground.unsold.most(self._plain, shape, pins) is not None:
             return self._shape
         ground.neighbours.sets.liken(shape, self._shape)
         return shape

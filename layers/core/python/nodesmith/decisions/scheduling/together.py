@@ -128,6 +128,9 @@ class Together:
         found: list[tuple[float, Domain]] = []
         for domain in ground.launching.domains(unit.shape, keys):
             labels = dict(zip(keys, domain, strict=True))
+            most = (ground.unsold.most(kind, unit.shape, labels) for kind in kinds)
+            if any(each is not None for each in most):
+                continue
             if all(labels[key] == value for key, value in fixed.items()) and self._suits(kinds, labels):
                 found.append((ground.launching.price(unit.shape, keys, domain), domain))
         return dict(zip(keys, min(found)[1], strict=True)) if found else None
