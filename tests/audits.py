@@ -56,6 +56,17 @@ def nodepool(name: str = "default", **spec: Any) -> Object:
     return {"kind": "NodePool", "metadata": {"name": name}, "spec": {"template": template, **spec}}
 
 
+def nodeclass(**status: Any) -> Object:
+    """Give the EC2NodeClass of all NodePools; keywords are fields of its status."""
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "default"},
+        "spec": {},
+        "status": status,
+    }
+
+
 def pod(name: str, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Object:
     """Give a pod; `labels`, `namespace`, `node`, `owner`, `requests` and `ports` are its own, all else its spec's."""
     requests = {"cpu": cpu, "memory": memory, **fields.pop("requests", {})}

@@ -18,7 +18,7 @@ import yaml
 from nodesmith_cli.audit import Kind, Violation
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.main import main
-from tests.builders import expression, node_affinity, nodepool_manifest
+from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
 from tests.plancommand import Run, plan_command, written
 from tests.served import CRDS, created, now
 
@@ -223,6 +223,65 @@ def test_what_min_values_add_at_any_price_is_of_the_nodes_own_zone(run: Run, tmp
     (node,) = ran.plan["nodes"]
     assert (node["zone"], node["instanceTypes"]) == ("b", ["small", "large"])
     assert ran.status == 0
+
+
+def reservation(name: str, instance_type: str, zone: str, **shown: Any) -> dict[str, Any]:
+    """Give a capacity reservation as the status of an EC2NodeClass shows it."""
+    return {
+        "id": name,
+        "instanceType": instance_type,
+        "availabilityZone": zone,
+        "instanceMatchCriteria": "open",
+        "ownerID": "123456789012",
+        **shown,
+    }
+
+
+def test_capacity_that_is_reserved_is_used_first_and_no_more_of_it_than_is_free(
+    run: Run, tmp_path: Path
+) -> None:
+    shown = [
+        reservation("cr-1", "m5.2xlarge", "us-east-1a", availableInstanceCount=2),
+        reservation("cr-2", "m5.4xlarge", "us-east-1b"),
+        reservation("cr-3", "m5.4xlarge", "us-east-1b", availableInstanceCount=9, state="expiring"),
+    ]
+    nodeclass = {**nodeclass_manifest(), "status": {"capacityReservations": shown}}
+    pool = nodepool_manifest(requirements=[expression("kubernetes.io/arch", "In", "amd64")])
+    file = written(tmp_path, "all.json", nodeclass, pool, *(pod(f"p{i}", "6") for i in range(6)))
+
+    ran = run("-f", file, "-o", "json", "--audit")
+
+    assert ran.status == 0, ran.err
+    id_ = "karpenter.k8s.aws/capacity-reservation-id"
+    used = [
+        (node["labels"][id_], node["instanceTypes"], node["zone"], node["priceHourly"])
+        for node in ran.plan["nodes"]
+        if node["capacityType"] == "reserved"
+    ]
+    assert sorted(used) == [
+        ("cr-1", ["m5.2xlarge"], "us-east-1a", 0),
+        ("cr-1", ["m5.2xlarge"], "us-east-1a", 0),
+        ("cr-2", ["m5.4xlarge"], "us-east-1b", 0),
+    ]
+    assert len(ran.pods) == 6
+    assert (
+        "status.capacityReservations[1].availableInstanceCount: is missing: nobody knows how many" in ran.err
+    )
+
+
+def test_types_that_no_image_of_the_nodeclass_boots_are_not_bought(run: Run, tmp_path: Path) -> None:
+    arm = {"id": "ami-1", "requirements": [expression("kubernetes.io/arch", "In", "arm64")]}
+    nodeclass = {**nodeclass_manifest(), "status": {"amis": [arm]}}
+    file = written(tmp_path, "all.json", nodeclass, nodepool_manifest(requirements=[]), pod("a"))
+
+    ran = run("-f", file, "-o", "json", "--audit")
+
+    assert ran.status == 0, ran.err
+    families = {name.partition(".")[0] for node in ran.plan["nodes"] for name in node["instanceTypes"]}
+    assert families
+    assert all("g" in family[1:] for family in families), (
+        "Graviton's families have a g behind their generation"
+    )
 
 
 def test_our_own_catalogue_listing_is_read_back(

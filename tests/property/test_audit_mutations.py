@@ -22,6 +22,7 @@ from tests.audits import (
     kinds,
     near,
     node,
+    nodeclass,
     nodepool,
     on_nodes,
     plan,
@@ -36,6 +37,7 @@ Plan = dict[str, Any]
 Cluster = dict[str, dict[str, Any]]
 Mutation = Callable[[Cluster, Plan], object]
 TYPE, CAPACITY_TYPE = "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"
+RESERVATION = "karpenter.k8s.aws/capacity-reservation"
 SEEDS = (0, 1, 2, 3, 5, 6, 7, 8, 9)
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
@@ -134,6 +136,26 @@ def listed(of: Plan, number: int, *types: str) -> None:
     of["nodes"][number]["instanceTypes"] = list(types)
 
 
+def reserved(
+    manifests: Cluster, of: Plan, number: int, *, free: int = 2, price: float = 0.0, **shown: str
+) -> None:
+    """Have some of the first nodes run in a capacity reservation of m.large in z-a."""
+    labels = {"type": "default", "interruptible": "false"}
+    for each in of["nodes"][:number]:
+        each.update(instanceTypes=["m.large"], zone="z-a", capacityType="reserved", priceHourly=price)
+        each["labels"] = {f"{RESERVATION}-{key}": value for key, value in {**labels, "id": "cr-1"}.items()}
+    held = {
+        "id": "cr-1",
+        "instanceType": "m.large",
+        "availabilityZone": "z-a",
+        "availableInstanceCount": free,
+    }
+    manifests["EC2NodeClass/default"] = nodeclass(capacityReservations=[{**held, **shown}])
+    spec = manifests["NodePool/default"]["spec"]["template"]["spec"]
+    spec["requirements"] = []
+    of["priceHourly"] = of["lowerBoundHourly"] = sum(each["priceHourly"] for each in of["nodes"])
+
+
 MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
     "a pod is forgotten": (Kind.POD_MISSING, lambda _, p: p["unplaced"].clear()),
     "a pod is on two nodes": (Kind.POD_TWICE, lambda _, p: p["nodes"][3]["pods"].append("default/web-0")),
@@ -201,6 +223,20 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
             m.update({"NodePool/first": nodepool("first", weight=50)}),
         ),
     ),
+    "images of another architecture": (
+        Kind.IMAGE,
+        lambda m, _: m.update(
+            {
+                "EC2NodeClass/default": nodeclass(
+                    amis=[{"requirements": [wants("kubernetes.io/arch", "In", "arm64")]}]
+                )
+            }
+        ),
+    ),
+    "more of a reservation than there is": (Kind.LIMIT, lambda m, p: reserved(m, p, 2, free=1)),
+    "a reservation of another type": (Kind.OFFERING, lambda m, p: reserved(m, p, 1, instanceType="m.huge")),
+    "a reservation that ends": (Kind.OFFERING, lambda m, p: reserved(m, p, 1, state="expiring")),
+    "a reservation that is not free of charge": (Kind.PRICE, lambda m, p: reserved(m, p, 1, price=0.2)),
     "a node without the label that is selected": (Kind.LABELS, lambda _, p: moved(p, "choosy", 0)),
     "a label that must not exist": (
         Kind.LABELS,
@@ -250,6 +286,12 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
 
 def test_the_plan_that_is_right_is_called_right() -> None:
     assert kinds(list(cluster().values()), right()) == set()
+
+
+def test_the_right_plan_may_use_a_reservation() -> None:
+    manifests, bought = cluster(), right()
+    reserved(manifests, bought, 1)
+    assert kinds(list(manifests.values()), bought) == set()
 
 
 def test_every_kind_of_violation_is_planted_but_for_what_cannot_be_read() -> None:

@@ -13,7 +13,7 @@ from nodesmith_cli.audit.choices import check_min_values
 from nodesmith_cli.audit.cluster import read_cluster
 from nodesmith_cli.audit.fitting import check_places
 from nodesmith_cli.audit.leftover import check_unplaced
-from nodesmith_cli.audit.limits import check_limits
+from nodesmith_cli.audit.limits import check_limits, check_reservations
 from nodesmith_cli.audit.mounting import check_volumes
 from nodesmith_cli.audit.outcome import outcome
 from nodesmith_cli.audit.peers import Peers
@@ -43,6 +43,7 @@ def audit(
     check_requests(result)
     check_places(result)
     check_limits(result)
+    check_reservations(result)
     suiting = Suiting(result)
     check_min_values(result, suiting, strict=rules.min_values_policy == "Strict")
     check_volumes(result)

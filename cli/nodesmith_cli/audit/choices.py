@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from nodesmith_cli.audit.machines import CAPACITY_TYPE, Machine, capacity_of
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.plans import PlannedNode
 from nodesmith_cli.audit.pods import Pod, needs_of
-from nodesmith_cli.audit.pools import CAPACITY_TYPE, Machine, Pool, allows, capacity_of
+from nodesmith_cli.audit.pools import Pool, allows
 from nodesmith_cli.audit.purchases import Purchase
 from nodesmith_cli.audit.reading import ZONE, today
 from nodesmith_cli.audit.suiting import Suiting

@@ -1,10 +1,14 @@
-"""What a NodePool promises beyond single nodes: its limits."""
+"""What a NodePool promises beyond single nodes: its limits, and those of what is reserved."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+from nodesmith_cli.audit.machines import capacity_of
+from nodesmith_cli.audit.nodeclasses import RESERVATION_ID
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.places import pool_use
-from nodesmith_cli.audit.pools import Pool, capacity_of
+from nodesmith_cli.audit.pools import Pool
 from nodesmith_cli.audit.reading import Amounts, shown
 from nodesmith_cli.audit.violations import Kind
 
@@ -20,6 +24,16 @@ def check_limits(result: Outcome) -> None:
                 result.report(
                     Kind.LIMIT, name, f"its nodes may come to {shown(resource, amount)}, its limit is {most}"
                 )
+
+
+def check_reservations(result: Outcome) -> None:
+    """See that no more nodes are bought in a capacity reservation than it has instances left."""
+    used = Counter(node.labels.get(RESERVATION_ID, "") for node in result.plan.nodes)
+    held = {id_: each for pool in result.pools.values() for id_, each in pool.reservations.items()}
+    for id_, count in sorted(used.items()):
+        if id_ in held and count > held[id_].free:
+            message = f"{count} nodes are bought in it, {held[id_].free} of its instances are free"
+            result.report(Kind.LIMIT, id_, message)
 
 
 def use_of_limits(result: Outcome, pool: Pool) -> Amounts:

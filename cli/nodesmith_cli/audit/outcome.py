@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import NodeSettings
 from nodesmith_cli.audit.cluster import Cluster
+from nodesmith_cli.audit.machines import Machine, Refusal, machine
+from nodesmith_cli.audit.nodeclasses import RESERVATION_ID
 from nodesmith_cli.audit.places import Place
 from nodesmith_cli.audit.plans import Plan, PlannedNode
 from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.pools import Machine, Pool, Refusal, machine, read_pool
+from nodesmith_cli.audit.pools import Pool, read_pool
 from nodesmith_cli.audit.purchases import Misfit, Purchase, purchase
 from nodesmith_cli.audit.reading import HOSTNAME, UNREADABLE
 from nodesmith_cli.audit.violations import Kind, Violation
@@ -84,7 +86,7 @@ class _Shop:
 
     def __init__(self, result: Outcome) -> None:
         self._result = result
-        self._machines: dict[tuple[str, str, str, str], Machine | Refusal] = {}
+        self._machines: dict[tuple[str, ...], Machine | Refusal] = {}
         self._purchases: dict[tuple[object, ...], Purchase] = {}
 
     def buy(self, node: PlannedNode, pods: list[Pod]) -> None:
@@ -129,7 +131,8 @@ class _Shop:
         return self._purchases[key]
 
     def _machine(self, pool: Pool, name: str, node: PlannedNode) -> Machine | Refusal:
-        key = (pool.name, name, node.zone, node.capacity_type)
+        sold = (name, node.zone, node.capacity_type, node.labels.get(RESERVATION_ID, ""))
+        key = (pool.name, *sold)
         if key not in self._machines:
-            self._machines[key] = machine(pool, name, node.zone, node.capacity_type)
+            self._machines[key] = machine(pool, *sold)
         return self._machines[key]

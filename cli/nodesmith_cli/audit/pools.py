@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, NodeSettings, instance_types
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.quantities import whole_units
 from nodesmith_cli.audit.cluster import Cluster
+from nodesmith_cli.audit.nodeclasses import Reservation, read_images, read_reservations
 from nodesmith_cli.audit.places import NODEPOOL
-from nodesmith_cli.audit.reading import ZONE, Amounts, Manifest, amounts, dig, node_labels, today
+from nodesmith_cli.audit.reading import Amounts, Manifest, amounts, dig, node_labels, today
 from nodesmith_cli.audit.selectors import holds
-from nodesmith_cli.audit.violations import Kind
-
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
-ZONE_ID = "topology.k8s.aws/zone-id"
-_READY = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +29,8 @@ class Pool:
     closed: str
     zones: frozenset[str] | None
     types: Mapping[str, InstanceType]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A type bought one way. `labels` are certain; `open` are labels that will have one of some values."""
-
-    type: InstanceType
-    price_hourly_usd: float
-    labels: Mapping[str, str]
-    open: Mapping[str, Sequence[str]]
-
-
-class Refusal(NamedTuple):
-    """Why a NodePool may not buy a type this way."""
-
-    kind: Kind
-    why: str
+    images: Sequence[Sequence[Manifest]] | None = None
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
 
 
 def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: NodeSettings) -> Pool:
@@ -82,6 +62,8 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
         _closed(manifest, nodeclass, bool(cluster.nodeclasses)),
         frozenset(subnet["zone"] for subnet in subnets) if subnets else None,
         {t.name: t for t in instance_types(catalog, configuration, settings)},
+        read_images(nodeclass),
+        read_reservations(nodeclass),
     )
 
 
@@ -97,57 +79,6 @@ def _closed(pool: Manifest, nodeclass: Manifest | None, told: bool) -> str:
     return ""
 
 
-def machine(pool: Pool, type_name: str, zone: str, capacity_type: str) -> Machine | Refusal:
-    """Give the machine that a NodePool may buy this way, or why it may not."""
-    found = pool.types.get(type_name)
-    if found is None:
-        return Refusal(Kind.INSTANCE_TYPE, "the catalogue has no such instance type")
-    offerings = [
-        o for o in found.offerings if (o.zone, o.capacity_type) == (zone, capacity_type) and o.available
-    ]
-    if not offerings:
-        return Refusal(Kind.OFFERING, f"there is no offering of it in {zone} as {capacity_type}")
-    if pool.zones is not None and zone not in pool.zones:
-        return Refusal(Kind.OFFERING, f"its EC2NodeClass has no subnet in {zone}")
-    offering = min(offerings, key=lambda o: o.price_hourly_usd)
-    labels = {**node_labels(found.labels), ZONE: zone, CAPACITY_TYPE: capacity_type, **_READY}
-    if offering.zone_id:
-        labels[ZONE_ID] = offering.zone_id
-    clash = next((k for k, v in pool.labels.items() if labels.get(k, v) != v), None)
-    if clash:
-        why = f"the NodePool's label {clash}={pool.labels[clash]} is not this type's"
-        return Refusal(Kind.REQUIREMENTS, why)
-    return _allowed(pool, found, offering.price_hourly_usd, {**pool.labels, **labels})
-
-
-def _allowed(pool: Pool, found: InstanceType, price: float, labels: dict[str, str]) -> Machine | Refusal:
-    choices: dict[str, Sequence[str]] = {
-        key: sorted(one.values)
-        for key, one in found.requirements.items()
-        if key not in labels and one.values and not one.complement
-    }
-    for requirement in pool.requirements:
-        key, operator = today(requirement["key"]), requirement["operator"]
-        values = requirement.get("values") or ()
-        if key in choices:
-            choices[key] = [value for value in choices[key] if holds(operator, values, value)]
-            if choices[key]:
-                continue
-        elif key not in labels and key not in found.requirements:
-            continue  # the NodePool itself gives its nodes this label
-        elif holds(operator, values, labels.get(key)):
-            continue
-        why = f"the NodePool's requirement {key} {operator} {list(values)} allows no {labels.get(key)!r}"
-        return Refusal(Kind.REQUIREMENTS, why)
-    return Machine(found, price, labels, choices)
-
-
-def own_keys(pool: Pool, machines: Sequence[Machine]) -> list[str]:
-    """Name the labels that only the NodePool's requirements define, each node having one of the values allowed."""
-    settled = {key for each in machines for key in (*each.labels, *each.type.requirements)}
-    return sorted({today(r["key"]) for r in pool.requirements} - settled)
-
-
 def allows(pool: Pool, key: str, value: str | None) -> bool:
     """Tell whether the NodePool's requirements allow a label to have a value (None: to be absent)."""
     return all(
@@ -155,8 +86,3 @@ def allows(pool: Pool, key: str, value: str | None) -> bool:
         for r in pool.requirements
         if today(r["key"]) == key
     )
-
-
-def capacity_of(found: InstanceType, name: str) -> int:
-    """Give what a node of a type takes of a limit."""
-    return 1 if name == "nodes" else found.capacity.of(name)

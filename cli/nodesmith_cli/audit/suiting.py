@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nodesmith_cli.audit.machines import Machine, machine
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.pods import Pod, needs_of
-from nodesmith_cli.audit.pools import Machine, Pool, machine
+from nodesmith_cli.audit.pools import Pool
 from nodesmith_cli.audit.purchases import purchase
 from nodesmith_cli.audit.reading import Amounts
 

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     UNREADABLE = "unreadable"
     NODEPOOL = "nodepool"
     INSTANCE_TYPE = "instance-type"
+    IMAGE = "image"
     OFFERING = "offering"
     PRICE = "price"
     SUM = "sum"

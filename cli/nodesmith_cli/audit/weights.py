@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from nodesmith_cli.audit.apart import Aversions
 from nodesmith_cli.audit.limits import use_of_limits
+from nodesmith_cli.audit.machines import capacity_of
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.peers import Alike, Peers
 from nodesmith_cli.audit.places import Place
 from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.pools import Pool, capacity_of
+from nodesmith_cli.audit.pools import Pool
 from nodesmith_cli.audit.reading import HOSTNAME, Amounts, dig
 from nodesmith_cli.audit.suiting import Suiting
 from nodesmith_cli.audit.violations import Kind

@@ -22,7 +22,7 @@ from nodesmith_cli.local.apiserver.schemas import misfits, prune
 from nodesmith_cli.local.apiserver.validation import problems_of
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.claims import claims
-from nodesmith_cli.planning.nodeclasses import statuses
+from nodesmith_cli.planning.nodeclasses import AVAILABLE, statuses
 
 _RESOURCES = {resource.kind: resource for resource in BUILTIN}
 _SOME_TIME = parse_time("2000-01-01T00:00:00Z")
@@ -67,10 +67,14 @@ def _shown(document: Document) -> tuple[Document, list[Fault]]:
         if kind == "NodeClaim":
             claims([manifest], _SOME_TIME)
         elif kind == "EC2NodeClass":
-            statuses([manifest], (), _SOME_TIME)
+            statuses([manifest], ())
     except UNREADABLE as error:
         found = [document.fault(f"cannot be read and is left out: {error!r}", "status")]
         manifest = {name: value for name, value in manifest.items() if name != "status"}
+    for at, each in enumerate(dig(dict(manifest), "status", "capacityReservations") or ()):
+        if kind == "EC2NodeClass" and AVAILABLE not in each:
+            message = "is missing: nobody knows how many instances are free, so the plan uses one"
+            found.append(document.fault(message, f"status.capacityReservations[{at}].{AVAILABLE}"))
     if kind == "NodeClaim" and not dig(dict(manifest), "status", "allocatable"):
         message = "is missing: nobody knows what it offers, so pods are planned as if it were not coming"
         found.append(document.fault(message, "status.allocatable"))

@@ -51,7 +51,7 @@ def plan_inputs(
     data = encode(CLUSTER, now, observed(mirrors.values()))
     ledger = Ledger(
         claims=claims(manifests.of_kind("NodeClaim"), now),
-        nodeclasses=statuses(nodeclasses, assumed_zones(catalog), now),
+        nodeclasses=statuses(nodeclasses, assumed_zones(catalog)),
         cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", KUBERNETES),
     )
     decision = decision_id(hashlib.sha256(data).hexdigest(), ledger.version, now)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.adapters.aliases import alias_parameters
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodeclassstatus import Image, NodeClassStatus, SecurityGroup, StatusCondition, Subnet
+from nodesmith.model.nodeclassstatus import (
+    CapacityReservation,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
 from nodesmith.model.nodespec import read_requirements
 from nodesmith.model.requirements import NO_REQUIREMENTS
 
@@ -19,7 +26,11 @@ _ZONES = 3
 _ASSUMED = "assumed"
 KUBERNETES = "1.34"
 """The version that a cluster is taken to be of: which images an alias stands for depends on it."""
+AVAILABLE = "availableInstanceCount"
+"""EC2's name for how many instances of a capacity reservation are free. No EC2NodeClass in a cluster has it."""
 _READY = StatusCondition("Ready", "True", "Ready")
+_LATEST = datetime.max.replace(tzinfo=UTC)
+"""When a status was looked at: instances that run already are none of those that it shows as free."""
 
 
 def assumed_zones(catalog: Catalog) -> tuple[str, ...]:
@@ -47,19 +58,17 @@ def assumed_nodeclass(name: str) -> dict[str, Any]:
     }
 
 
-def statuses(
-    manifests: Iterable[Manifest], zones: Sequence[str], now: datetime
-) -> dict[str, NodeClassStatus]:
+def statuses(manifests: Iterable[Manifest], zones: Sequence[str]) -> dict[str, NodeClassStatus]:
     """Resolve every EC2NodeClass that can be read, by name."""
     found: dict[str, NodeClassStatus] = {}
     for manifest in manifests:
         nodeclass = parse_nodeclass(manifest).value
         if nodeclass is not None:
-            found[nodeclass.name] = _status(nodeclass, manifest.get("status") or {}, zones, now)
+            found[nodeclass.name] = _status(nodeclass, manifest.get("status") or {}, zones)
     return found
 
 
-def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str], now: datetime) -> NodeClassStatus:
+def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str]) -> NodeClassStatus:
     subnets = tuple(
         Subnet(str(s["id"]), str(s["zone"]), str(s.get("zoneID") or "")) for s in shown.get("subnets") or ()
     )
@@ -76,12 +85,28 @@ def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str], now:
         name=nodeclass.name,
         generation=nodeclass.generation,
         hash=nodeclass.hash,
-        resolved_at=now,
+        resolved_at=_LATEST,
         subnets=subnets or tuple(Subnet(f"subnet-{zone}", zone) for zone in zones),
         security_groups=(SecurityGroup("sg-assumed"),),
         images=images or tuple(_assumed_images(nodeclass)),
         instance_profile=_ASSUMED,
         conditions=failing or (_READY,),
+        capacity_reservations=tuple(map(_reservation, shown.get("capacityReservations") or ())),
+    )
+
+
+def _reservation(shown: Manifest) -> CapacityReservation:
+    """Read a capacity reservation; one instance of it is taken to be free where nobody says how many."""
+    return CapacityReservation(
+        id=str(shown["id"]),
+        instance_type=str(shown["instanceType"]),
+        zone=str(shown["availabilityZone"]),
+        available=int(shown.get(AVAILABLE, 1)),
+        kind=str(shown.get("reservationType") or "default"),
+        match_criteria=str(shown.get("instanceMatchCriteria") or "targeted"),
+        owner_id=str(shown.get("ownerID") or ""),
+        interruptible=bool(shown.get("interruptible")),
+        expiring=shown.get("state") == "expiring",
     )
 
 

@@ -1,0 +1,107 @@
+"""The machines that a NodePool may buy: a type, bought one way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith_cli.audit.nodeclasses import RESERVED, boots
+from nodesmith_cli.audit.pools import Pool
+from nodesmith_cli.audit.reading import ZONE, node_labels, today
+from nodesmith_cli.audit.selectors import holds
+from nodesmith_cli.audit.violations import Kind
+
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+ZONE_ID = "topology.k8s.aws/zone-id"
+_READY = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A type bought one way. `labels` are certain; `open` are labels that will have one of some values."""
+
+    type: InstanceType
+    price_hourly_usd: float
+    labels: Mapping[str, str]
+    open: Mapping[str, Sequence[str]]
+
+
+class Refusal(NamedTuple):
+    """Why a NodePool may not buy a type this way."""
+
+    kind: Kind
+    why: str
+
+
+def machine(
+    pool: Pool, type_name: str, zone: str, capacity_type: str, reservation: str = ""
+) -> Machine | Refusal:
+    """Give the machine that a NodePool may buy this way, in a reservation if one is named, or why it may not."""
+    found = pool.types.get(type_name)
+    if found is None:
+        return Refusal(Kind.INSTANCE_TYPE, "the catalogue has no such instance type")
+    if pool.images is not None and not boots(found, pool.images):
+        return Refusal(Kind.IMAGE, "no image of its EC2NodeClass boots on it")
+    if pool.zones is not None and zone not in pool.zones:
+        return Refusal(Kind.OFFERING, f"its EC2NodeClass has no subnet in {zone}")
+    sold = _sold(pool, found, zone, capacity_type, reservation)
+    if sold is None:
+        where = f"in {zone} as {capacity_type}" + (f" of {reservation}" if reservation else "")
+        return Refusal(Kind.OFFERING, f"there is no offering of it {where}")
+    price, more = sold
+    labels = {**node_labels(found.labels), ZONE: zone, CAPACITY_TYPE: capacity_type, **more, **_READY}
+    clash = next((k for k, v in pool.labels.items() if labels.get(k, v) != v), None)
+    if clash:
+        why = f"the NodePool's label {clash}={pool.labels[clash]} is not this type's"
+        return Refusal(Kind.REQUIREMENTS, why)
+    return _allowed(pool, found, price, {**pool.labels, **labels})
+
+
+def _sold(
+    pool: Pool, found: InstanceType, zone: str, capacity_type: str, reservation: str
+) -> tuple[float, Mapping[str, str]] | None:
+    """Give the price in USD an hour, and the labels that come with the offering; a reservation is paid for already."""
+    here = [o for o in found.offerings if o.zone == zone and o.available]
+    zone_id = max((o.zone_id for o in here), default="")
+    ids = {ZONE_ID: zone_id} if zone_id else {}
+    if reservation:
+        held = pool.reservations.get(reservation)
+        suits = held and (held.instance_type, held.zone, RESERVED) == (found.name, zone, capacity_type)
+        return (0.0, {**ids, **held.labels}) if held and suits else None
+    prices = [o.price_hourly_usd for o in here if o.capacity_type == capacity_type]
+    return (min(prices), ids) if prices else None
+
+
+def _allowed(pool: Pool, found: InstanceType, price: float, labels: dict[str, str]) -> Machine | Refusal:
+    choices: dict[str, Sequence[str]] = {
+        key: sorted(one.values)
+        for key, one in found.requirements.items()
+        if key not in labels and one.values and not one.complement
+    }
+    for requirement in pool.requirements:
+        key, operator = today(requirement["key"]), requirement["operator"]
+        values = requirement.get("values") or ()
+        if key in choices:
+            choices[key] = [value for value in choices[key] if holds(operator, values, value)]
+            if choices[key]:
+                continue
+        elif key not in labels and key not in found.requirements:
+            continue  # the NodePool itself gives its nodes this label
+        elif holds(operator, values, labels.get(key)):
+            continue
+        why = f"the NodePool's requirement {key} {operator} {list(values)} allows no {labels.get(key)!r}"
+        return Refusal(Kind.REQUIREMENTS, why)
+    return Machine(found, price, labels, choices)
+
+
+def own_keys(pool: Pool, machines: Sequence[Machine]) -> list[str]:
+    """Name the labels that only the NodePool's requirements define, each node having one of the values allowed."""
+    settled = {key for each in machines for key in (*each.labels, *each.type.requirements)}
+    return sorted({today(r["key"]) for r in pool.requirements} - settled)
+
+
+def capacity_of(found: InstanceType, name: str) -> int:
+    """Give what a node of a type takes of a limit."""
+    return 1 if name == "nodes" else found.capacity.of(name)
