@@ -20,6 +20,7 @@ Manifest = dict[str, Any]
 HOSTNAME, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/rack"
 _TYPE = "node.kubernetes.io/instance-type"
 _FAMILY = "karpenter.k8s.aws/instance-family"
+WOULD = "launched would have it"
 IS_THERE = "is, or will be, on a node with that label"
 OK_PODS = "pods of app In [ok], and must not"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -140,6 +141,10 @@ def test_of_pods_that_want_each_other_and_no_other_of_their_kind_the_first_is_pl
         (
             {"topologySpreadConstraints": spread(RACK, hard=True, app="odd")},
             f"topology spread over {RACK}: no node has that label, and none that can be launched would",
+        ),
+        (
+            {"affinity": near("odd", key=RACK)},
+            f"required pod affinity over {RACK}: no node with that label has room, and none that can be {WOULD}",
         ),
         (
             {"affinity": near("ok", key=RACK)},

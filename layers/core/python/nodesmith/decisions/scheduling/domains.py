@@ -132,6 +132,9 @@ class Domains:
                 there = ", ".join(sorted(value for value, count in found.items() if count))
                 if not any(found.get(d[self.keys.index(key)]) for d in launchable):
                     return f"required pod affinity over {key}: matching pods are only in {there}, where nothing fits"
+            elif not any(d[self.keys.index(key)] for d in launchable):
+                why = "no node with that label has room, and none that can be launched would have it"
+                return f"required pod affinity over {key}: {why}"
         for tally in self.tallies:
             why = self._why_held_back(tally, launchable)
             if why:
