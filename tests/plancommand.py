@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from nodesmith_cli.main import main
+from tests.builders import expression
 
 
 class Ran(NamedTuple):
@@ -60,3 +61,18 @@ def written(folder: Path, name: str, *manifests: Mapping[str, Any]) -> str:
     path = folder / name
     path.write_text("\n---\n".join(json.dumps(manifest) for manifest in manifests))
     return str(path)
+
+
+def kwok(name: str, price: float, cpu: str = "4", *zones: str) -> dict[str, Any]:
+    """Give an instance type of 16 GiB in KWOK's format, on demand in these zones, else in one."""
+    requirements = [
+        expression("karpenter.sh/capacity-type", "In", "on-demand"),
+        expression("topology.kubernetes.io/zone", "In", *(zones or ("test-zone-1",))),
+    ]
+    return {
+        "name": name,
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": cpu, "memory": "16Gi", "pods": "10"},
+        "offerings": [{"Price": price, "Available": True, "Requirements": requirements}],
+    }

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.builders import anti_affinity, expression, node_affinity, nodepool_manifest, spread
-from tests.plancommand import Ran, Run, plan_command, written
+from tests.plancommand import Ran, Run, kwok, plan_command, written
 
 Manifest = dict[str, Any]
 HOSTNAME, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/rack"
@@ -66,20 +66,6 @@ def pod(name: str, cpu: str = "1", memory: str = "1Gi", app: str = "", **spec: A
 def near(*apps: str, key: str = HOSTNAME) -> Manifest:
     terms = [{"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}} for app in apps]
     return {"podAffinity": {_REQUIRED: terms}}
-
-
-def kwok(name: str, price: float, cpu: str = "4") -> Manifest:
-    requirements = [
-        expression("karpenter.sh/capacity-type", "In", "on-demand"),
-        expression(ZONE, "In", "test-zone-1"),
-    ]
-    return {
-        "name": name,
-        "architecture": "amd64",
-        "operatingSystems": ["linux"],
-        "resources": {"cpu": cpu, "memory": "16Gi", "pods": "10"},
-        "offerings": [{"Price": price, "Available": True, "Requirements": requirements}],
-    }
 
 
 def reasons(ran: Ran) -> dict[str, str]:

@@ -19,7 +19,7 @@ from nodesmith_cli.audit import Kind, Violation
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.main import main
 from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
-from tests.plancommand import Run, plan_command, written
+from tests.plancommand import Run, kwok, plan_command, written
 from tests.served import CRDS, created, now
 
 REPOSITORY = Path(__file__).parents[2]
@@ -147,21 +147,6 @@ def test_an_audit_that_finds_something_is_exit_status_1(run: Run, monkeypatch: p
     assert "price: default-abc: costs more than it says" in ran.err
 
 
-def kwok(name: str, cpu: str, price: float, *zones: str) -> dict[str, Any]:
-    """Give an instance type in KWOK's format, on demand in these zones, else in one."""
-    requirements = [
-        expression("karpenter.sh/capacity-type", "In", "on-demand"),
-        expression("topology.kubernetes.io/zone", "In", *(zones or ("test-zone-1",))),
-    ]
-    return {
-        "name": name,
-        "architecture": "amd64",
-        "operatingSystems": ["linux"],
-        "resources": {"cpu": cpu, "memory": "4Gi", "pods": "10"},
-        "offerings": [{"Price": price, "Available": True, "Requirements": requirements}],
-    }
-
-
 def selecting(name: str, key: str, operator: str, *values: str) -> dict[str, Any]:
     found = pod(name, "100m")
     found["spec"]["affinity"] = node_affinity([expression(key, operator, *values)])
@@ -170,7 +155,7 @@ def selecting(name: str, key: str, operator: str, *values: str) -> dict[str, Any
 
 def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: Path) -> None:
     catalog = tmp_path / "kwok.json.gz"
-    catalog.write_bytes(gzip.compress(json.dumps([kwok("fake", "2", 0.5)]).encode()))
+    catalog.write_bytes(gzip.compress(json.dumps([kwok("fake", 0.5, "2")]).encode()))
     file = written(
         tmp_path, "all.json", nodepool_manifest(requirements=[]), pod("a", "1900m"), pod("b", "1901m")
     )
@@ -186,12 +171,12 @@ def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: P
 def test_pods_and_nodepools_may_ask_for_the_labels_of_kwoks_types(run: Run, tmp_path: Path) -> None:
     own = "karpenter.kwok.sh/instance"
     catalog = tmp_path / "kwok.json"
-    catalog.write_text(json.dumps([kwok("c-4x", "4", 0.2), kwok("m-4x", "4", 0.3), kwok("m-8x", "8", 0.4)]))
+    catalog.write_text(json.dumps([kwok("c-4x", 0.2), kwok("m-4x", 0.3), kwok("m-8x", 0.4, "8")]))
     asked = {
         "cpu": (f"{own}-cpu", "Gt", "5"),
         "family": (f"{own}-family", "In", "c"),
         "size": (f"{own}-size", "NotIn", "8"),
-        "memory": (f"{own}-memory", "In", "4Gi"),
+        "memory": (f"{own}-memory", "In", "16Gi"),
         "none": (f"{own}-cpu", "In", "16"),
         "aws": ("karpenter.k8s.aws/instance-family", "In", "c"),
     }
@@ -214,7 +199,7 @@ def test_pods_and_nodepools_may_ask_for_the_labels_of_kwoks_types(run: Run, tmp_
 
 def test_what_min_values_add_at_any_price_is_of_the_nodes_own_zone(run: Run, tmp_path: Path) -> None:
     catalog = tmp_path / "kwok.json"
-    catalog.write_text(json.dumps([kwok("small", "2", 0.1, "b", "c"), kwok("large", "8", 0.9, "a", "b")]))
+    catalog.write_text(json.dumps([kwok("small", 0.1, "2", "b", "c"), kwok("large", 0.9, "8", "a", "b")]))
     choice = expression("node.kubernetes.io/instance-type", "Exists", minValues=2)
     file = written(tmp_path, "all.json", nodepool_manifest(requirements=[choice]), pod("a"))
 
