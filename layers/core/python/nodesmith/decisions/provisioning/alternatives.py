@@ -19,7 +19,7 @@ _TRIES = ((16, 48), (64, 12), (256, 4))
 """pods up to which, and how many decisions at most"""
 _SAME = 1e-9
 _NOTHING_NEW = 12
-_MOST_CORRECTIONS = 4
+_MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
 _Assign = Callable[[Lots, Unsold], Assignment]
 _Buy = Callable[[Assignment, Lots], Purchase]
 
@@ -97,11 +97,12 @@ def best(
 def _corrected(assignment: Assignment, lots: Lots, assign: _Assign, buy: _Buy) -> Attempt:
     """Buy; where that does not give pods the domains they were meant for, assign again with what has shown."""
     unsold, steps, tried = Unsold(), 0, None
-    for left in reversed(range(_MOST_CORRECTIONS)):
+    for number in range(_MOST_CORRECTIONS + 1):
         purchase = buy(assignment, lots)
         steps += purchase.steps
-        is_sound = not unsold.learn(assignment.demands, purchase.refused)
-        if is_sound or lots.bars or not left:  # what was barred might have been had
+        for_good = number >= _EXACT_CORRECTIONS
+        is_sound = not unsold.learn(assignment.demands, purchase.refused, for_good=for_good)
+        if is_sound or lots.bars or number == _MOST_CORRECTIONS:  # what was barred might have been had
             break
         tried = tried or purchase
         assignment = assign(lots, unsold)

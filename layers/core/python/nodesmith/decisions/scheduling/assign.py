@@ -41,7 +41,9 @@ def assign(
 ) -> Assignment:
     """Assign pods to rooms and turn the rest into demands. Of equals it is `lots` that decide."""
     lots = lots or Lots()
-    groups = by_shape(pending)
+    unsold = unsold or Unsold()
+    given_up, wanted = _split(pending, unsold)
+    groups = by_shape(wanted)
     if lots.number:
         groups = lots.order(groups, lambda group: group[1][0].key)
     waiting = dict(groups)
@@ -55,11 +57,21 @@ def assign(
         launching,
         Watch(waiting, neighbours.sets),
         lots,
-        unsold or Unsold(),
+        unsold,
     )
+    if given_up:
+        ground.result.stuck.append((tuple(given_up), "no node could be bought where the rules let it be"))
     _Round(ground, {shape: waiting[shape] for shape in _in_turn(ground, tried)}, tried, policy).place_all()
     ground.result.demands = shared(ground.result.demands, neighbours, templates, daemonsets)
     return ground.result
+
+
+def _split(pending: Iterable[Pod], unsold: Unsold) -> tuple[list[Pod], list[Pod]]:
+    """Split off the pods that are not tried again."""
+    split: tuple[list[Pod], list[Pod]] = [], []
+    for pod in pending:
+        split[pod.key not in unsold.pods].append(pod)
+    return split
 
 
 def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:

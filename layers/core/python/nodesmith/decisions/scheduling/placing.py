@@ -199,8 +199,10 @@ class Placing:
 
     def _most(self, domain: Domain) -> int | None:
         """Give how many pods may be bought for in a domain, None for any number."""
-        pins = self._domains.pins(domain)
-        return self._ground.unsold.most(self._plain, self._counting(pins), pins)
+        unsold, pins = self._ground.unsold, self._domains.pins(domain)
+        if unsold.is_empty:
+            return None
+        return unsold.most(self._plain, self._counting(pins), pins, self._ground.result.demands)
 
     def _counting(self, pins: Mapping[str, str]) -> Shape:
         """Give the shape to buy for: on nodes that count for all spreads that count the pods, if there are such."""
