@@ -1,7 +1,7 @@
 """The best plan of a small problem, by trying all: exact, slow, and sharing no code with what it judges.
 
-A plan is good when its nodes, all there from the start, take every pod in some order under kube-scheduler's rules, and
-its spreads hold in the end: else another order, which nobody but kube-scheduler chooses, would leave a pod out. As
+A plan is good when its nodes, all there from the start, take every pod in whatever order kube-scheduler, which nobody
+tells, tries them, under its rules, and its spreads hold in the end. As
 nodesmith and Karpenter do, a spread counts every domain in which a node for the pod could be bought, empty ones too; a
 new hostname is always one of them.
 """
@@ -164,7 +164,7 @@ class _Search:
             raise TooLarge(f"problem {self.given.seed}")
 
     def _bindable(self, bought: Sequence[Config]) -> bool:
-        """Tell whether some order of binding takes every pod to its host."""
+        """Tell whether every order of binding takes every pod to its host: of those left one can always go."""
         fresh = [
             Node({**c.labels, HOSTNAME: f"new-{n}"}, c.taints, c.node.free) for n, c in enumerate(bought)
         ]
@@ -175,7 +175,7 @@ class _Search:
             if not waiting:
                 return True
             if waiting in seen:
-                return False
+                return True
             seen.add(waiting)
             self._step()
             cluster.bound = [*self.given.running]
@@ -185,7 +185,7 @@ class _Search:
                 for p in self.pods
                 if p.key in waiting and admits(cluster, p, self.hosts[p.key], self.given.domains[p.key])
             ]
-            return any(bind(waiting - {key}) for key in ready)
+            return bool(ready) and all(bind(waiting - {key}) for key in ready)
 
         return bind(frozenset(self.hosts)) and all(self._is_even(cluster, pod) for pod in self.pods)
 

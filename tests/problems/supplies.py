@@ -61,6 +61,7 @@ class Supply:
     limits: Mapping[str, Mapping[str, int]]
     least_types: Mapping[str, int]
     alike: Mapping[str, str]
+    is_zonal: bool
     domains: dict[str, dict[int, set[str]]] = field(default_factory=dict)
 
     def is_flexible(self, config: Config, among: Iterable[Config]) -> bool:
@@ -75,9 +76,15 @@ class Supply:
         )
 
     def worth_trying(self, configs: Sequence[Config]) -> list[Config]:
-        """Keep the cheapest of those that topology cannot tell apart, and all of a NodePool with limits."""
+        """Keep the cheapest of those that topology cannot tell apart, and all of a NodePool with limits.
+
+        Where topology binds a node to its zone, only types sold there would do in its stead.
+        """
         kept: dict[object, Config] = {}
         for config in configs:
+            zone = config.labels[ZONE] if self.is_zonal else None
+            if not self.is_flexible(config, (c for c in configs if zone in (None, c.labels[ZONE]))):
+                continue
             limited = config.name if config.nodepool in self.limits else ""
             kept.setdefault((config.nodepool, config.place, limited), config)
         return list(kept.values())
@@ -116,6 +123,7 @@ def supply(problem: Problem) -> Supply:
             for m in problem.of_kind("NodePool")
         },
         alike={key: _likeness(pod) for key, pod in pods.items()},
+        is_zonal=f'"topologyKey": "{ZONE}"' in json.dumps(problem.of_kind("Pod")),
     )
     given.domains = {pod.key: _domains(pod, given.configs) for pod in given.pending}
     return given

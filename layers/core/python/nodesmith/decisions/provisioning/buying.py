@@ -27,6 +27,10 @@ from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
 
 
+_Ceilings = dict[tuple[str, str], int]
+"""by NodePool and capacity type, the size in milli-cores that nodes must stay below"""
+
+
 @dataclass(slots=True)
 class Purchase:
     """What was bought, what is left, and why something that was tried did not go.
@@ -151,17 +155,17 @@ def _buy_of_tier(
 ) -> list[Template]:
     """Buy for demands of the templates of one tier; give these with what is left of their limits.
 
-    A node that leaves too few choices for minValues is tried again with smaller types only.
+    A node that leaves too few choices for minValues is tried again with smaller types only, or bought another way.
     """
-    ceilings: dict[str, int] = {}
+    ceilings: _Ceilings = {}
     while demands:
         offered = market(tier, demands, order.lots)
         tier, demands, refused = _buy_packed(tier, offered, ceilings, order, result)
         if not refused:
             break
         for ware in refused:
-            name, size = ware.template.name, _size(ware)
-            ceilings[name] = min(size, ceilings.get(name, size))
+            sold, size = _sold(ware), _size(ware)
+            ceilings[sold] = min(size, ceilings.get(sold, size))
     result.left += demands
     return tier
 
@@ -170,17 +174,21 @@ def _size(ware: Ware) -> int:
     return ware.choice.type.capacity.cpu_milli
 
 
-def _is_below(ware: Ware, ceilings: Mapping[str, int]) -> bool:
-    ceiling = ceilings.get(ware.template.name)
+def _sold(ware: Ware) -> tuple[str, str]:
+    return ware.template.name, ware.offering.capacity_type
+
+
+def _is_below(ware: Ware, ceilings: _Ceilings) -> bool:
+    ceiling = ceilings.get(_sold(ware))
     return ceiling is None or _size(ware) < ceiling
 
 
 def _buy_packed(
-    tier: list[Template], offered: Market, ceilings: Mapping[str, int], order: Order, result: Purchase
+    tier: list[Template], offered: Market, ceilings: _Ceilings, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand], list[Ware]]:
     """Pack once and buy; give the templates with their limits left, what is left to do, and what was refused.
 
-    Types of a template in `ceilings` (in milli-cores) are smaller than that.
+    What is sold is below its `ceilings`.
     """
     candidates = [b for b in offered.bins if _is_below(offered.wares[b.key], ceilings)]
     packing = sturdy(offered, candidates, purses(tier), order.settings.fragility_tolerance)

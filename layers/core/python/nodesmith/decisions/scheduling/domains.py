@@ -71,6 +71,12 @@ class Domains:
                 return False
         return True
 
+    def follows(self, first: Domain | None, other: Domain) -> bool:
+        """Tell whether pods in one domain are where affinity wants them when the first of them is in another."""
+        return first is not None and all(
+            one == two for key, one, two in zip(self.keys, first, other, strict=True) if key in self._matched
+        )
+
     def _leads_to(self, key: str, value: str) -> bool:
         """Tell whether the pods that must be followed are in a domain, or are not asked for."""
         return self.is_first or key not in self._matched or bool(self._matched[key].get(value))

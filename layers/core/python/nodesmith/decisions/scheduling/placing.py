@@ -80,8 +80,8 @@ class Placing:
         left = list(pods)
         if domains.is_first:
             chosen = self._first(len(left), rooms, open_)
-            rooms = {d: found for d, found in rooms.items() if d == chosen}
-            open_ = [d for d in open_ if d == chosen]
+            rooms = {d: found for d, found in rooms.items() if domains.follows(chosen, d)}
+            open_ = [d for d in open_ if domains.follows(chosen, d)]
         if not domains.is_spread:  # then room that is paid for comes first
             left = self._share(left, rooms, ())
             rooms = {}
