@@ -47,7 +47,7 @@ class Attempt:
         return sum(node.price_hourly_usd for node in self.purchase.nodes)
 
     @property
-    def rank(self) -> tuple[bool, int, int, int, float, int]:
+    def rank(self) -> tuple[bool, int, bool, int, int, float, int]:
         """What makes it the better one when it is less.
 
         Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
@@ -57,7 +57,8 @@ class Attempt:
         given_up = self.assignment.given_up + purchase.given_up
         lighter = sum(tier * pods for tier, pods in purchase.served_by.items())
         price = round(self.price_hourly_usd, 9)
-        return not self.is_sound, self.unplaced, given_up, lighter, price, len(purchase.nodes)
+        without = self.tried is not None  # a domain is left empty that other ways of buying may fill
+        return not self.is_sound, self.unplaced, without, given_up, lighter, price, len(purchase.nodes)
 
 
 def best(
@@ -74,7 +75,8 @@ def best(
     first = assign(lots, Unsold())
     chosen = _corrected(first, lots, assign, buy)
     steps = chosen.purchase.steps
-    if not lots.asked or (not chosen.unplaced and chosen.price_hourly_usd <= bound(chosen) + _SAME):
+    is_whole = not chosen.unplaced and chosen.tried is None
+    if not lots.asked or (is_whole and chosen.price_hourly_usd <= bound(chosen) + _SAME):
         return chosen
     seen, stale = {_fingerprint(first)}, 0
     for number in range(1, _tries(pods)):
