@@ -153,3 +153,21 @@ def test_pods_that_limits_leave_without_a_node_are_not_counted_on() -> None:
 
     assert placed(decided) == {f"n-{zone}": 1 for zone in ZONES}
     assert bought(decided, ZONE).total() == 1
+
+
+def test_pods_that_wish_for_a_spread_are_placed_where_later_ones_can_tell_them_from_afar() -> None:
+    """A wish brings the pods to their turn earlier, before those that shun them over zones."""
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}
+    shy = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    wishful = shape("3", topologySpreadConstraints=spread(RACK, hard=False))
+
+    decided = plan((wishful, 4), (shape("1", app="shy", affinity=shy), 1))
+
+    assert not decided.unplaced
+    (shy_zone,) = {
+        o.zone for n in decided.nodes if "default/of-1-0000" in n.claim.nominated for o in n.request.overrides
+    }
+    web_zones = {
+        o.zone for n in decided.nodes if "of-0" in str(n.claim.nominated) for o in n.request.overrides
+    }
+    assert shy_zone not in web_zones

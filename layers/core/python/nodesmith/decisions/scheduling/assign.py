@@ -162,6 +162,7 @@ class _Round:
                 left, why = Placing(self._ground, variant, shape, like).place(left)
             self._ground.result.given_up += given_up * (before - len(left))
             if not left:
+                self._ground.watch.placed(shape)
                 return
         self._left[shape] = left, why
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets
@@ -21,13 +22,17 @@ class Watch:
         self._sets = sets
         self._rules: dict[Rule, None] = {}
         self._followed: dict[str, int] = {}
-        self._shunned: dict[str, int] = {}
+        self._shunned: Counter[tuple[str, int]] = Counter()
         for shape in shapes:
             self._rules |= dict.fromkeys(spread_rules(shape, sets))
-            for term in (*aversions(shape), *attractions(shape)):
-                asked = self._shunned if term.anti else self._followed
+            self._shunned.update(self._shunned_by(shape))
+            for term in attractions(shape):
                 selected = sets.selected(term.selector, term.namespaces)
-                asked[term.topology_key] = asked.get(term.topology_key, 0) | selected
+                self._followed[term.topology_key] = self._followed.get(term.topology_key, 0) | selected
+
+    def placed(self, shape: Shape) -> None:
+        """Note that all pods of a shape have their places: from now on others look at them for what they shun."""
+        self._shunned.subtract(self._shunned_by(shape))
 
     def rules_over(self, shape: Shape) -> list[Rule]:
         """Give the spreads that count pods of a shape."""
@@ -41,8 +46,7 @@ class Watch:
 
     def asked_over(self, shape: Shape) -> list[str]:
         """Give the keys over which affinity or anti-affinity of pods yet to be placed looks at pods of a shape."""
-        later = self._followed_over(shape) if self.turn(shape) > FOLLOWS else self._asked_over(shape)
-        return sorted(set(later) - {HOSTNAME})
+        return sorted({*self._followed_over(shape), *self._shunned_over(shape)} - {HOSTNAME})
 
     def turn(self, shape: Shape) -> int:
         """Say when a shape is placed: those that others count or follow, those that spread or shun, those that follow.
@@ -55,14 +59,16 @@ class Watch:
         if keyed_spreads(shape) or aversions(shape):
             own = {(r.key, r.selected) for r in spread_rules(shape, self._sets)}
             return 1 if own.issuperset(self.counted_by(shape)) else 0
-        settled = any(key in term for key in self._asked_over(shape) for term in shape.terms)
+        settled = any(key in term for key in self.asked_over(shape) for term in shape.terms)
         return 0 if settled or self.counted_by(shape) or self._followed_over(shape) else 3
 
     def _followed_over(self, shape: Shape) -> list[str]:
         number = self._sets.number(shape)
         return [key for key, selected in self._followed.items() if selected >> number & 1]
 
-    def _asked_over(self, shape: Shape) -> list[str]:
+    def _shunned_over(self, shape: Shape) -> list[str]:
         number = self._sets.number(shape)
-        shunned = [key for key, selected in self._shunned.items() if selected >> number & 1]
-        return [*self._followed_over(shape), *shunned]
+        return [key for (key, selected), left in self._shunned.items() if left and selected >> number & 1]
+
+    def _shunned_by(self, shape: Shape) -> list[tuple[str, int]]:
+        return [(t.topology_key, self._sets.selected(t.selector, t.namespaces)) for t in aversions(shape)]
