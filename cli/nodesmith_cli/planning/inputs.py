@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -54,7 +55,8 @@ def plan_inputs(
         nodeclasses=statuses(nodeclasses, assumed_zones(catalog)),
         cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", KUBERNETES),
     )
-    decision = decision_id(hashlib.sha256(data).hexdigest(), ledger.version, now)
+    content = gzip.decompress(data)  # whoever compresses: another zlib writes other bytes
+    decision = decision_id(hashlib.sha256(content).hexdigest(), ledger.version, now)
     return Inputs(decode(data), ledger, catalog, settings or NodeSettings(), now, decision)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
+from math import fsum
 
 from nodesmith.decisions.packing.problem import Bin, Item, Purses, Vector
 from nodesmith.decisions.packing.spending import Spending
@@ -24,7 +25,7 @@ class Basket:
 
     @property
     def price(self) -> float:
-        return sum(bin_.price * repeats for bin_, _, repeats in self.bought)
+        return fsum(bin_.price * repeats for bin_, _, repeats in self.bought)
 
     @property
     def rank(self) -> tuple[int, float]:

@@ -9,30 +9,56 @@ least what all its items are worth. The prices are those that make this most.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
+from math import fsum
 from operator import mul
+from statistics import fmean
 
 from nodesmith.decisions.packing.measures import Measure, measures
 from nodesmith.decisions.packing.problem import Bin, Item
 from nodesmith.decisions.packing.shadow import shadow_prices
 
 _EXACT_COUNT = 2_000
+_SHORTAGES = ((1.5, 1.0), (1.0, 1.5))
+_AVERAGES = 2
 
 
 def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
     """Give the prices of a unit of each resource at which the items are worth most and no bin's room is a bargain."""
-    axes = range(len(items[0].size))
-    demand = [sum(i.size[axis] * i.count for i in items) for axis in axes]
-    sold = [axis for axis in axes if demand[axis] and any(b.room[axis] for b in bins)]
-    found = shadow_prices(
-        [demand[a] for a in sold], [[b.room[a] for a in sold] for b in bins], [b.price for b in bins]
-    )
+    return _prices(_demand(items), bins)
+
+
+def even_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
+    """Give prices of a unit of each resource, between those that a shortage of cpu and one of memory would make.
+
+    Bins too small for a few average items are not asked: what they hold at a low price is soon gone.
+    """
+    demand = _demand(items)
+    number = sum(i.count for i in items) / _AVERAGES
+    asked = [b for b in bins if all(b.room[axis] * number >= demand[axis] for axis in (0, 1))] or bins
+    found = [
+        _prices([amount * factor for amount, factor in zip_longest(demand, factors, fillvalue=1.0)], asked)
+        for factors in _SHORTAGES
+    ]
+    return tuple(map(fmean, zip(*found, strict=True)))
+
+
+def _demand(items: Sequence[Item]) -> list[int]:
+    return [sum(i.size[axis] * i.count for i in items) for axis in range(len(items[0].size))]
+
+
+def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
+    offers = dict.fromkeys((b.room, b.price) for b in bins)
+    sold = [axis for axis, amount in enumerate(demand) if amount and any(room[axis] for room, _ in offers)]
+    rooms = [[room[axis] for axis in sold] for room, _ in offers]
+    found = shadow_prices([demand[axis] for axis in sold], rooms, [price for _, price in offers])
     prices = dict(zip(sold, found, strict=True))
-    return tuple(prices.get(axis, 0.0) for axis in axes)
+    return tuple(prices.get(axis, 0.0) for axis in range(len(demand)))
 
 
 def lower_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
     """Give a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack."""
-    return sum(_part_bound(part, items, bins) for part in _parts(bins))
+    return fsum(_part_bound(part, items, bins) for part in _parts(bins))
 
 
 def _parts(bins: Sequence[Bin]) -> list[int]:
@@ -68,9 +94,9 @@ def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
             cheapest[same] = min(candidate.price, cheapest.get(same, candidate.price))
     demand = [m.demand for m in known]
     found = shadow_prices(demand, list(cheapest), list(cheapest.values()))
-    worth = [(price, sum(map(mul, found, room))) for room, price in cheapest.items()]
+    worth = [(price, fsum(map(mul, found, room))) for room, price in cheapest.items()]
     feasible: float = min([1.0, *(price / most for price, most in worth if most > price)])
-    total: float = sum(map(mul, found, demand))
+    total = fsum(map(mul, found, demand))
     return feasible * total
 
 

@@ -8,6 +8,7 @@ Gilmore and Gomory's method (1961), with heuristic pricing: its value is that of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
 import highspy
@@ -85,7 +86,7 @@ class Master:
         solution = self.solver.getSolution()
         duals = np.array(solution.row_dual)
         discounts = [
-            sum(duals[row] * cost for row, cost in zip(rows, b.cost, strict=True)) if rows else 0.0
+            fsum(duals[row] * cost for row, cost in zip(rows, b.cost, strict=True)) if rows else 0.0
             for b, rows in ((b, self._purse_rows.get(b.purse, range(0))) for b in self._bins)
         ]
         amounts = np.array(solution.col_value)[self._items :]

@@ -7,6 +7,7 @@ for vector bin packing", 2011).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,7 @@ class Crowd:
                 rest[self._place_many(able, size, suits, room, held)] = False
             able, size = able[rest], size[:, rest]
         content = tuple(sorted(held.items()))
-        return float(sum(self.worth[item] * number for item, number in content)), content
+        return fsum(self.worth[item] * number for item, number in content), content
 
     def take(self, holds: Holds, repeats: int) -> None:
         """Count what was bought as packed."""

@@ -8,6 +8,7 @@ kinds of items, not with their number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from operator import gt, mul
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ def fill_greedily(basket: Basket, bins: Sequence[Bin], prices: Sequence[float], 
     `prices` weigh the resources, see `resource_prices`. Dominated bins (`undominated`) only cost time.
     """
     items = basket.items
-    worth = [max(sum(map(mul, prices, item.size)), _LEAST_WORTH) for item in items]
+    worth = [max(fsum(map(mul, prices, item.size)), _LEAST_WORTH) for item in items]
     ruled = items if any(item.groups or item.caps for item in items) else None
     candidates = [b for b in bins if b.admits]
     orders = [_order(candidate, items, worth) for candidate in candidates]
@@ -91,7 +92,7 @@ def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> lis
     """Largest first, by the sum of the shares of the bin's room that one takes: first-fit decreasing."""
     inverse = [1 / room if room else 1.0 for room in candidate.room]
     shares = [
-        (-sum(map(mul, items[i].size, inverse)), i) for i in range(len(items)) if candidate.admits >> i & 1
+        (-fsum(map(mul, items[i].size, inverse)), i) for i in range(len(items)) if candidate.admits >> i & 1
     ]
     steps: list[_Step] = []
     cpu, memory = candidate.room[:2]

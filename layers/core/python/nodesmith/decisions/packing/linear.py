@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import fsum
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def _buy_near(
     near = known.near(worth, price - bound, most + 1)
     bought, least = whole(basket.items, bins, {}, near[:_FEW_COLUMNS], _NEAR_GAP)
     proved = least if len(near) <= _FEW_COLUMNS else bound
-    cost = sum(bins[column.bin].price * amount for column, amount in bought)
+    cost = fsum(bins[column.bin].price * amount for column, amount in bought)
     if len(near) > _FEW_COLUMNS and cost > bound * _GOOD_ENOUGH:
         near = known.near(worth, min(cost, price) - bound, most + 1)
         if len(near) <= most:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from math import inf
+from math import fsum, inf
 from operator import le
 from typing import NamedTuple
 
@@ -70,12 +70,12 @@ class _Holding:
 
     def shares(self, shares: Mapping[int, float], most: float) -> Measure:
         """Give a measure of which one of each item has a share and a bin holds a certain amount at most."""
-        demand = sum(self._items[n].count * share for n, share in shares.items())
+        demand = fsum(self._items[n].count * share for n, share in shares.items())
         if len(self._members) > _FEW_KINDS:
             mask = sum(1 << n for n in shares)
             return Measure(demand, [most if b.admits & mask else 0 for b in self._bins])
         return Measure(
-            demand, [min(most, sum(held[n] * share for n, share in shares.items())) for held in self._most]
+            demand, [min(most, fsum(held[n] * share for n, share in shares.items())) for held in self._most]
         )
 
     def _holding_any(self, members: Sequence[int]) -> Iterator[tuple[Bin, bool]]:
@@ -122,7 +122,7 @@ def _apart(items: Sequence[Item], members: Sequence[int]) -> list[dict[int, floa
                 found.setdefault(group, {})[number] = 1 / most
         if 0 < item.per_node < item.count:
             found[-1 - number] = {number: 1 / item.per_node}
-    nodes = {g: sum(items[n].count * share for n, share in shares.items()) for g, shares in found.items()}
+    nodes = {g: fsum(items[n].count * share for n, share in shares.items()) for g, shares in found.items()}
     ordered = sorted((g for g in found if nodes[g] > 1), key=lambda g: (-nodes[g], g))
     return [found[g] for g in ordered[:_MOST_GROUPS]]
 

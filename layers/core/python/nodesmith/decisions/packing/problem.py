@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import fsum
 
 Vector = tuple[int, ...]
 Purses = Mapping[int, Vector]
@@ -70,4 +71,4 @@ class Packing:
     @property
     def price(self) -> float:
         """Sum of all nodes' prices."""
-        return sum(node.bin.price * node.repeats for node in self.nodes)
+        return fsum(node.bin.price * node.repeats for node in self.nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from math import fsum
 
 from nodesmith.decisions.packing.basket import Basket
 from nodesmith.decisions.packing.exact import A_NODE, Choice, exact, transitions
@@ -58,7 +59,7 @@ def _parts(basket: Basket) -> Iterator[_Part]:
 
 
 def _price(choices: Sequence[Choice]) -> float:
-    return sum(bin_.price + A_NODE for bin_, _ in choices)
+    return fsum(bin_.price + A_NODE for bin_, _ in choices)
 
 
 def _is_paid(basket: Basket, part: _Part, better: Sequence[Choice]) -> bool:

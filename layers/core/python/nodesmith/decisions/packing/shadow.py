@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import fsum, inf
 from operator import mul
 
 _TOLERANCE = 1e-9
@@ -29,7 +29,7 @@ def shadow_prices(
     found: _Row = []
     for _ in range(_MOST_ROUNDS):
         found = _optimum([[*rows[n], prices[n]] for n in asked], len(demand))
-        worth = [sum(map(mul, found, row)) for row in rows]
+        worth = [fsum(map(mul, found, row)) for row in rows]
         cheap = [
             n for n, price in enumerate(prices) if worth[n] > price * (1 + _TOLERANCE) and n not in asked
         ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import fsum
 
 from nodesmith.decisions.packing import Bin, Item, pack, resource_prices
 from nodesmith.decisions.provisioning.alternatives import Attempt
@@ -85,4 +86,4 @@ def _beside(offered: Market, bins: Sequence[Bin], rooms: Sequence[Room]) -> floa
     named = list(zip(offered.dimensions, prices, wanted))  # noqa: B905 prices may be fewer
     taken = [price * max(0, min(room.free.of(n), most)) for room in rooms for n, price, most in named]
     worth = [price * amount for _, price, amount in named]
-    return sum(worth) - sum(taken)
+    return fsum(worth) - fsum(taken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import fsum
 
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.nodeclaims import NodeClaim
@@ -57,7 +58,7 @@ class Plan:
     @property
     def price_hourly_usd(self) -> float:
         """What the nodes to buy cost together, each at its cheapest offering."""
-        return sum(node.price_hourly_usd for node in self.nodes)
+        return fsum(node.price_hourly_usd for node in self.nodes)
 
     @property
     def is_idle(self) -> bool:
