@@ -1,33 +1,61 @@
-"""What a plan leaves to the order of binding: pods whose spread would not let them in after all the others.
+"""What a plan leaves to the order of binding, which is kube-scheduler's own and which nobody tells.
 
-kube-scheduler binds in an order of its own, and pods that have no spread wait for nobody: they may all come first.
+Pods that have no spread wait for nobody and may all come first: each spread must hold for a pod that comes last. And
+whichever pods have come already, one of the others must be able to come next.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
 from tests.problems.drawing import Problem
-from tests.problems.kubescheduler import HOSTNAME, Cluster, Node, is_even
+from tests.problems.kubescheduler import HOSTNAME, Cluster, Node, Pod, admits, is_even
 from tests.problems.supplies import CAPACITY, ZONE, Config, Supply, supply
 
 
 def uneven(problem: Problem, plan: Mapping[str, Any]) -> list[str]:
     """Give the pods of a plan (as JSON) whose hard spreads do not hold once every pod is where the plan has it."""
-    given = supply(problem)
-    names = [node.labels[HOSTNAME] for node in given.nodes] + [node["name"] for node in plan["nodes"]]
-    new = [_bought(given, node) for node in plan["nodes"]]
-    cluster = Cluster([*given.nodes, *new], given.namespaces)
-    where = {key: n["node"] for n in plan["existing"] for key in n["pods"]}
-    where |= {key: n["name"] for n in plan["nodes"] for key in n["pods"]}
-    placed = [(pod, names.index(where[pod.key])) for pod in given.pending if pod.key in where]
+    cluster, running, placed = _outcome(problem, plan)
     found = []
     for pod, host in placed:
-        cluster.bound = [*given.running, *((other, at) for other, at in placed if other is not pod)]
+        cluster.bound = [*running, *((other, at) for other, at in placed if other is not pod)]
         if not is_even(cluster, pod, host, {}):
             found.append(pod.key)
     return found
+
+
+def stranded(problem: Problem, plan: Mapping[str, Any], orders: int = 5) -> list[str]:
+    """Give the pods that some orders of binding, drawn by the problem's seed, leave without the place they have."""
+    cluster, running, placed = _outcome(problem, plan)
+    dice = random.Random(problem.seed)  # noqa: S311
+    for _ in range(orders):
+        cluster.bound = list(running)
+        waiting = dice.sample(placed, len(placed))
+        while waiting:
+            there = len(waiting)
+            for pod, host in list(waiting):
+                if admits(cluster, pod, host, {}):
+                    cluster.bound.append((pod, host))
+                    waiting.remove((pod, host))
+            if len(waiting) == there:
+                return sorted(pod.key for pod, _ in waiting)
+    return []
+
+
+_Places = list[tuple[Pod, int]]
+
+
+def _outcome(problem: Problem, plan: Mapping[str, Any]) -> tuple[Cluster, _Places, _Places]:
+    """Give the nodes as they will be, the pods that run, and those of the plan, each with its node's number."""
+    given = supply(problem)
+    names = [node.labels[HOSTNAME] for node in given.nodes] + [node["name"] for node in plan["nodes"]]
+    new = [_bought(given, node) for node in plan["nodes"]]
+    where = {key: n["node"] for n in plan["existing"] for key in n["pods"]}
+    where |= {key: n["name"] for n in plan["nodes"] for key in n["pods"]}
+    placed = [(pod, names.index(where[pod.key])) for pod in given.pending if pod.key in where]
+    return Cluster([*given.nodes, *new], given.namespaces), given.running, placed
 
 
 def _bought(given: Supply, planned: Mapping[str, Any]) -> Node:
