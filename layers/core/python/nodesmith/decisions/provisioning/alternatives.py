@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import fsum
 
 from nodesmith.decisions.provisioning.buying import Purchase
 from nodesmith.decisions.scheduling.demands import Assignment
@@ -44,7 +45,7 @@ class Attempt:
     @property
     def price_hourly_usd(self) -> float:
         """What it buys costs, USD an hour."""
-        return sum(node.price_hourly_usd for node in self.purchase.nodes)
+        return fsum(node.price_hourly_usd for node in self.purchase.nodes)
 
     @property
     def rank(self) -> tuple[bool, int, bool, int, int, float, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.domains import Domains
@@ -138,7 +139,7 @@ class Placing:
             candidates = [d for d in candidates if d in reachable] or candidates
 
         def rank(domain: Domain) -> tuple[int, float, Domain]:
-            price = sum(launching.price(one, keys, domain) for one in (self._shape, *self._siblings))
+            price = fsum(launching.price(one, keys, domain) for one in (self._shape, *self._siblings))
             return -self._room(rooms.get(domain, ()), count), price, domain
 
         candidates.sort(key=rank)
