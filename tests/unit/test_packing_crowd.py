@@ -144,3 +144,13 @@ def test_bins_that_cost_nothing_are_packed_too() -> None:
 
     assert not any(pack(items, bins).left)
     assert not any(pack(items[:3], bins).left)
+
+
+def test_a_crowd_is_not_lured_by_nodes_that_hold_hardly_any_of_it() -> None:
+    """Their cpu is next to free, but no memory is there to use it: prices taken from them would mislead."""
+    items = crowd(300, 3)
+    nanos = [Bin(f"nano-{n}", (1930, 40 + n, 4), 0.05, (1 << 300) - 1) for n in range(5)]
+    packing = pack(items, [*ladder(300), *nanos])
+
+    check(items, packing)
+    assert packing.price <= 1.01 * pack(items, ladder(300)).price
