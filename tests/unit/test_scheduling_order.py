@@ -22,7 +22,7 @@ from tests.builders import (
 )
 
 ZONE, CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
-RACK = "example.com/rack"
+RACK, HOSTNAME = "example.com/rack", "kubernetes.io/hostname"
 A, B, C = ZONES
 NOTHING_FOR_SALE = nodepool_manifest(requirements=[expression(ZONE, "In", "no-zone")])
 
@@ -171,3 +171,12 @@ def test_pods_that_wish_for_a_spread_are_placed_where_later_ones_can_tell_them_f
         o.zone for n in decided.nodes if "of-0" in str(n.claim.nominated) for o in n.request.overrides
     }
     assert shy_zone not in web_zones
+
+
+def test_pods_that_a_spread_over_nodes_counts_and_does_not_bind_come_first_too() -> None:
+    alone = shape("1", topologySpreadConstraints=spread(HOSTNAME, hard=True))
+
+    decided = plan((alone, 1), (shape("100m"), 3), nodes=[node("n-a")], pools=[NOTHING_FOR_SALE])
+
+    assert placed(decided) == {"n-a": 3}
+    assert [u.pods for u in decided.unplaced] == [("default/of-0-0000",)]

@@ -21,10 +21,12 @@ class Watch:
     def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
         self._sets = sets
         self._rules: dict[Rule, None] = {}
+        self._crowded = 0
         self._followed: dict[str, int] = {}
         self._shunned: Counter[tuple[str, int]] = Counter()
         for shape in shapes:
             self._rules |= dict.fromkeys(spread_rules(shape, sets))
+            self._crowded |= self._crowd_of(shape)
             self._shunned.update(self._shunned_by(shape))
             for term in attractions(shape):
                 selected = sets.selected(term.selector, term.namespaces)
@@ -60,11 +62,24 @@ class Watch:
             own = {(r.key, r.selected) for r in spread_rules(shape, self._sets)}
             return 1 if own.issuperset(self.counted_by(shape)) else 0
         settled = any(key in term for key in self.asked_over(shape) for term in shape.terms)
-        return 0 if settled or self.counted_by(shape) or self._followed_over(shape) else 3
+        if settled or self.counted_by(shape) or self._followed_over(shape) or self._is_crowding(shape):
+            return int(self._crowd_of(shape) > 0)
+        return 3
 
     def _followed_over(self, shape: Shape) -> list[str]:
         number = self._sets.number(shape)
         return [key for key, selected in self._followed.items() if selected >> number & 1]
+
+    def _is_crowding(self, shape: Shape) -> bool:
+        """Tell whether spreads over the hostname count pods of a shape that has none itself."""
+        return bool(self._crowded >> self._sets.number(shape) & 1) and not self._crowd_of(shape)
+
+    def _crowd_of(self, shape: Shape) -> int:
+        found = 0
+        for spread in shape.spreads:
+            if spread.hard and spread.topology_key == HOSTNAME:
+                found |= self._sets.selected(spread.selector, frozenset((shape.namespace,)))
+        return found
 
     def _shunned_over(self, shape: Shape) -> list[str]:
         number = self._sets.number(shape)
