@@ -118,7 +118,7 @@ def test_of_pods_that_want_each_other_and_no_other_of_their_kind_the_first_is_pl
     ran = plan(pod("one", app="loner", affinity=both), pod("two", app="loner", affinity=both))
 
     assert ran.pods == ["default/ok", "default/one"]
-    assert reasons(ran)["two"].startswith(f"anti-affinity of other pods over {ZONE} keeps them out")
+    assert reasons(ran)["two"].startswith(f"anti-affinity of other pods over {ZONE}: it keeps them out")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,8 @@ def test_a_topology_key_that_no_node_has_is_named(plan: Command, spec: Manifest,
 
     assert ran.pods == ["default/ok"]
     assert reasons(ran) == {"odd": reason}
+    assert ran.unplaced["default/odd"]["blocking"] == reason.partition(": ")[0]
+    assert ran.unplaced["default/odd"]["fix"]
 
 
 @pytest.mark.parametrize(
@@ -285,6 +287,8 @@ def test_pods_that_follow_each_other_in_a_circle_are_told_so_and_who_joins_them_
             f"required pod affinity over {key}: they must be with pods of app In [{leader}], and those wait for these"
             " in turn: none can be the first"
         )
+    assert ran.unplaced["default/a"]["blocking"] == f"required pod affinity over {HOSTNAME}"
+    assert "make the affinity preferred" in ran.unplaced["default/a"]["fix"]
     assert told["joins"].endswith(
         "they must be with pods of app In [a], and those wait for others themselves"
     )

@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
 from nodesmith.decisions.provisioning.least import least_price
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
-from nodesmith.decisions.provisioning.reasons import reason
+from nodesmith.decisions.provisioning.reasons import by_rule, reason
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.launching import TemplateLaunching
@@ -127,7 +127,7 @@ def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
     """Give the pods that no node was demanded for; why none could be bought, when it was tried, says most."""
     tried = {pod.shape: why for pod, why in _refused(attempt.tried, offers)} if attempt.tried else {}
     stuck = attempt.assignment.stuck
-    return [(pod, tried.get(pod.shape) or Reason(why)) for pods, why in stuck for pod in pods]
+    return [(pod, tried.get(pod.shape) or by_rule(why)) for pods, why in stuck for pod in pods]
 
 
 def _refused(purchase: Purchase, offers: Pools) -> list[tuple[Pod, Reason]]:

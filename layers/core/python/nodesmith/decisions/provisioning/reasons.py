@@ -27,6 +27,15 @@ _COUNTED = {
 }
 
 
+_EASED = {
+    "required pod affinity": "give the pods that they must be with a place, or make the affinity preferred",
+    "required pod anti-affinity": "allow nodes in more domains, or make the anti-affinity preferred",
+    "topology spread of other pods": "allow nodes in more domains, or raise maxSkew of those pods",
+    "topology spread": "allow nodes in more domains, raise maxSkew, or let whenUnsatisfiable be ScheduleAnyway",
+}
+"""What would help, by the kind of rule that stands in the way; the first that fits."""
+
+
 def reason(
     demand: Demand,
     templates: Sequence[Template],
@@ -50,6 +59,13 @@ def reason(
         text = f"{_counts(found.filter for _, found in refusals)}; nearest is {text}"
     text += _by_volumes(demand.shape) + _typo(demand.shape.requests)
     return Reason(text, name, nearest.blocking, nearest.fix)
+
+
+def by_rule(why: str) -> Reason:
+    """Give the reason for pods that a rule about others keeps from every node; `why` reads `rule: what is wrong`."""
+    rule, colon, _ = why.partition(": ")
+    fix = next((fix for kind, fix in _EASED.items() if rule.startswith(kind)), "")
+    return Reason(why, blocking=rule if colon else "", fix=fix)
 
 
 def _counts(filters: Iterable[Filter]) -> str:

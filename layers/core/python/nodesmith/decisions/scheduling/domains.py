@@ -151,7 +151,7 @@ class Domains:
             keys = " and ".join(sorted({rule.key for rule, _ in self._held}))
             return f"topology spread of other pods over {keys}: one more in any domain would be too many for them"
         for key in self._topology.repelling_keys(self._shape):
-            return f"anti-affinity of other pods over {key} keeps them out of every domain they may go to"
+            return f"anti-affinity of other pods over {key}: it keeps them out of every domain they may go to"
         keys = " and ".join(self.keys)
         return f"no domain of {keys} meets all rules at once"
 
