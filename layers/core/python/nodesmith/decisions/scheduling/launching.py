@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple, Protocol
@@ -16,6 +17,7 @@ from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Effect, first_untolerated
 
+_OFTEN = 20  # times asked, and it pays to leave out what is never the answer
 _ROUNDING = 1 + 1e-9
 
 
@@ -66,6 +68,7 @@ class TemplateLaunching:
         self._templates = templates
         self._places: dict[tuple[object, ...], dict[Domain, list[_Sold]]] = {}
         self._prices: dict[tuple[object, ...], float] = {}
+        self._times_asked: Counter[tuple[object, ...]] = Counter()
         self._bargains: dict[tuple[object, ...], list[_Sold]] = {}
         self._soft_taints = [
             t for template in templates for t in template.pool.taints if t.effect == Effect.PREFER_NO_SCHEDULE
@@ -87,9 +90,11 @@ class TemplateLaunching:
         alike = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys, domain
         asked = alike, shape.requests
         if asked not in self._prices:
-            if alike not in self._bargains:
-                self._bargains[alike] = _unbeaten(self._sold(shape, keys).get(domain, ()))
-            fitting = [s for s in self._bargains[alike] if shape.requests.fits_in(s.room)]
+            self._times_asked[alike] += 1
+            if self._times_asked[alike] == _OFTEN:
+                self._bargains[alike] = _unbeaten(self._sold(shape, keys).get(domain, []))
+            sold = self._bargains.get(alike) or self._sold(shape, keys).get(domain, [])
+            fitting = [s for s in sold if shape.requests.fits_in(s.room)]
             plain = [s for s in fitting if not s.is_exotic] or fitting
             prices = [s.price_hourly_usd * _share(shape.requests, s.room) for s in plain]
             self._prices[asked] = min(prices, default=float("inf"))
@@ -102,17 +107,15 @@ class TemplateLaunching:
     def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
         alike = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys
         if alike not in self._places:
-            found: dict[Domain, dict[tuple[Resources, bool], float]] = {}
+            found: dict[Domain, dict[str, _Sold]] = {}
             for choice, offering, template in self._admitted(shape):
                 for domain in product(*(_values(key, choice, offering, template, shape) for key in keys)):
-                    prices = found.setdefault(domain, {})
-                    same = choice.room, choice.is_exotic
-                    prices[same] = min(offering.price_hourly_usd, prices.get(same, float("inf")))
+                    known = found.setdefault(domain, {})
+                    same = f"{template.name}/{choice.type.name}"
+                    if same not in known or offering.price_hourly_usd < known[same].price_hourly_usd:
+                        known[same] = _Sold(choice.room, offering.price_hourly_usd, choice.is_exotic)
             self._places[alike] = {
-                domain: sorted(
-                    (_Sold(room, price, exotic) for (room, exotic), price in found[domain].items()),
-                    key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd),
-                )
+                domain: sorted(found[domain].values(), key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
                 for domain in sorted(found)
             }
         return self._places[alike]
