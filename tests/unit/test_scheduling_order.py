@@ -22,7 +22,7 @@ from tests.builders import (
 )
 
 ZONE, CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
-RACK, HOSTNAME = "example.com/rack", "kubernetes.io/hostname"
+RACK, HOSTNAME, ARCH = "example.com/rack", "kubernetes.io/hostname", "kubernetes.io/arch"
 A, B, C = ZONES
 NOTHING_FOR_SALE = nodepool_manifest(requirements=[expression(ZONE, "In", "no-zone")])
 
@@ -180,3 +180,23 @@ def test_pods_that_a_spread_over_nodes_counts_and_does_not_bind_come_first_too()
 
     assert placed(decided) == {"n-a": 3}
     assert [u.pods for u in decided.unplaced] == [("default/of-0-0000",)]
+
+
+def test_pods_that_need_a_node_with_their_kind_join_those_that_may_bind_before_them() -> None:
+    """Where they cannot, they would be lost whenever the others, which may be first as well, bind first."""
+
+    def near(key: str) -> dict[str, Any]:
+        term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}}
+        return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    pool = nodepool_manifest(requirements=[expression(ARCH, "In", "amd64", "arm64")])
+    other = shape("2", affinity=near(ZONE), nodeSelector={ARCH: "arm64"})
+
+    joining = plan((shape("1", affinity=near(HOSTNAME)), 1), (other, 1), pools=[pool])
+    barred = plan(
+        (shape("1", affinity=near(HOSTNAME), nodeSelector={ARCH: "amd64"}), 1), (other, 1), pools=[pool]
+    )
+
+    assert len(joining.nodes) == 1
+    assert not joining.unplaced
+    assert [u.pods for u in barred.unplaced] == [("default/of-0-0000",)]

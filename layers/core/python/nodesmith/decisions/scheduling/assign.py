@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.following import Stranded, flock, leaders_first
+from nodesmith.decisions.scheduling.following import Stranded, flock, leaders_first, shares_node
 from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.neighbours import Neighbours
@@ -14,7 +14,7 @@ from nodesmith.decisions.scheduling.preferences import variants
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.decisions.scheduling.together import Together, shares_node
+from nodesmith.decisions.scheduling.together import Together
 from nodesmith.decisions.scheduling.topology import Topology, attractions
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies

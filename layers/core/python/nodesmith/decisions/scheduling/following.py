@@ -7,6 +7,7 @@ from itertools import islice
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.topology import attractions
+from nodesmith.model.labels import HOSTNAME
 from nodesmith.model.shapes import Shape
 
 _MOST_LINKS = 100
@@ -21,8 +22,17 @@ def followed(shape: Shape, sets: LabelSets) -> int:
     return found
 
 
+def shares_node(shape: Shape) -> bool:
+    """Tell whether pods of a shape must be on a node with others."""
+    return any(term.topology_key == HOSTNAME for term in attractions(shape))
+
+
 def leaders_first(shapes: Sequence[Shape], sets: LabelSets) -> list[Shape]:
-    """Order shapes so that each comes after those it follows, as far as they do not follow each other in a circle."""
+    """Order shapes so that each comes after those it follows, as far as they do not follow each other in a circle.
+
+    Pods that may be the first of all, for they match themselves, may bind before those that need a node with such:
+    these come after them, and join them on theirs.
+    """
     by_number: dict[int, list[Shape]] = {}
     for shape in shapes:
         by_number.setdefault(sets.number(shape), []).append(shape)
@@ -37,8 +47,14 @@ def leaders_first(shapes: Sequence[Shape], sets: LabelSets) -> list[Shape]:
         elif shape not in entered:
             entered.add(shape)
             stack.append((shape, True))
-            leaders = [one for number in bits(followed(shape, sets) & known) for one in by_number[number]]
-            stack += [(one, False) for one in reversed(leaders) if one not in entered]
+            numbers = followed(shape, sets) & known
+            waits = shares_node(shape) or not numbers >> sets.number(shape) & 1
+            leaders = [one for number in bits(numbers) for one in by_number[number]]
+            stack += [
+                (one, False)
+                for one in reversed(leaders)
+                if one not in entered and (waits or not shares_node(one))
+            ]
     return list(ordered)
 
 

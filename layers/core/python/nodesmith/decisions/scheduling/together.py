@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.following import followed
+from nodesmith.decisions.scheduling.following import followed, shares_node
 from nodesmith.decisions.scheduling.placing import Ground, Placing
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.spread import Domain, share_out
-from nodesmith.decisions.scheduling.topology import attractions, aversions
+from nodesmith.decisions.scheduling.topology import aversions
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import HOSTNAME
 from nodesmith.model.pods import Pod
@@ -24,11 +24,6 @@ from nodesmith.model.resources import total
 from nodesmith.model.shapes import Shape
 
 _Queue = Sequence[tuple[Shape, Pod]]
-
-
-def shares_node(shape: Shape) -> bool:
-    """Tell whether pods of a shape must be on a node with others."""
-    return any(term.topology_key == HOSTNAME for term in attractions(shape))
 
 
 class Together:
