@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.packing import Bin, Item, Packing, lower_bound, pack
 from nodesmith.decisions.packing.basket import Basket
+from nodesmith.decisions.packing.covering import cheapest_cover
 from nodesmith.decisions.packing.enumeration import exact_mix, fillings
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.linear import buy_by_columns
@@ -151,3 +152,26 @@ def test_the_quick_plan_is_never_cheaper_than_the_lowest_price(
 
     assert not any(first.left)
     assert first.price >= optimum(items, bins) - 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=small_problems())
+def test_of_all_fillings_the_cheapest_cover_costs_what_the_cheapest_plan_does(
+    problem: tuple[list[Item], list[Bin]],
+) -> None:
+    items, bins = problem
+    known = fillings(items, bins)
+    offered = [known.column(n).counts for n in range(len(known.price))]
+    counts = [item.count for item in items]
+
+    cover = cheapest_cover(counts, offered, known.price.tolist())
+
+    assert cover is not None
+    served = [sum(offered[place][i] * n for place, n in cover.items()) for i in range(len(items))]
+    assert all(have >= wanted for have, wanted in zip(served, counts, strict=True))
+    assert abs(sum(known.price[place] * n for place, n in cover.items()) - optimum(items, bins)) < 1e-6
+
+
+def test_what_no_filling_holds_has_no_cover() -> None:
+    assert cheapest_cover([2, 1], [(1, 0)], [1.0]) is None
+    assert cheapest_cover([3, 0], [(2, 0)], [1.0]) == {0: 2}

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import fsum
 
 import numpy as np
 
 from nodesmith.decisions.packing.basket import Basket
 from nodesmith.decisions.packing.columns import Column, Mix, mix
+from nodesmith.decisions.packing.covering import cheapest_cover, states
 from nodesmith.decisions.packing.enumeration import Fillings, exact_mix, fillings
 from nodesmith.decisions.packing.exact import number_of_fillings
 from nodesmith.decisions.packing.problem import Bin, Vector
 from nodesmith.decisions.packing.rounding import rounded, whole
 
-_MOST_FILLINGS = 200_000
+_MOST_FILLINGS = 100_000
 _FEW_COLUMNS = 60
-_MOST_COLUMNS = 20_000  # halved for every kind of item, for so the work of branching grows
+_MOST_COLUMNS = 20_000
+_MOST_WORK = 10_000_000  # states of what is left times fillings
 _NEAR_GAP = 2e-3
 _TOLERANCE = 1 - 1e-6
 _GOOD_ENOUGH = 1.005
@@ -30,13 +33,26 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
         mixed = mix(basket.items, bins, basket.spending.purses, columns, most_steps)
         basket.steps += mixed.steps
         _buy(basket, bins, rounded(basket.items, bins, basket.spending.purses, mixed))
-        return 0.0
+        return _bound_of_most(basket, bins, mixed)
     known = fillings(basket.items, bins)
     mixed, bound = exact_mix(basket.items, bins, known, columns)
     basket.steps += mixed.steps
     if first.price <= bound * _GOOD_ENOUGH:
         return bound
     return max(bound, _buy_near(basket, bins, known, mixed, (bound, first.price)))
+
+
+def _bound_of_most(basket: Basket, bins: Sequence[Bin], mixed: Mix) -> float:
+    """Bound the price of the items that are worth most, of as many as all fillings can be written down for."""
+    items = list(basket.items)
+    worth = np.maximum(mixed.worth, 0.0) * [item.count for item in items]
+    for number in np.argsort(worth, kind="stable").tolist():
+        if number_of_fillings(items) <= _MOST_FILLINGS:
+            break
+        items[number] = replace(items[number], count=0)
+    known = fillings(items, bins)
+    basket.steps += len(known.price)
+    return exact_mix(items, bins, known, [])[1] * _TOLERANCE if len(known.price) else 0.0
 
 
 def buy_within_purses(basket: Basket, bins: Sequence[Bin]) -> None:
@@ -64,23 +80,27 @@ def buy_within_purses(basket: Basket, bins: Sequence[Bin]) -> None:
 def _buy_near(
     basket: Basket, bins: Sequence[Bin], known: Fillings, mixed: Mix, between: tuple[float, float]
 ) -> float:
-    """Buy of the fillings next to those of the mix, and then of all that can be in a better plan if these are few.
+    """Buy of the fillings next to those of the mix; if these are all that can be in a better plan, that is the best.
 
     Give the bound then proved. Purses are not asked for that: what only they forbid bounds the price as well.
     """
     bound, price = between
     worth = np.maximum(mixed.worth, 0.0)
-    most = _MOST_COLUMNS >> len(basket.items)
-    near = known.near(worth, price - bound, most + 1)
-    bought, least = whole(basket.items, bins, {}, near[:_FEW_COLUMNS], _NEAR_GAP)
-    proved = least if len(near) <= _FEW_COLUMNS else bound
-    cost = fsum(bins[column.bin].price * amount for column, amount in bought)
-    if len(near) > _FEW_COLUMNS and cost > bound * _GOOD_ENOUGH:
-        near = known.near(worth, min(cost, price) - bound, most + 1)
-        if len(near) <= most:
-            columns = [*near, *(column for column, _ in bought)]
-            bought, proved = whole(basket.items, bins, {}, columns, _NEAR_GAP)
+    held = [bool(row.any()) for row in known.counts]
+    counts = [item.count if some else 0 for item, some in zip(basket.items, held, strict=True)]
+    most = _MOST_WORK // states(counts)
+    near = known.near(worth, price - bound, max(most, _FEW_COLUMNS))
     basket.steps += len(near)
+    if most < _FEW_COLUMNS:
+        bought, least = whole(basket.items, bins, {}, near, _NEAR_GAP)
+        proved = least if len(near) < _FEW_COLUMNS else bound
+    else:
+        prices = [bins[column.bin].price for column in near]
+        cover = cheapest_cover(counts, [column.counts for column in near], prices)
+        bought = [(near[place], number) for place, number in (cover or {}).items()]
+        cost = fsum(bins[column.bin].price * number for column, number in bought) if cover else price
+        rivals = known.near(worth, min(cost, price) - bound, most + 1)
+        proved = min(cost, price) if len(rivals) <= most else bound
     _buy(basket, bins, bought)
     return proved * _TOLERANCE
 

@@ -1,0 +1,87 @@
+"""The cheapest whole numbers of some fillings that serve all things: dynamic programming over all that can be left.
+
+A state says how many of each item are still to be served. Whatever is left of the first item must be served by a
+filling that holds some of it, so that states are worked off item by item, all that differ in later items at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nodesmith.decisions.packing.exact import A_NODE
+from nodesmith.decisions.packing.problem import Vector
+
+_Indices = NDArray[np.int32]
+
+
+def states(counts: Sequence[int]) -> int:
+    """Tell how many states there are; work and memory grow with them times the fillings."""
+    return prod(count + 1 for count in counts)
+
+
+def cheapest_cover(
+    counts: Sequence[int], fillings: Sequence[Vector], prices: Sequence[float]
+) -> dict[int, int] | None:
+    """Give how often each filling (by its place) is bought to serve all, or None where these cannot serve all.
+
+    A filling may serve less than it holds.
+    """
+    order = sorted(range(len(counts)), key=lambda item: (counts[item], item))
+    table = _Table([counts[i] for i in order], [[held[i] for i in order] for held in fillings], prices)
+    for axis in reversed(range(len(counts))):
+        table.work_off(axis)
+    return table.bought()
+
+
+class _Table:
+    """The least price of every state, and the filling that is bought first for it."""
+
+    def __init__(
+        self, counts: Sequence[int], fillings: Sequence[Sequence[int]], prices: Sequence[float]
+    ) -> None:
+        self._counts, self._fillings = counts, fillings
+        self._prices = [price + A_NODE for price in prices]
+        self._strides = [states(counts[axis + 1 :]) for axis in range(len(counts))]
+        self._best = np.full(states(counts), np.inf)
+        self._best[0] = 0.0
+        self._first: _Indices = np.full(states(counts), -1, dtype=np.int32)
+
+    def work_off(self, axis: int) -> None:
+        """Price the states in which this is the first item of which any is left."""
+        stride = self._strides[axis]
+        holding = [place for place, held in enumerate(self._fillings) if held[axis]]
+        rests = [self._rests(self._fillings[place], axis + 1) for place in holding]
+        for left in range(1, self._counts[axis] + 1):
+            best = self._best[left * stride : (left + 1) * stride]
+            first = self._first[left * stride : (left + 1) * stride]
+            for place, rest in zip(holding, rests, strict=True):
+                after = max(0, left - self._fillings[place][axis]) * stride
+                price = self._best[after : after + stride][rest] + self._prices[place]
+                cheaper = price < best
+                np.copyto(best, price, where=cheaper)
+                first[cheaper] = place
+
+    def _rests(self, held: Sequence[int], axis: int) -> _Indices:
+        """Give for every state of the items from an axis on the number of the state that a filling leaves."""
+        rests: _Indices = np.zeros(1, dtype=np.int32)
+        for count, taken, stride in zip(self._counts[axis:], held[axis:], self._strides[axis:], strict=True):
+            left: _Indices = np.maximum(np.arange(count + 1, dtype=np.int32) - taken, 0) * stride
+            rests = (rests[:, None] + left[None, :]).ravel()
+        return rests
+
+    def bought(self) -> dict[int, int] | None:
+        """Follow the first fillings from the state in which all is left."""
+        if not np.isfinite(self._best[-1]):
+            return None
+        found: Counter[int] = Counter()
+        left = list(self._counts)
+        while any(left):
+            place = int(self._first[sum(map(int.__mul__, left, self._strides))])
+            found[place] += 1
+            left = [max(0, have - held) for have, held in zip(left, self._fillings[place], strict=True)]
+        return dict(found)
