@@ -4,12 +4,16 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import DefaultSpread
+from nodesmith_cli.audit import audit
 from tests.audits import (
     HOST,
     ZONE,
     ZONES,
     apart,
     buys,
+    catalog,
     found,
     near,
     node,
@@ -64,6 +68,23 @@ def test_pods_that_are_there_count_for_a_spread_and_leaving_ones_do_not() -> Non
     assert spread_over({"z-a": 2, "z-b": 1}, there, old) == ["spread"]
     leaving = {**old, "metadata": {**old["metadata"], "deletionTimestamp": "2026-11-21T12:00:00Z"}}
     assert spread_over({"z-a": 2, "z-b": 1}, there, leaving) == []
+
+
+def test_default_spreads_bind_the_pods_of_a_controller_that_have_none_of_their_own() -> None:
+    hard = NodeSettings(default_spreads=(DefaultSpread(ZONE, 1, hard=True),))
+    here = [pod(f"a{i}", "100m", owner="ReplicaSet/web") for i in range(2)]
+    there = pod("b", "100m", owner="ReplicaSet/web")
+    others = pod("c", "100m", owner="ReplicaSet/other"), pod("d", "100m")
+
+    def kinds_of(*on_a: dict[str, Any], settings: NodeSettings = hard) -> set[str]:
+        manifests = [POOL, *on_a, there, node("full", zone="z-c", cpu="0")]
+        names = [each["metadata"]["name"] for each in on_a]
+        a, b = buys("n-a", f"{100 * len(names)}m", names), buys("n-b", "100m", ["b"], zone="z-b")
+        return {str(v.kind) for v in audit(manifests, catalog(), plan(a, b), settings=settings)}
+
+    assert kinds_of(*here) == {"spread"}
+    assert kinds_of(*here, settings=NodeSettings()) == set()
+    assert kinds_of(here[0], *others) == set()
 
 
 def test_other_namespaces_and_other_labels_do_not_count_for_a_spread() -> None:

@@ -37,7 +37,8 @@ def audit(
     nothing where the plan is right. Never raises on what plans and manifests may contain.
     """
     rules = settings or NodeSettings()
-    result = outcome(read_cluster(manifests), catalog, read_plan(plan), rules)
+    cluster = read_cluster(manifests, _default_spreads(rules))
+    result = outcome(cluster, catalog, read_plan(plan), rules)
     check_pods(result)
     check_prices(result)
     check_requests(result)
@@ -54,3 +55,14 @@ def audit(
     check_company(result, peers)
     check_unplaced(result, aversions)
     return sorted(set(result.violations))
+
+
+def _default_spreads(rules: NodeSettings) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "topologyKey": each.topology_key,
+            "maxSkew": each.max_skew,
+            "whenUnsatisfiable": "DoNotSchedule" if each.hard else "ScheduleAnyway",
+        }
+        for each in rules.default_spreads
+    ]

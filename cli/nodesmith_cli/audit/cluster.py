@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from nodesmith_cli.audit.defaults import with_default_spreads
 from nodesmith_cli.audit.places import Place, missing_daemons, read_places
 from nodesmith_cli.audit.pods import Pod, daemon_pod, read_pods
 from nodesmith_cli.audit.reach import try_claim, try_class, try_volume
@@ -39,7 +40,7 @@ class Cluster:
         return home is not None and bool(home.closed) and not (pod.is_daemon or pod.is_mirror)
 
 
-def read_cluster(manifests: Iterable[Manifest]) -> Cluster:
+def read_cluster(manifests: Iterable[Manifest], default_spreads: Sequence[Manifest] = ()) -> Cluster:
     """Read all kinds that matter here; Lists are opened, other kinds passed over.
 
     An object that cannot be read is as good as not there: a plan that uses it is found to use what is not there. Pods
@@ -48,7 +49,8 @@ def read_cluster(manifests: Iterable[Manifest]) -> Cluster:
     kinds: dict[str, list[Manifest]] = {}
     for manifest in filter(_is_readable, _opened(manifests)):
         kinds.setdefault(str(manifest.get("kind")), []).append(manifest)
-    pods = {pod.key: pod for pod in read_pods(kinds.get("Pod", ()))}
+    found = with_default_spreads(read_pods(kinds.get("Pod", ())), default_spreads)
+    pods = {pod.key: pod for pod in found}
     places, place_of = read_places(kinds.get("Node", ()), kinds.get("NodeClaim", ()))
     daemons = [daemon_pod(each) for each in kinds.get("DaemonSet", ())]
     cluster = Cluster(
