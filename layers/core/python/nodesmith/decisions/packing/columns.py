@@ -20,7 +20,12 @@ from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
 _SERVED_AT_ANY_PRICE = 10.0
 _TOLERANCE = 1e-7
-_NEAR = 0.06
+_NEAR, _FAR = (
+    0.06,
+    0.25,
+)  # of its price that a bin's filling lacks to be worth it: searched longer, or not for a while
+_ALL_EVERY = 8
+_PATIENCE, _LEAST_GAIN = 10, 1e-4
 _ENOUGH_FAILURES = 2
 _MOST_ROUNDS = 80
 
@@ -80,6 +85,11 @@ class Master:
         self.columns += new
         return len(new)
 
+    @property
+    def price(self) -> float:
+        """What the last mix costs."""
+        return float(self.solver.getInfo().objective_function_value)
+
     def solve(self, steps: int) -> Mix:
         """Give the cheapest mix of the columns that are offered."""
         self.solver.run()
@@ -108,51 +118,72 @@ def mix(
     first: Iterable[Column],
     most_steps: int,
 ) -> Mix:
-    """Generate columns, from some that serve all, until neither search nor refilling finds a better one."""
+    """Generate columns, from some that serve all, until neither search nor refilling finds a better one.
+
+    Bins whose best filling is far from being worth its price are only looked at now and then.
+    """
     master = Master(items, bins, purses)
     master.add(first)
     prices = np.array([b.price for b in bins])
+    looked_at = everything = np.arange(len(bins))
     steps = failures = thorough = 0
     current = master.solve(steps)
-    for _ in range(_MOST_ROUNDS):
-        found = Fillings(items, bins, np.maximum(current.worth, 0.0))
+    prices_seen = [master.price]
+    for round_ in range(_MOST_ROUNDS):
+        found = Fillings(items, [bins[b] for b in looked_at.tolist()], np.maximum(current.worth, 0.0))
         for order in orders(items, bins, found.worth):
             found.search(order)
-        gains = found.value - prices + current.discounts
-        improved = [_column(found.counts, b) for b in np.argsort(-gains) if gains[b] > _TOLERANCE]
         steps += found.steps
-        if thorough or not master.add(improved):
-            near = [b for b in range(len(bins)) if gains[b] > -_NEAR * prices[b]]
-            closer, columns = _closer(items, bins, found, near, thorough)
+        enough = prices - current.discounts
+        gains = found.value - enough[looked_at]
+        added = master.add(
+            _column(found.counts, n, looked_at[n]) for n in np.argsort(-gains) if gains[n] > _TOLERANCE
+        )
+        if not added and len(looked_at) < len(bins):
+            looked_at = everything
+            continue
+        if thorough or not added:
+            near = np.flatnonzero(gains > -_NEAR * prices[looked_at])
+            closer, columns = _closer(items, bins, found, looked_at, near, thorough)
             thorough += 1
             steps += closer
-            enough = prices - current.discounts + _TOLERANCE
-            improved += [c for c in columns if np.dot(found.worth, c.counts) > enough[c.bin]]
-            failures = 0 if master.add(improved) else failures + 1
+            added += master.add(
+                c for c in columns if np.dot(found.worth, c.counts) > enough[c.bin] + _TOLERANCE
+            )
+            failures = 0 if added else failures + 1
         current = master.solve(steps)
-        if failures >= _ENOUGH_FAILURES or steps > most_steps:
+        prices_seen.append(master.price)
+        has_stalled = prices_seen[-1] > prices_seen[-_PATIENCE:][0] * (1 - _LEAST_GAIN)
+        if failures >= _ENOUGH_FAILURES or steps > most_steps or (round_ >= _PATIENCE and has_stalled):
             break
+        is_due = round_ % _ALL_EVERY == _ALL_EVERY - 1
+        looked_at = everything if is_due else looked_at[gains > -_FAR * prices[looked_at]]
     return current
 
 
 def _closer(
-    items: Sequence[Item], bins: Sequence[Bin], found: Fillings, near: Sequence[int], round_: int
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    found: Fillings,
+    looked_at: Ints,
+    near: Ints,
+    round_: int,
 ) -> tuple[int, list[Column]]:
-    """Search longer among bins whose filling is nearly worth its price."""
-    if not near:
+    """Search longer among bins (`near` of those looked at) whose filling is nearly worth its price."""
+    if not len(near):
         return 0, []
-    closer = Fillings(items, [bins[b] for b in near], found.worth)
+    closer = Fillings(items, [bins[b] for b in looked_at[near].tolist()], found.worth)
     closer.value, closer.counts = found.value[near], found.counts[:, near]
     for order in shaken(items, bins, found.worth, round_):
         closer.search(order)
     for _ in range(2):
         for order in orders(items, bins, found.worth):
             closer.refill(order)
-    return closer.steps, [Column(b, _column(closer.counts, n).counts) for n, b in enumerate(near)]
+    return closer.steps, [_column(closer.counts, n, b) for n, b in enumerate(looked_at[near])]
 
 
-def _column(counts: Ints, number: int) -> Column:
-    return Column(int(number), tuple(counts[:, number].tolist()))
+def _column(counts: Ints, place: int, bin_: int) -> Column:
+    return Column(int(bin_), tuple(counts[:, place].tolist()))
 
 
 def _entries(rows: Sequence[int], values: Sequence[int]) -> tuple[Ints, Floats]:

@@ -17,6 +17,7 @@ from nodesmith.decisions.packing.problem import Bin, Vector
 from nodesmith.decisions.packing.rounding import rounded, whole
 
 _MOST_FILLINGS = 100_000
+_NODES_A_KIND = 2
 _FEW_COLUMNS = 60
 _MOST_COLUMNS = 20_000
 _MOST_WORK = 10_000_000  # states of what is left times fillings
@@ -30,6 +31,8 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.key], counts) for b, counts, _ in first.bought]
     if number_of_fillings(basket.items) > _MOST_FILLINGS:
+        if sum(repeats for *_, repeats in first.bought) < _NODES_A_KIND * len(basket.items):
+            return 0.0  # of a mix in fractions, about one for each kind, hardly a node would be whole
         mixed = mix(basket.items, bins, basket.spending.purses, columns, most_steps)
         basket.steps += mixed.steps
         _buy(basket, bins, rounded(basket.items, bins, basket.spending.purses, mixed))

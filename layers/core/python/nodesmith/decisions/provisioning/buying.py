@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
@@ -25,7 +25,6 @@ from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
-
 
 _Ceilings = dict[tuple[str, str], int]
 """by NodePool and capacity type, the size in milli-cores that nodes must stay below"""
