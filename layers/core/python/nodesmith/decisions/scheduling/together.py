@@ -7,20 +7,17 @@ none anywhere, the first of pods that match their own term may start on any node
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.scheduling.compatibility import joined_terms
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.following import followed, shares_node
 from nodesmith.decisions.scheduling.placing import Ground, Placing
 from nodesmith.decisions.scheduling.rooms import Room
-from nodesmith.decisions.scheduling.spread import Domain, share_out
-from nodesmith.decisions.scheduling.topology import aversions
+from nodesmith.decisions.scheduling.units import Units
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import HOSTNAME
 from nodesmith.model.pods import Pod
-from nodesmith.model.resources import total
 from nodesmith.model.shapes import Shape
 
 _Queue = Sequence[tuple[Shape, Pod]]
@@ -33,6 +30,7 @@ class Together:
         self, ground: Ground, shape: Shape, plain: Shape, flock: Sequence[tuple[Shape, list[Pod]]]
     ) -> None:
         self._ground, self._shape, self._plain, self._flock = ground, shape, plain, flock
+        self._units = Units(ground)
         sets = ground.neighbours.sets
         self._leaders = followed(shape, sets)
         self._is_own_leader = bool(self._leaders >> sets.number(shape) & 1)
@@ -73,14 +71,14 @@ class Together:
         each = -(-len(pods) // places)
         labels: dict[str, str] | None = None
         while each:
-            unit = self._unit((*members, *(self._shape,) * each), demand.pins)
-            labels = self._domain(unit, Counter({self._plain: each}), demand.pins)
+            unit = self._units.make((*members, *(self._shape,) * each), demand.pins)
+            labels = self._units.place(unit, Counter({self._plain: each}), demand.pins)
             if labels is not None:
                 break
             each //= 2
         if labels is None:
             return pods
-        most = self._admitted(self._plain, len(pods), labels)
+        most = self._units.admitted(self._plain, len(pods), labels)
         units = min(len(demand.pods) // demand.unit, most // each)
         joined = [
             pod
@@ -104,52 +102,6 @@ class Together:
         at = next(index for index, one in enumerate(demands) if one is demand)
         demands[at : at + 1] = [one for one in by if one.pods]
 
-    def _unit(self, members: Sequence[Shape], pins: FrozenMap[str]) -> Demand:
-        shape = united(members)
-        self._ground.neighbours.unite(shape, members)
-        return Demand(shape, (), pins, unit=len(members), members=tuple(members))
-
-    def _domain(
-        self, unit: Demand, kinds: Mapping[Shape, int], fixed: Mapping[str, str]
-    ) -> dict[str, str] | None:
-        """Give the labels of the cheapest domain where a node can hold a unit, None where there is none.
-
-        `kinds` are the pods of it that have no domain yet; those of the others are `fixed`.
-        """
-        ground = self._ground
-        if not ground.neighbours.may_share(unit.members):
-            return None
-        keys = tuple(sorted({*fixed, *(key for kind in kinds for key in ground.domains(kind).keys)}))
-        found: list[tuple[float, Domain]] = []
-        for domain in ground.launching.domains(unit.shape, keys):
-            labels = dict(zip(keys, domain, strict=True))
-            most = (ground.unsold.most(kind, unit.shape, labels) for kind in kinds)
-            if any(each is not None for each in most):
-                continue
-            if all(labels[key] == value for key, value in fixed.items()) and self._suits(kinds, labels):
-                found.append((ground.launching.price(unit.shape, keys, domain), domain))
-        return dict(zip(keys, min(found)[1], strict=True)) if found else None
-
-    def _suits(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
-        """Tell whether all these pods may be in one domain."""
-        if any(self._admitted(kind, count, labels) < count for kind, count in kinds.items()):
-            return False
-        selects = self._ground.neighbours.sets.selects
-        return not any(
-            labels.get(term.topology_key) and selects(term.selector, term.namespaces, other)
-            for kind in kinds
-            for term in aversions(kind)
-            for other in kinds
-            if other is not kind
-        )
-
-    def _admitted(self, kind: Shape, count: int, labels: Mapping[str, str]) -> int:
-        """Tell how many of so many pods of a kind may be in a domain."""
-        domains = self._ground.domains(kind)
-        domains.open()
-        domain = tuple(labels.get(key, "") for key in domains.keys)
-        return share_out(count, domains.tallies, {domain: None})[domain] if domains.allows(domain) else 0
-
     def _start(self) -> dict[Shape, tuple[list[Pod], str]]:
         """Put all of the flock, or as many as one node can hold, into the tightest room or onto one new node."""
         queue = [(shape, pod) for shape, pods in self._flock for pod in pods]
@@ -172,11 +124,11 @@ class Together:
 
     def _room_for(self, queue: _Queue) -> Room | None:
         kinds = Counter(shape for shape, _ in queue)
-        unit = self._unit([shape for shape, _ in queue], FrozenMap())
+        unit = self._units.make([shape for shape, _ in queue], FrozenMap())
         if not self._ground.neighbours.may_share(unit.members):
             return None
         rooms = self._ground.vacancies.candidates(unit.shape)
-        return next((room for room in rooms if self._suits(kinds, room.labels)), None)
+        return next((room for room in rooms if self._units.suits(kinds, room.labels)), None)
 
     def _most_on_one_node(self, queue: _Queue) -> int:
         least, most = 0, len(queue)
@@ -189,12 +141,12 @@ class Together:
         return least
 
     def _place_for(self, queue: _Queue) -> dict[str, str] | None:
-        unit = self._unit([shape for shape, _ in queue], FrozenMap())
-        return self._domain(unit, Counter(shape for shape, _ in queue), {})
+        unit = self._units.make([shape for shape, _ in queue], FrozenMap())
+        return self._units.place(unit, Counter(shape for shape, _ in queue), {})
 
     def _buy(self, queue: _Queue) -> None:
         pins = self._place_for(queue) or {}
-        unit = self._unit([shape for shape, _ in queue], FrozenMap(pins))
+        unit = self._units.make([shape for shape, _ in queue], FrozenMap(pins))
         is_wish = self._shape is not self._plain and not shares_node(self._plain)
         fallback = Demand(self._plain, ()) if is_wish else None
         self._ground.result.demands.append(
@@ -202,22 +154,3 @@ class Together:
         )
         for shape, number in Counter(shape for shape, _ in queue).items():
             self._ground.topology.add(pins, shape, number)
-
-
-def united(members: Sequence[Shape]) -> Shape:
-    """Give one shape for pods that come together: it asks for what all ask, and tolerates what all tolerate."""
-    kinds = list(dict.fromkeys(members))
-    terms = kinds[0].terms
-    for one in kinds[1:]:
-        terms = joined_terms(terms, one.terms)
-    first = kinds[0]
-    return Shape(
-        namespace=first.namespace,
-        labels=first.labels,
-        owner=first.owner,
-        requests=total([shape.requests for shape in members]),
-        terms=terms,
-        own_terms=terms,
-        tolerations=tuple(t for t in first.tolerations if all(t in one.tolerations for one in kinds)),
-        host_ports=tuple(port for shape in members for port in shape.host_ports),
-    )
