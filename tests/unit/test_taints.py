@@ -5,6 +5,7 @@ from nodesmith.model.taints import (
     UNREGISTERED,
     Taint,
     Toleration,
+    common,
     first_untolerated,
     is_ephemeral,
 )
@@ -74,3 +75,25 @@ def test_a_starting_node_sheds_the_taints_of_starting_nodes(taint: Taint, sheds:
 def test_a_taint_reads_as_kubectl_writes_it() -> None:
     assert str(TAINT) == "example.com/gpu=true:NoSchedule"
     assert str(DISRUPTED) == "karpenter.sh/disrupted:NoSchedule"
+
+
+ALL, KEY = Toleration(operator="Exists"), Toleration("dedicated", "Exists")
+WEB, WEB_NOW = Toleration("dedicated", value="web"), Toleration("dedicated", value="web", effect="NoExecute")
+
+
+@pytest.mark.parametrize(
+    ("some", "others", "both"),
+    [
+        ((ALL,), (KEY,), (KEY,)),
+        ((WEB,), (ALL,), (WEB,)),
+        ((KEY,), (WEB, WEB_NOW), (WEB, WEB_NOW)),
+        ((WEB_NOW,), (WEB,), (WEB_NOW,)),
+        ((WEB,), (Toleration("dedicated", value="batch"),), ()),
+        ((WEB,), (), ()),
+    ],
+)
+def test_two_pods_tolerate_together_what_each_of_them_does(
+    some: tuple[Toleration, ...], others: tuple[Toleration, ...], both: tuple[Toleration, ...]
+) -> None:
+    assert common(some, others) == both
+    assert set(common(others, some)) == set(both)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,12 +60,27 @@ class Toleration:
             case _:
                 return False
 
+    def covers(self, other: Toleration) -> bool:
+        """Tell whether it tolerates whatever the other does, as far as that shows from how they are written."""
+        if self.effect not in {"", other.effect}:
+            return False
+        if self.operator == "Exists":
+            return self.key in {"", other.key}
+        return (self.key, self.operator, self.value) == (other.key, other.operator, other.value)
+
     def _compares(self, taint: Taint) -> bool:
         try:
             found, bound = int(taint.value), int(self.value)
         except ValueError:
             return False
         return found > bound if self.operator == "Gt" else found < bound
+
+
+def common(some: Sequence[Toleration], others: Sequence[Toleration]) -> tuple[Toleration, ...]:
+    """Give what both tolerate."""
+    found = [one for one in some if any(other.covers(one) for other in others)]
+    found += [other for other in others if other not in found and any(one.covers(other) for one in some)]
+    return tuple(found)
 
 
 UNREGISTERED = Taint("karpenter.sh/unregistered", Effect.NO_EXECUTE)

@@ -14,7 +14,7 @@ from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources, total
-from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
 
@@ -61,12 +61,6 @@ class Room:
         return first_untolerated(self.taints, shape.tolerations) is None and not label_refusal(
             self.labels, shape.terms
         )
-
-    def counts_for(self, spread: Spread, shape: Shape) -> bool:
-        """Tell whether the node is one of those a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
-        if spread.honor_affinity and label_refusal(self.labels, shape.own_terms):
-            return False
-        return not spread.honor_taints or first_untolerated(self.taints, shape.tolerations) is None
 
 
 def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:

@@ -12,6 +12,7 @@ from nodesmith.decisions.scheduling.topology import aversions
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.resources import total
 from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import common
 
 
 class Units:
@@ -71,10 +72,10 @@ class Units:
 def united(members: Sequence[Shape]) -> Shape:
     """Give one shape for pods that come together: it asks for what all ask, and tolerates what all tolerate."""
     kinds = list(dict.fromkeys(members))
-    terms = kinds[0].terms
-    for one in kinds[1:]:
-        terms = joined_terms(terms, one.terms)
     first = kinds[0]
+    terms, tolerations = first.terms, first.tolerations
+    for one in kinds[1:]:
+        terms, tolerations = joined_terms(terms, one.terms), common(tolerations, one.tolerations)
     return Shape(
         namespace=first.namespace,
         labels=first.labels,
@@ -82,6 +83,6 @@ def united(members: Sequence[Shape]) -> Shape:
         requests=total([shape.requests for shape in members]),
         terms=terms,
         own_terms=terms,
-        tolerations=tuple(t for t in first.tolerations if all(t in one.tolerations for one in kinds)),
+        tolerations=tolerations,
         host_ports=tuple(port for shape in members for port in shape.host_ports),
     )

@@ -11,7 +11,7 @@ from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.shapes import Shape, Spread
-from nodesmith.model.taints import Toleration, first_untolerated
+from nodesmith.model.taints import Toleration, common, first_untolerated
 
 _EVERY_NEW_NODE_HAS = frozenset({ZONE, REGION, CAPACITY_TYPE, ARCH, OS, INSTANCE_TYPE, HOSTNAME})
 
@@ -51,7 +51,9 @@ class View:
         """Tell whether such a node is one of them whatever else it will be."""
         if not all(pins.get(key) or key in _EVERY_NEW_NODE_HAS for key in self.keys):
             return False
-        if self.tolerations is not None and not set(shape.tolerations) <= set(self.tolerations):
+        if self.tolerations is not None and not all(
+            any(one.covers(other) for one in self.tolerations) for other in shape.tolerations
+        ):
             return False
         return self.terms is None or all(
             any(_implies(known, term) for term in self.terms) for known in _known(shape, pins)
@@ -118,7 +120,7 @@ def narrowed(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> Sh
             if view.terms is not None:
                 terms = joined_terms(terms, view.terms) or terms
             if view.tolerations is not None:
-                tolerations = tuple(one for one in tolerations if one in view.tolerations)
+                tolerations = common(tolerations, view.tolerations)
     if terms == shape.terms and tolerations == shape.tolerations:
         return shape
     return replace(shape, terms=terms, tolerations=tolerations)
