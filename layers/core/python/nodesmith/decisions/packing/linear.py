@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import fsum
+from math import fsum, inf
 
 import numpy as np
 
@@ -22,6 +22,8 @@ _FEW_COLUMNS = 60
 _MOST_COLUMNS = 20_000
 _MOST_WORK = 10_000_000  # states of what is left times fillings
 _NEAR_GAP = 2e-3
+_MOST_OF_ALL = 0.8
+_FEW_KINDS = 12
 _TOLERANCE = 1 - 1e-6
 _GOOD_ENOUGH = 1.005
 
@@ -31,7 +33,8 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.key], counts) for b, counts, _ in first.bought]
     if number_of_fillings(basket.items) > _MOST_FILLINGS:
-        if sum(repeats for *_, repeats in first.bought) < _NODES_A_KIND * len(basket.items):
+        nodes = sum(repeats for *_, repeats in first.bought)
+        if len(basket.items) > _FEW_KINDS and nodes < _NODES_A_KIND * len(basket.items):
             return 0.0  # of a mix in fractions, about one for each kind, hardly a node would be whole
         mixed = mix(basket.items, bins, basket.spending.purses, columns, most_steps)
         basket.steps += mixed.steps
@@ -47,15 +50,20 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
 
 def _bound_of_most(basket: Basket, bins: Sequence[Bin], mixed: Mix) -> float:
     """Bound the price of the items that are worth most, of as many as all fillings can be written down for."""
-    items = list(basket.items)
-    worth = np.maximum(mixed.worth, 0.0) * [item.count for item in items]
-    for number in np.argsort(worth, kind="stable").tolist():
-        if number_of_fillings(items) <= _MOST_FILLINGS:
-            break
-        items[number] = replace(items[number], count=0)
-    known = fillings(items, bins)
+    total = np.maximum(mixed.worth, 0.0) * [item.count for item in basket.items]
+    kept = np.argsort(-total, kind="stable").tolist()
+    while number_of_fillings([basket.items[n] for n in kept]) > _MOST_FILLINGS:
+        kept.pop()
+    if total[kept].sum() < _MOST_OF_ALL * total.sum():
+        return 0.0
+    items = [basket.items[n] for n in kept]
+    local = {
+        mask: sum((mask >> n & 1) << place for place, n in enumerate(kept))
+        for mask in {b.admits for b in bins}
+    }
+    known = fillings(items, [replace(b, admits=local[b.admits]) for b in bins])
     basket.steps += len(known.price)
-    return exact_mix(items, bins, known, [])[1] * _TOLERANCE if len(known.price) else 0.0
+    return exact_mix(items, bins, known, [])[1] * _TOLERANCE
 
 
 def buy_within_purses(basket: Basket, bins: Sequence[Bin]) -> None:
@@ -92,20 +100,31 @@ def _buy_near(
     held = [bool(row.any()) for row in known.counts]
     counts = [item.count if some else 0 for item, some in zip(basket.items, held, strict=True)]
     most = _MOST_WORK // states(counts)
-    near = known.near(worth, price - bound, max(most, _FEW_COLUMNS))
-    basket.steps += len(near)
+    near = known.near(worth, price - bound, max(most // 4, _FEW_COLUMNS))
     if most < _FEW_COLUMNS:
         bought, least = whole(basket.items, bins, {}, near, _NEAR_GAP)
         proved = least if len(near) < _FEW_COLUMNS else bound
     else:
-        prices = [bins[column.bin].price for column in near]
-        cover = cheapest_cover(counts, [column.counts for column in near], prices)
-        bought = [(near[place], number) for place, number in (cover or {}).items()]
-        cost = fsum(bins[column.bin].price * number for column, number in bought) if cover else price
+        bought, cost = _cover(counts, bins, near)
         rivals = known.near(worth, min(cost, price) - bound, most + 1)
+        if len(near) < len(rivals) <= most:
+            bought, cost = _cover(counts, bins, rivals)
         proved = min(cost, price) if len(rivals) <= most else bound
+    basket.steps += len(near)
     _buy(basket, bins, bought)
     return proved * _TOLERANCE
+
+
+def _cover(
+    counts: Sequence[int], bins: Sequence[Bin], columns: Sequence[Column]
+) -> tuple[list[tuple[Column, int]], float]:
+    """Give the cheapest whole numbers of these columns, and their price: infinite where they cannot serve all."""
+    prices = [bins[column.bin].price for column in columns]
+    cover = cheapest_cover(counts, [column.counts for column in columns], prices)
+    if cover is None:
+        return [], inf
+    bought = [(columns[place], number) for place, number in cover.items()]
+    return bought, fsum(prices[place] * number for place, number in cover.items())
 
 
 def _buy(basket: Basket, bins: Sequence[Bin], bought: Iterable[tuple[Column, int]]) -> None:
