@@ -200,3 +200,18 @@ def test_pods_that_need_a_node_with_their_kind_join_those_that_may_bind_before_t
     assert len(joining.nodes) == 1
     assert not joining.unplaced
     assert [u.pods for u in barred.unplaced] == [("default/of-0-0000",)]
+
+
+def test_pods_that_must_follow_come_after_those_that_only_wish_to() -> None:
+    """These may bind first, and then keep the others away: no plan may count on the contrary."""
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}
+    preferred = [{"weight": 1, "podAffinityTerm": {**term, "topologyKey": CAPACITY}}]
+    shy = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred},
+    }
+    follower = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    decided = plan((shape("1", affinity=shy), 1), (shape("2", affinity=follower), 1))
+
+    assert [u.pods for u in decided.unplaced] == [("default/of-1-0000",)]

@@ -79,7 +79,7 @@ def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:
     turns = {shape: ground.watch.turn(each[0]) for shape, each in tried.items()}
     before = sorted((s for s, turn in turns.items() if turn < FOLLOWS), key=turns.__getitem__)
     strictest = {each[0]: shape for shape, each in tried.items() if turns[shape] == FOLLOWS}
-    following = leaders_first(list(strictest), ground.neighbours.sets)
+    following = leaders_first(strictest, ground.neighbours.sets)
     after = [s for s, turn in turns.items() if turn > FOLLOWS]
     return [*before, *(strictest[one] for one in following), *after]
 

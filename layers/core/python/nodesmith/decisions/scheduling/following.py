@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
@@ -27,11 +27,10 @@ def shares_node(shape: Shape) -> bool:
     return any(term.topology_key == HOSTNAME for term in attractions(shape))
 
 
-def leaders_first(shapes: Sequence[Shape], sets: LabelSets) -> list[Shape]:
+def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]:
     """Order shapes so that each comes after those it follows, as far as they do not follow each other in a circle.
 
-    Pods that may be the first of all, for they match themselves, may bind before those that need a node with such:
-    these come after them, and join them on theirs.
+    Each is given with what its pods really need, which may be less.
     """
     by_number: dict[int, list[Shape]] = {}
     for shape in shapes:
@@ -39,7 +38,7 @@ def leaders_first(shapes: Sequence[Shape], sets: LabelSets) -> list[Shape]:
     known = sum(1 << number for number in by_number)
     ordered: dict[Shape, None] = {}
     entered: set[Shape] = set()
-    stack = [(shape, False) for shape in reversed(shapes)]
+    stack = [(shape, False) for shape in reversed(list(shapes))]
     while stack:
         shape, done = stack.pop()
         if done:
@@ -47,15 +46,22 @@ def leaders_first(shapes: Sequence[Shape], sets: LabelSets) -> list[Shape]:
         elif shape not in entered:
             entered.add(shape)
             stack.append((shape, True))
-            numbers = followed(shape, sets) & known
-            waits = shares_node(shape) or not numbers >> sets.number(shape) & 1
-            leaders = [one for number in bits(numbers) for one in by_number[number]]
-            stack += [
-                (one, False)
-                for one in reversed(leaders)
-                if one not in entered and (waits or not shares_node(one))
-            ]
+            leaders = [one for number in bits(followed(shape, sets) & known) for one in by_number[number]]
+            new = [one for one in reversed(leaders) if one not in entered]
+            stack += [(one, False) for one in new if not _may_precede(shape, one, shapes, sets)]
     return list(ordered)
+
+
+def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets: LabelSets) -> bool:
+    """Tell whether kube-scheduler may bind pods before some they follow, who therefore must be where they are.
+
+    So may pods that match themselves, and can be the first of all, before those that need a node with such; and pods
+    that only wish to follow before those that must follow them.
+    """
+    number = sets.number(shape)
+    if followed(shape, sets) >> number & 1 and shares_node(leader) and not shares_node(shape):
+        return True
+    return not attractions(plain[shape]) and bool(followed(plain[leader], sets) >> number & 1)
 
 
 def flock(shape: Shape, sets: LabelSets) -> tuple[object, ...]:
