@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import inf
+from operator import ge, le
 from typing import NamedTuple, Protocol
 
 from nodesmith.decisions.scheduling.admission import Admission
@@ -17,8 +19,7 @@ from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Effect, first_untolerated
 
-_OFTEN = 20  # times asked, and it pays to leave out what is never the answer
-_ROUNDING = 1 + 1e-9
+_OFTEN = 5  # times asked, and it pays to leave out what is never the answer
 
 
 class Launching(Protocol):
@@ -47,18 +48,6 @@ class _Sold(NamedTuple):
     room: Resources
     price_hourly_usd: float
     is_exotic: bool
-
-    def beats(self, other: _Sold) -> bool:
-        """Tell whether it holds whatever the other holds, and each share of it costs no more."""
-        return (
-            self.is_exotic <= other.is_exotic
-            and other.room.fits_in(self.room)
-            and all(
-                self.price_hourly_usd * amount <= other.price_hourly_usd * self.room.of(name) * _ROUNDING
-                for name, amount in other.room.items()
-                if _is_priced(name)
-            )
-        )
 
 
 class TemplateLaunching:
@@ -129,13 +118,21 @@ class TemplateLaunching:
                         yield choice, offering, template
 
 
-def _unbeaten(sold: Iterable[_Sold]) -> list[_Sold]:
-    """Leave out what would never be the better answer, neither to what fits nor to what it costs. Largest first."""
-    kept: list[_Sold] = []
+def _unbeaten(sold: Sequence[_Sold]) -> list[_Sold]:
+    """Leave out what would never be the better answer, neither to what fits nor to what it costs. Largest first.
+
+    That is what another holds as well, each share of which costs no more.
+    """
+    names = sorted({name for one in sold for name in one.room})
+    priced = [place for place, name in enumerate(names) if _is_priced(name)]
+    kept: dict[bool, list[tuple[_Sold, tuple[int, ...], tuple[float, ...]]]] = {False: [], True: []}
     for one in sorted(sold, key=lambda s: (s.is_exotic, -s.room.cpu_milli, s.price_hourly_usd)):
-        if not any(other.beats(one) for other in kept):
-            kept.append(one)
-    return kept
+        room = tuple([one.room.of(name) for name in names])
+        rates = tuple([one.price_hourly_usd / room[place] if room[place] else inf for place in priced])
+        rivals = [*kept[False], *kept[True]] if one.is_exotic else kept[False]
+        if not any(all(map(le, room, larger)) and all(map(ge, rates, lower)) for _, larger, lower in rivals):
+            kept[one.is_exotic].append((one, room, rates))
+    return [one for each in kept.values() for one, *_ in each]
 
 
 def _values(key: str, choice: Choice, offering: Offering, template: Template, shape: Shape) -> Sequence[str]:
