@@ -1,41 +1,55 @@
-"""The rules about who may share a node: what `Item.caps` forbids, kept while a node is filled."""
+"""The rules about who may share a node: what caps forbid (see `Item`), kept while a node is filled."""
 
 from __future__ import annotations
 
-from nodesmith.decisions.packing.problem import Item
+from typing import Protocol
+
+
+class Ruled(Protocol):
+    """Whatever belongs to groups and brings caps."""
+
+    @property
+    def groups(self) -> tuple[int, ...]: ...
+
+    @property
+    def caps(self) -> tuple[tuple[int, int], ...]: ...
 
 
 class Sharing:
-    """What one node holds of each group, and the least that any item on it allows of each."""
+    """What one node holds of each group, and the least that anything on it allows of each (`most`)."""
 
-    __slots__ = ("_held", "_most")
+    __slots__ = ("held", "most")
 
     def __init__(self) -> None:
-        self._held: dict[int, int] = {}
-        self._most: dict[int, int] = {}
+        self.held: dict[int, int] = {}
+        self.most: dict[int, int] = {}
 
-    def room(self, item: Item, count: int) -> int:
+    def room(self, item: Ruled, count: int) -> int:
         """Tell how many of so many more of an item the rules allow."""
         if count <= 0:
             return 0
         for group, most in item.caps:
-            spare = most - self._held.get(group, 0)
+            spare = most - self.held.get(group, 0)
             if group in item.groups:
                 count = min(count, spare)
             elif spare < 0:
                 return 0
         for group in item.groups:
-            allowed = self._most.get(group)
+            allowed = self.most.get(group)
             if allowed is not None:
-                count = min(count, allowed - self._held.get(group, 0))
+                count = min(count, allowed - self.held.get(group, 0))
         return max(0, count)
 
-    def add(self, item: Item, count: int) -> int:
+    def hold(self, item: Ruled, count: int) -> None:
+        """Put so many of an item in, whatever the rules say."""
+        for group in item.groups:
+            self.held[group] = self.held.get(group, 0) + count
+        for group, most in item.caps:
+            self.most[group] = min(most, self.most.get(group, most))
+
+    def add(self, item: Ruled, count: int) -> int:
         """Put as many of so many of an item in as the rules allow, and tell how many these were."""
         count = self.room(item, count)
         if count:
-            for group in item.groups:
-                self._held[group] = self._held.get(group, 0) + count
-            for group, most in item.caps:
-                self._most[group] = min(most, self._most.get(group, most))
+            self.hold(item, count)
         return count

@@ -5,38 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
+from nodesmith.decisions.packing.sharing import Sharing
 from nodesmith.decisions.scheduling.lots import Lots
-from nodesmith.decisions.scheduling.neighbours import Neighbours, Rules
+from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.model.shapes import Shape
-
-
-class _Company:
-    """What one room holds of each group, and the least that any pod in it allows of each."""
-
-    __slots__ = ("held", "most")
-
-    def __init__(self) -> None:
-        self.held: dict[int, int] = {}
-        self.most: dict[int, int] = {}
-
-    def spare(self, rules: Rules, wanted: int) -> int:
-        for group, most in rules.caps:
-            left = most - self.held.get(group, 0)
-            if group in rules.groups:
-                wanted = min(wanted, left)
-            elif left < 0:
-                return 0
-        for group in rules.groups:
-            if group in self.most:
-                wanted = min(wanted, self.most[group] - self.held.get(group, 0))
-        return max(0, wanted)
-
-    def add(self, rules: Rules, count: int) -> None:
-        for group in rules.groups:
-            self.held[group] = self.held.get(group, 0) + count
-        for group, most in rules.caps:
-            self.most[group] = min(most, self.most.get(group, most))
 
 
 class Vacancies:
@@ -73,7 +46,7 @@ class Vacancies:
         count = room.fits(shape, wanted)
         if not count or not self._admits(room, shape):
             return 0
-        return self._company[room.name].spare(self._neighbours.rules(shape), count)
+        return self._company[room.name].room(self._neighbours.rules(shape), count)
 
     def take(self, room: Room, shape: Shape, count: int) -> None:
         """Assign pods of a shape to a room."""
@@ -81,7 +54,7 @@ class Vacancies:
         del self._order[bisect_left(self._order, _rank(room))]
         room.take(shape, count)
         insort(self._order, _rank(room))
-        self._company[room.name].add(self._neighbours.rules(shape), count)
+        self._company[room.name].hold(self._neighbours.rules(shape), count)
 
     def _admits(self, room: Room, shape: Shape) -> bool:
         """Ask a room whether it admits a shape, once for all rooms that look the same to it."""
@@ -94,17 +67,17 @@ class Vacancies:
             known[looks] = room.admits(shape)
         return known[looks]
 
-    def _company_of(self, room: Room) -> _Company:
-        company = _Company()
+    def _company_of(self, room: Room) -> Sharing:
+        company = Sharing()
         for shape, count in room.hosted.items():
             rules = self._neighbours.rules(shape, running=True)
-            company.add(rules, count)
+            company.hold(rules, count)
             left = room.leaving[shape]
             for group in rules.groups if left else ():
                 if not self._neighbours.counts_leaving(group):
                     company.held[group] -= left
         for shape in room.expected:
-            company.add(self._neighbours.rules(shape, running=True), 1)
+            company.hold(self._neighbours.rules(shape, running=True), 1)
         return company
 
 
