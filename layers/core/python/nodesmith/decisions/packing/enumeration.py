@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nodesmith.decisions.packing.batch import Floats, Ints
-from nodesmith.decisions.packing.columns import Column, Master, Mix
+from nodesmith.decisions.packing.master import Column, Master, Mix
 from nodesmith.decisions.packing.problem import Bin, Item
 
 _MOST_ROUNDS = 60

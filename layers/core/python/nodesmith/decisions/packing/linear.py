@@ -9,10 +9,11 @@ from math import fsum, inf
 import numpy as np
 
 from nodesmith.decisions.packing.basket import Basket
-from nodesmith.decisions.packing.columns import Column, Mix, mix
+from nodesmith.decisions.packing.columns import mix
 from nodesmith.decisions.packing.covering import cheapest_cover, states
 from nodesmith.decisions.packing.enumeration import Fillings, exact_mix, fillings
 from nodesmith.decisions.packing.exact import number_of_fillings
+from nodesmith.decisions.packing.master import Column, Mix
 from nodesmith.decisions.packing.problem import Bin, Vector
 from nodesmith.decisions.packing.rounding import rounded, whole
 

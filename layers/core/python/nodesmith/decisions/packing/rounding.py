@@ -12,7 +12,7 @@ from math import floor
 import highspy
 import numpy as np
 
-from nodesmith.decisions.packing.columns import Column, Master, Mix
+from nodesmith.decisions.packing.master import Column, Master, Mix
 from nodesmith.decisions.packing.problem import Bin, Item, Purses, Vector
 
 _MOST_COLUMNS = 60
