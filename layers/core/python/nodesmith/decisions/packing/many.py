@@ -15,7 +15,7 @@ from nodesmith.decisions.packing.crowd import Crowd, Floats, Indices
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.spending import Spending
 
-_CHEAP_BINS, _CHEAP_STEP = 3, 1.05
+_WIDE, _NARROW = (4, 1.5), (3, 1.05)  # how many cheap bins are tried, and how much dearer each is at least
 _FULL_BINS, _LOOKED_AT = 2, 8
 _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
@@ -72,19 +72,22 @@ class _Market:
         """Give a node for one item and the company that wastes least money; `full_bins` tries more."""
         best: tuple[float, float, str] | None = None
         chosen: _Bought | None = None
-        for candidate in dict.fromkeys((*self._cheap(seed), *(self._full(seed) if full_bins else ()))):
+        for candidate in dict.fromkeys(
+            (*self._cheap(seed, _NARROW if full_bins else _WIDE), *(self._full(seed) if full_bins else ()))
+        ):
             value, holds = self.crowd.fill(candidate, seed)
             rank = candidate.price - value, candidate.price, candidate.key
             if holds and (best is None or rank < best):
                 best, chosen = rank, (candidate, holds, self.crowd.repeats(holds))
         return chosen
 
-    def _cheap(self, seed: int) -> Sequence[Bin]:
+    def _cheap(self, seed: int, steps_up: tuple[int, float]) -> Sequence[Bin]:
         """Give the cheapest bins that hold an item, and admit most of what is left."""
         choices: list[tuple[float, float, int, list[Bin]]] = []
         for mask, able, waiting in self._able(seed):
             group = self._bins[mask]
-            steps = list(_steps(group[n] for n in able.tolist() if self._spending.affords(group[n])))
+            affordable = (group[n] for n in able.tolist() if self._spending.affords(group[n]))
+            steps = list(_steps(affordable, *steps_up))
             if steps:
                 choices.append((steps[0].price, -float(waiting @ self.crowd.prices), mask, steps))
         return min(choices)[3] if choices else ()
@@ -135,12 +138,12 @@ class _Market:
         return candidate
 
 
-def _steps(bins: Iterable[Bin]) -> Iterator[Bin]:
+def _steps(bins: Iterable[Bin], most: int, step: float) -> Iterator[Bin]:
     """Give some of these bins, which come in order of price, each dearer by a step than the one before."""
     last, number = 0.0, 0
     for each in bins:
-        if each.price >= last * _CHEAP_STEP:
+        if each.price >= last * step:
             yield each
             last, number = each.price, number + 1
-            if number == _CHEAP_BINS:
+            if number == most:
                 break
