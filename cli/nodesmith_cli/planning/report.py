@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,8 @@ _DIGITS = 9
 def plan_json(plan: Plan, seconds: float = 0.0) -> dict[str, Any]:
     """Write a plan. `seconds` is how long the decision took; all else is the same for the same inputs.
 
-    A node's `zone` is the cheapest one's, and `instanceTypes` are those it may be there. Its `labels` come from its
+    A node's `zone` is the cheapest one's, of several the one with most choice, and `instanceTypes` are those it may be
+    there. Its `labels` come from its
     NodePool and pods, its `requests` are those of pods and of DaemonSets that will run on it. `existing` are nodes, and
     NodeClaims on their way, that take pods. Every pod is `namespace/name`, prices are USD an hour.
     """
@@ -31,14 +33,14 @@ def plan_json(plan: Plan, seconds: float = 0.0) -> dict[str, Any]:
 
 
 def _node(node: PlannedNode) -> dict[str, Any]:
-    claim, cheapest = node.claim, node.request.overrides[0]
+    claim, offered = node.claim, node.request.overrides
+    types = Counter(override.zone for override in offered)
+    cheapest = min(offered, key=lambda o: (o.price_hourly_usd, -types[o.zone]))
     return {
         "name": claim.name,
         "nodePool": claim.nodepool,
         "instanceType": cheapest.instance_type,
-        "instanceTypes": list(
-            dict.fromkeys(o.instance_type for o in node.request.overrides if o.zone == cheapest.zone)
-        ),
+        "instanceTypes": list(dict.fromkeys(o.instance_type for o in offered if o.zone == cheapest.zone)),
         "zone": cheapest.zone,
         "capacityType": claim.capacity_type,
         "priceHourly": round(node.price_hourly_usd, _DIGITS),

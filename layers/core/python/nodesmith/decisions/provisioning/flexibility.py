@@ -48,8 +48,8 @@ def options(
     """
     flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
     limits = {name: limit_cost(chosen.choice, chosen.offering, name) for name in chosen.template.remaining}
-    price = chosen.offering.price_hourly_usd
-    scarce = (chosen.offering.capacity_type, chosen.offering.zone) in chosen.template.scarce
+    price, zone = chosen.offering.price_hourly_usd, chosen.offering.zone
+    scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
     kept: list[Ware] = []
     types: set[str] = set()
     dearer: list[Ware] = []
@@ -59,7 +59,7 @@ def options(
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = ware.offering.price_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
         full = dear or not bargain or len(kept) >= MAX_OVERRIDES
-        if full and not dearer and not _lacking(flexible, kept):
+        if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
         if ware.admits & demands != demands or not all(map(le, size, ware.room)):
             continue
@@ -75,7 +75,7 @@ def options(
             continue
         (dearer if full else kept).append(ware)
         types.add(ware.choice.type.name)
-    kept = _choosier(kept, dearer, flexible, chosen.offering.zone)
+    kept = _choosier(kept, dearer, flexible, zone)
     lacking = _lacking(flexible, kept)
     if lacking and policy is MinValuesPolicy.STRICT:
         short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in lacking)
@@ -88,21 +88,26 @@ def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requ
     return [r for r in flexible if len(_values(r, kept)) < (r.min_values or 0)]
 
 
+def _sold_in(zone: str, wares: Iterable[Ware]) -> list[Ware]:
+    return [ware for ware in wares if ware.offering.zone == zone]
+
+
 def _choosier(
     kept: list[Ware], others: Sequence[Ware], flexible: Sequence[Requirement], zone: str
 ) -> list[Ware]:
-    """Add to wares what minValues still lack: of the zone that the node is likeliest to be in, or else of any."""
-    for ware in sorted(others, key=lambda w: w.offering.zone != zone):
-        needed = _lacking(flexible, kept)
-        if not needed:
-            break
-        kept = _making_room(kept, ware, needed)
+    """Add to wares what minValues lack in the zone that the node is likeliest to be in, then what they lack at all."""
+    for ware in _sold_in(zone, others):
+        kept = _making_room(kept, ware, flexible, _sold_in(zone, kept))
+    for ware in others:
+        kept = _making_room(kept, ware, flexible, kept)
     return sorted(kept, key=lambda w: (w.offering.price_hourly_usd, w.choice.type.name, w.offering.zone))
 
 
-def _making_room(kept: list[Ware], ware: Ware, needed: Iterable[Requirement]) -> list[Ware]:
-    """Take a ware with a value that some minValues still lacks; the dearest of a type that is there twice gives way."""
-    if all(_values(r, [ware]) <= _values(r, kept) for r in needed):
+def _making_room(
+    kept: list[Ware], ware: Ware, flexible: Sequence[Requirement], among: Sequence[Ware]
+) -> list[Ware]:
+    """Take a ware with a value that minValues lack among some; the dearest of a type that is there twice gives way."""
+    if all(_values(r, [ware]) <= _values(r, among) for r in _lacking(flexible, among)):
         return kept
     if len(kept) < MAX_OVERRIDES:
         return [*kept, ware]
