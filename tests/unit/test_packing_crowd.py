@@ -154,3 +154,22 @@ def test_a_crowd_is_not_lured_by_nodes_that_hold_hardly_any_of_it() -> None:
 
     check(items, packing)
     assert packing.price <= 1.01 * pack(items, ladder(300)).price
+
+
+def test_what_may_only_go_where_all_is_dear_still_shares_large_nodes() -> None:
+    """Judged by what others cost elsewhere, a small node each would waste least; a large one for all costs a third."""
+    anywhere, dear_only = [
+        [Item((90 + n, 100), 12, 12) for n in range(25)],
+        [Item((60 + n, 50), 12, 12) for n in range(25)],
+    ]
+    everybody, all_anywhere = (1 << 50) - 1, (1 << 25) - 1
+    bins = [
+        Bin("bargain", (3_200, 12_800), 1.0, all_anywhere),
+        Bin("dear-small", (94, 170), 0.11, everybody),
+        Bin("dear-large", (3_200, 12_800), 3.0, everybody),
+    ]
+
+    packing = pack([*anywhere, *dear_only], bins)
+
+    assert sum(packing.left) == 0
+    assert {node.bin.key for node in packing.nodes} <= {"bargain", "dear-large"}

@@ -20,19 +20,20 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 _LARGE_SHARE = 0.1
 _SHARE_AT_ONCE = 0.5
+_LEAST_WORTH = 1e-12
 _UNLIMITED = 2**31
 
 
 class Crowd:
-    """Items left to pack. `prices` are those of a unit of each resource, `worth` what an item's size comes to."""
+    """Items left to pack. `prices` are those of a unit of each resource, `worth` what one of an item costs."""
 
-    def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats) -> None:
+    def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats, worth: Floats) -> None:
         self.kinds = Kinds(items)
         self.size: Floats = np.array([i.size for i in items], dtype=np.float64).T.copy()
         self.left: Indices = np.array([i.count for i in items])
         self.most: Indices = np.array([i.most for i in items])
-        self.prices = prices
-        self.worth: Floats = prices @ self.size
+        self.prices, self.worth = prices, worth
+        self._dearness: Floats = worth / np.maximum(prices @ self.size, _LEAST_WORTH)
         spelled = {mask: f"{mask:0{len(items)}b}"[::-1].encode() for mask in masks}
         self.admits = {
             mask: np.frombuffer(bits, dtype=np.uint8) == ord("1") for mask, bits in spelled.items()
@@ -64,7 +65,7 @@ class Crowd:
                 if not len(able):
                     break
             self.steps += 1
-            suits = (weights * room) @ size
+            suits = (weights * room) @ size * self._dearness[able]
             best = int(suits.argmax())
             rest = np.ones(len(able), dtype=bool)
             if self._goes_alone(int(able[best]), room):

@@ -17,6 +17,7 @@ from nodesmith.decisions.packing.spending import Spending
 
 _WIDE, _NARROW = (4, 1.5), (3, 1.05)  # how many cheap bins are tried, and how much dearer each is at least
 _FULL_BINS, _LOOKED_AT = 2, 8
+_MOST_CLASSES = 100
 _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
 
@@ -54,6 +55,25 @@ def _scarce(items: Sequence[Item]) -> list[int]:
     return sorted(nodes, key=lambda number: (-nodes[number], tuple(-s for s in items[number].size), number))
 
 
+def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats:
+    """Give what each item costs where it may go: those that the same bins admit are judged together.
+
+    Items that may only go where everything is dear are worth what they cost there. Of too many such classes `prices`
+    tell what all cost.
+    """
+    masks = sorted({b.admits for b in bins})
+    spelled = [f"{mask:0{len(items)}b}"[::-1] for mask in masks]
+    classes: dict[tuple[str, ...], list[int]] = {}
+    for number, admitted_by in enumerate(zip(*spelled, strict=True)):
+        classes.setdefault(admitted_by, []).append(number)
+    worth: Floats = prices @ np.array([item.size for item in items], dtype=np.float64).T
+    for admitted_by, members in classes.items() if len(classes) <= _MOST_CLASSES else ():
+        admitting = {mask for mask, bit in zip(masks, admitted_by, strict=True) if bit == "1"}
+        mine = even_prices([items[n] for n in members], [b for b in bins if b.admits in admitting])
+        worth[members] = np.array([items[n].size for n in members], dtype=np.float64) @ np.array(mine)
+    return worth
+
+
 class _Market:
     """The bins, by what they admit and in order of price."""
 
@@ -66,7 +86,8 @@ class _Market:
             mask: np.array([b.room for b in group], dtype=np.float64) for mask, group in self._bins.items()
         }
         self._prices = {mask: np.array([b.price for b in group]) for mask, group in self._bins.items()}
-        self.crowd = Crowd(items, list(self._bins), np.array(even_prices(items, bins)))
+        prices = np.array(even_prices(items, bins))
+        self.crowd = Crowd(items, list(self._bins), prices, _worth(items, bins, prices))
 
     def around(self, seed: int, *, full_bins: bool) -> _Bought | None:
         """Give a node for one item and the company that wastes least money; `full_bins` tries more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import fsum
 from typing import NamedTuple
 
 from nodesmith.decisions.packing.basket import Basket, Holds, holds
@@ -23,7 +24,7 @@ _GOOD_ENOUGH = 1.005
 _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
-_FEW_KINDS = 40
+_FEW_KINDS, _SOME_KINDS = 40, 120
 _MOST_FILLINGS = 500
 _Prices = tuple[float, ...]
 
@@ -76,6 +77,10 @@ def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
             basket, bound = proved, proved.price
     if purses and (any(basket.left) or basket.price > bound * _GOOD_ENOUGH):
         basket, bound = _thrifty(basket, bound, bins, purses)
+    return _plan(basket, bound)
+
+
+def _plan(basket: Basket, bound: float) -> _Plan:
     bought = [(bin_, holds(counts), repeats) for bin_, counts, repeats in basket.bought]
     return _Plan(bought, basket.left, basket.spending.purses, bound, basket.steps)
 
@@ -86,6 +91,14 @@ def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
     spending = Spending(purses)
     bought, left, steps = buy_for_many(part.items, part.bins, spending, most_steps)
     bound = _bound(part.items, left, part.bins)
+    if len(part.items) <= _SOME_KINDS:
+        price = fsum(bin_.price * repeats for bin_, _, repeats in bought)
+        bins = undominated(usable(part.items, part.bins))
+        basket = Basket(part.items, purses, steps)
+        fill_greedily(basket, bins, resource_prices(part.items, bins), most_steps)
+        shrink(basket, bins)
+        if basket.rank < (sum(left), price):
+            return _plan(basket, _bound(part.items, basket.left, bins))
     return _Plan(bought, left, spending.purses, bound, steps)
 
 

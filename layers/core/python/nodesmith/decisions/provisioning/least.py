@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
 
-from nodesmith.decisions.packing import Bin, Item, pack, resource_prices
+from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_prices
 from nodesmith.decisions.provisioning.alternatives import Attempt
 from nodesmith.decisions.provisioning.market import Market, market
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
@@ -52,7 +52,7 @@ def least_price(
         homeless = _homeless(offered, rooms)
         bound = pack(homeless, bins).bound
     else:
-        bound = 0.0
+        bound = 0.0 if rooms else lower_bound(offered.items, bins)
     return min(max(bound, _beside(offered, bins, rooms)), attempt.price_hourly_usd)
 
 
