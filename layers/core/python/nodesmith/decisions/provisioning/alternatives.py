@@ -17,7 +17,9 @@ from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.unsold import Unsold
 
 _TRIES = ((16, 48), (64, 12), (256, 4))
-"""pods up to which, and how many decisions at most"""
+"""pods up to which, and how many times to buy at most"""
+_MOST_OFFERINGS = 60_000
+"""how many are looked at in all, which is most of the work: the whole market of a region has some thousands"""
 _SAME = 1e-9
 _NOTHING_NEW = 12
 _MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
@@ -35,6 +37,8 @@ class Attempt:
     """False where pods have no node in domains in which others were told to expect them"""
     tried: Purchase | None = None
     """what was tried first, if that was not sound: it knows what stands in the way of pods that are not tried again"""
+    purchases: int = 1
+    """how many times it was bought until it was sound"""
 
     @property
     def unplaced(self) -> int:
@@ -64,13 +68,14 @@ class Attempt:
 
 def best(
     pods: int,
+    offerings: int,
     assign: _Assign,
     buy: _Buy,
     bound: Callable[[Attempt], float],
 ) -> Attempt:
-    """Decide for so many pods, as often as may help; `bound` gives a price that no such attempt can undercut.
+    """Decide for so many pods on a market of so many offerings, as often as may help and is worth the work.
 
-    The steps of all attempts are counted in the best one.
+    `bound` gives a price that no such attempt can undercut. The steps of all attempts are counted in the best one.
     """
     lots = Lots()
     first = assign(lots, Unsold())
@@ -80,7 +85,10 @@ def best(
     if not lots.asked or (is_whole and chosen.price_hourly_usd <= bound(chosen) + _SAME):
         return chosen
     seen, stale = {_fingerprint(first)}, 0
-    for number in range(1, _tries(pods)):
+    left = _tries(pods, offerings) - chosen.purchases
+    for number in range(1, _TRIES[0][1]):
+        if left <= 0:
+            break
         lots = Lots(number)
         assignment = assign(lots, Unsold())
         spelled = _fingerprint(assignment)
@@ -92,6 +100,7 @@ def best(
         seen.add(spelled)
         other = _corrected(assignment, lots, assign, buy)
         steps += other.purchase.steps
+        left -= other.purchases
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
     chosen.purchase.steps = steps
     return chosen
@@ -110,11 +119,12 @@ def _corrected(assignment: Assignment, lots: Lots, assign: _Assign, buy: _Buy) -
         tried = tried or purchase
         assignment = assign(lots, unsold)
     purchase.steps = steps
-    return Attempt(assignment, purchase, is_sound, tried)
+    return Attempt(assignment, purchase, is_sound, tried, number + 1)
 
 
-def _tries(pods: int) -> int:
-    return next((tries for most, tries in _TRIES if pods <= most), 1)
+def _tries(pods: int, offerings: int) -> int:
+    tries = next((tries for most, tries in _TRIES if pods <= most), 1)
+    return min(tries, _MOST_OFFERINGS // max(1, offerings))
 
 
 def _fingerprint(assignment: Assignment) -> tuple[object, ...]:

@@ -64,10 +64,14 @@ def decide(inputs: Inputs) -> Plan:
         policy = inputs.settings.preference_policy
         return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, lots, unsold)
 
+    def bought(assignment: Assignment, lots: Lots) -> Purchase:
+        return _buy(offers, assignment, inputs, lots)
+
     def bound(attempt: Attempt) -> float:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
 
-    chosen = best(len(fresh), assigned, lambda wanted, lots: _buy(offers, wanted, inputs, lots), bound)
+    offerings = sum(len(template.stock) for template in offers.templates)
+    chosen = best(len(fresh), offerings, assigned, bought, bound)
     assignment, purchase = chosen.assignment, chosen.purchase
     return Plan(
         nodes=tuple(purchase.nodes),
