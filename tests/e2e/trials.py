@@ -69,6 +69,7 @@ class Verdict:
     placed: int
     as_planned: int
     missed: Mapping[str, str] = field(default_factory=dict)
+    trials: int = 1
 
 
 @dataclass(frozen=True, slots=True)
