@@ -72,18 +72,18 @@ def best(
     assign: _Assign,
     buy: _Buy,
     bound: Callable[[Attempt], float],
-) -> Attempt:
+) -> tuple[Attempt, float]:
     """Decide for so many pods on a market of so many offerings, as often as may help and is worth the work.
 
-    `bound` gives a price that no such attempt can undercut. The steps of all attempts are counted in the best one.
+    Gives the best attempt, in which the steps of all are counted, and its `bound`: a price that none can undercut.
     """
     lots = Lots()
     first = assign(lots, Unsold())
-    chosen = _corrected(first, lots, assign, buy)
-    steps = chosen.purchase.steps
+    chosen = usual = _corrected(first, lots, assign, buy)
+    steps, least = chosen.purchase.steps, bound(chosen)
     is_whole = not chosen.unplaced and chosen.tried is None
-    if not lots.asked or (is_whole and chosen.price_hourly_usd <= bound(chosen) + _SAME):
-        return chosen
+    if not lots.asked or (is_whole and chosen.price_hourly_usd <= least + _SAME):
+        return chosen, least
     seen, stale = {_fingerprint(first)}, 0
     left = _tries(pods, offerings) - chosen.purchases
     for number in range(1, _TRIES[0][1]):
@@ -103,7 +103,7 @@ def best(
         left -= other.purchases
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
     chosen.purchase.steps = steps
-    return chosen
+    return chosen, least if chosen is usual else bound(chosen)
 
 
 def _corrected(assignment: Assignment, lots: Lots, assign: _Assign, buy: _Buy) -> Attempt:

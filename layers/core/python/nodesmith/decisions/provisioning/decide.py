@@ -71,7 +71,7 @@ def decide(inputs: Inputs) -> Plan:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
 
     offerings = sum(len(template.stock) for template in offers.templates)
-    chosen = best(len(fresh), offerings, assigned, bought, bound)
+    chosen, least = best(len(fresh), offerings, assigned, bought, bound)
     assignment, purchase = chosen.assignment, chosen.purchase
     return Plan(
         nodes=tuple(purchase.nodes),
@@ -81,7 +81,7 @@ def decide(inputs: Inputs) -> Plan:
         ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
         problems=offers.problems,
-        bound_hourly_usd=bound(chosen),
+        bound_hourly_usd=least,
         steps=purchase.steps,
     )
 
