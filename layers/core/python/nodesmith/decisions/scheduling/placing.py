@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
@@ -171,7 +172,9 @@ class Placing:
         """Order domains: where there is most room, then where a new node is cheapest."""
         launching, keys = self._ground.launching, self._domains.keys
         free = {d: len(rooms.get(d, ())) for d in domains}
-        ordered = sorted(free, key=lambda d: (-free[d], launching.price(self._shape, keys, d), d))
+        alike = Counter(free.values())
+        prices = {d: launching.price(self._shape, keys, d) for d, rooms_ in free.items() if alike[rooms_] > 1}
+        ordered = sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
         return self._ground.lots.order(ordered, _spelled)
 
     def _fill(self, pods: list[Pod], rooms: Iterable[Room]) -> list[Pod]:
