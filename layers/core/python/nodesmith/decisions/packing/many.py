@@ -12,6 +12,7 @@ import numpy as np
 from nodesmith.decisions.packing.basket import Holds
 from nodesmith.decisions.packing.bound import even_prices
 from nodesmith.decisions.packing.crowd import Crowd, Floats, Indices
+from nodesmith.decisions.packing.parts import admitted_by
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.spending import Spending
 
@@ -62,13 +63,12 @@ def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats
     tell what all cost.
     """
     masks = sorted({b.admits for b in bins})
-    spelled = [f"{mask:0{len(items)}b}"[::-1] for mask in masks]
     classes: dict[tuple[str, ...], list[int]] = {}
-    for number, admitted_by in enumerate(zip(*spelled, strict=True)):
-        classes.setdefault(admitted_by, []).append(number)
+    for number, signature in enumerate(admitted_by(len(items), masks)):
+        classes.setdefault(signature, []).append(number)
     worth: Floats = prices @ np.array([item.size for item in items], dtype=np.float64).T
-    for admitted_by, members in classes.items() if len(classes) <= _MOST_CLASSES else ():
-        admitting = {mask for mask, bit in zip(masks, admitted_by, strict=True) if bit == "1"}
+    for signature, members in classes.items() if len(classes) <= _MOST_CLASSES else ():
+        admitting = {mask for mask, bit in zip(masks, signature, strict=True) if bit == "1"}
         mine = even_prices([items[n] for n in members], [b for b in bins if b.admits in admitting])
         worth[members] = np.array([items[n].size for n in members], dtype=np.float64) @ np.array(mine)
     return worth

@@ -23,15 +23,20 @@ class Part:
 def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
     """Give the parts in order of their first items. What no bin admits is in none."""
     masks = sorted({b.admits for b in bins if b.admits})
-    spelled = [f"{mask & ((1 << len(items)) - 1):0{len(items)}b}"[::-1] for mask in masks]
-    admitted_by = list(zip(*spelled, strict=True)) if spelled else []
+    signatures = admitted_by(len(items), masks)
     found: dict[tuple[tuple[str, ...], Item], list[int]] = {}
     for number, item in enumerate(items):
-        if item.count and spelled and "1" in admitted_by[number]:
+        if item.count and "1" in signatures[number]:
             limited = number if item.per_node < item.count else -1  # by itself, so it is like no other
             alike = replace(item, count=0, per_node=limited)
-            found.setdefault((admitted_by[number], alike), []).append(number)
+            found.setdefault((signatures[number], alike), []).append(number)
     return [_part(part, items, bins, masks) for part in _joined(found)]
+
+
+def admitted_by(number_of_items: int, masks: Sequence[int]) -> list[tuple[str, ...]]:
+    """Give for each item, mask by mask, whether that admits it: "1" or "0". What is equal may go to the same bins."""
+    spelled = [f"{mask & ((1 << number_of_items) - 1):0{number_of_items}b}"[::-1] for mask in masks]
+    return list(zip(*spelled, strict=True)) if spelled else [()] * number_of_items
 
 
 _Classes = list[tuple[tuple[str, ...], list[int]]]

@@ -215,11 +215,10 @@ def _buy_packed(
 
 
 def _bound(offered: Market, candidates: Sequence[Bin], queues: Sequence[Sequence[Pod]]) -> float:
-    """Give the bound of what is no longer in the queues. Surcharges steer the choice; they are no part of a price."""
+    """Give the bound of what is no longer in the queues."""
     triples = zip(offered.items, offered.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
-    plain = [replace(b, price=offered.wares[b.key].offering.price_hourly_usd) for b in candidates]
-    return lower_bound(served, plain)
+    return lower_bound(served, offered.plain(candidates))
 
 
 def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Order, result: Purchase) -> bool:

@@ -96,19 +96,27 @@ def _choosier(
     kept: list[Ware], others: Sequence[Ware], flexible: Sequence[Requirement], zone: str
 ) -> list[Ware]:
     """Add to wares what minValues lack in the zone that the node is likeliest to be in, then what they lack at all."""
-    for ware in _sold_in(zone, others):
-        kept = _making_room(kept, ware, flexible, _sold_in(zone, kept))
-    for ware in others:
-        kept = _making_room(kept, ware, flexible, kept)
+    kept = _supplied(kept, _sold_in(zone, others), flexible, zone)
+    kept = _supplied(kept, others, flexible)
     return sorted(kept, key=lambda w: (w.offering.price_hourly_usd, w.choice.type.name, w.offering.zone))
 
 
-def _making_room(
-    kept: list[Ware], ware: Ware, flexible: Sequence[Requirement], among: Sequence[Ware]
+def _supplied(
+    kept: list[Ware], others: Iterable[Ware], flexible: Sequence[Requirement], zone: str | None = None
 ) -> list[Ware]:
-    """Take a ware with a value that minValues lack among some; the dearest of a type that is there twice gives way."""
-    if all(_values(r, [ware]) <= _values(r, among) for r in _lacking(flexible, among)):
-        return kept
+    """Add wares until minValues lack nothing more, among those of a zone if one is named."""
+    for ware in others:
+        among = kept if zone is None else _sold_in(zone, kept)
+        needed = _lacking(flexible, among)
+        if not needed:
+            break
+        if any(not _values(r, [ware]) <= _values(r, among) for r in needed):
+            kept = _making_room(kept, ware)
+    return kept
+
+
+def _making_room(kept: list[Ware], ware: Ware) -> list[Ware]:
+    """Take a ware; where there are as many as there may be, the dearest of a type that is there twice gives way."""
     if len(kept) < MAX_OVERRIDES:
         return [*kept, ware]
     names = [k.choice.type.name for k in kept]

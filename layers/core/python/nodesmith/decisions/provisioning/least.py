@@ -46,14 +46,14 @@ def least_price(
     offered = market(templates, shared(demands, neighbours, templates, daemonsets))
     if not offered.bins:
         return 0.0
-    bins = [replace(b, price=offered.wares[b.key].offering.price_hourly_usd) for b in offered.bins]
+    bins = offered.plain(offered.bins)
     few = sum(item.count for item in offered.items) <= _FEW
-    if few:
-        homeless = _homeless(offered, rooms)
-        bound = pack(homeless, bins).bound
+    if not rooms:
+        bound = pack(offered.items, bins).bound if few else lower_bound(offered.items, bins)
     else:
-        bound = 0.0 if rooms else lower_bound(offered.items, bins)
-    return min(max(bound, _beside(offered, bins, rooms)), attempt.price_hourly_usd)
+        homeless = pack(_homeless(offered, rooms), bins).bound if few else 0.0
+        bound = max(homeless, _beside(offered, bins, rooms))
+    return min(bound, attempt.price_hourly_usd)
 
 
 def _settles_nothing(attempt: Attempt) -> bool:
@@ -83,7 +83,7 @@ def _beside(offered: Market, bins: Sequence[Bin], rooms: Sequence[Room]) -> floa
     """Bound what must be bought where some may find room: all is worth so much, the rooms at most so much."""
     prices = resource_prices(offered.items, bins)
     wanted = [sum(item.size[axis] * item.count for item in offered.items) for axis in range(len(prices))]
-    named = list(zip(offered.dimensions, prices, wanted))  # noqa: B905 prices may be fewer
+    named = list(zip(offered.dimensions, prices, wanted, strict=True))
     taken = [price * max(0, min(room.free.of(n), most)) for room in rooms for n, price, most in named]
     worth = [price * amount for _, price, amount in named]
     return fsum(worth) - fsum(taken)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import le
 from typing import NamedTuple
 
@@ -60,6 +60,10 @@ class Market:
     shelves: Mapping[str, Sequence[Ware]]
     dimensions: tuple[str, ...]
     """the resources that rooms and sizes are vectors of"""
+
+    def plain(self, bins: Iterable[Bin]) -> list[Bin]:
+        """Give bins at the prices of their offerings: surcharges steer the choice, they are no part of a price."""
+        return [replace(b, price=self.wares[b.key].offering.price_hourly_usd) for b in bins]
 
 
 def market(tier: Sequence[Template], demands: Sequence[Demand], lots: Lots | None = None) -> Market:
