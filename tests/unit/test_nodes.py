@@ -84,3 +84,10 @@ def test_a_cordoned_node_has_the_taint_once_whether_or_not_it_shows_it() -> None
 
 def test_a_node_with_a_deletion_timestamp_is_deleting() -> None:
     assert parse_node(manifest(metadata={"deletionTimestamp": "2026-11-21T12:00:00Z"})).deleting
+
+
+def test_a_node_keeps_the_names_of_its_finalizers() -> None:
+    found = parse_node(manifest(metadata={"finalizers": ["karpenter.sh/termination"]}))
+
+    assert found.finalizers == ("karpenter.sh/termination",)
+    assert parse_node(manifest()).finalizers == ()

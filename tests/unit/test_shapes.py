@@ -323,3 +323,19 @@ def test_a_namespace_selector_means_every_namespace_where_nobody_told_their_labe
     affinity = anti_affinity(namespaceSelector={"matchLabels": {"team": "a"}})
 
     assert shape(affinity=affinity).affinities[0].namespaces is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0), ({"terminationGracePeriodSeconds": 7}, 7)],
+)
+def test_a_pod_may_take_thirty_seconds_to_end_unless_it_says_otherwise(
+    spec: dict[str, Any], seconds: int
+) -> None:
+    assert shape(**spec).grace_seconds == seconds
+
+
+@pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
+def test_a_pod_is_critical_by_the_name_of_its_priority_class(name: str) -> None:
+    assert shape(priorityClassName=name).critical
+    assert not shape(priorityClassName="high", priority=2_000_000_000).critical

@@ -38,6 +38,7 @@ class Node:
     allocatable: Resources = NOTHING
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     deleting: bool = False
+    finalizers: tuple[str, ...] = ()
 
     @property
     def is_ready(self) -> bool:
@@ -80,6 +81,7 @@ def parse_node(manifest: Manifest) -> Node:
         allocatable=_amounts(tuple((status.get("allocatable") or {}).items())),
         conditions={str(c["type"]): _condition(c) for c in status.get("conditions") or ()},
         deleting=bool(metadata.get("deletionTimestamp")),
+        finalizers=tuple(map(str, metadata.get("finalizers") or ())),
     )
 
 

@@ -29,7 +29,9 @@ class Pod:
 
     `unschedulable` is the scheduler's own verdict (PodScheduled has the reason Unschedulable); `nominated_node` where
     it has promised room to a pod that is not bound yet, mostly by preempting others; `deleting` that it has a
-    deletionTimestamp. `refusal` is why no node will do for this very pod, see `Shape.refusal` for those of its kind.
+    deletionTimestamp, and `deletion_at` what it says: when its grace ends. `started_at` (status.startTime) is given
+    where a decision counts from it, `ready` is the pod's Ready condition.
+    `refusal` is why no node will do for this very pod, see `Shape.refusal` for those of its kind.
     """
 
     key: str
@@ -40,6 +42,9 @@ class Pod:
     nominated_node: str = ""
     deleting: bool = False
     refusal: str = ""
+    deletion_at: datetime | None = None
+    started_at: datetime | None = None
+    ready: bool = True
 
 
 def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) -> Resources:

@@ -21,7 +21,7 @@ from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
 from nodesmith.model.resources import parse_resources
-from nodesmith.model.shapes import Shape
+from nodesmith.model.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Shape
 from nodesmith.model.taints import Toleration
 
 
@@ -69,6 +69,8 @@ def _parse(
         preferred_terms=_preferred_terms(affinity.get("nodeAffinity") or {}),
         host_ports=_host_ports(spec.get("containers") or ()),
         priority=int(spec.get("priority") or 0),
+        grace_seconds=_grace_seconds(spec.get("terminationGracePeriodSeconds")),
+        critical=spec.get("priorityClassName") in CRITICAL_CLASSES,
         annotations=dict(metadata.get("annotations") or {}),
         refusal=refusal or unreachable or at_odds(affinities, namespace, labels),
     )
@@ -153,6 +155,10 @@ def _expressions(term: Manifest) -> list[Requirement]:
         requirement(str(e.get("key")), str(e.get("operator")), map(str, e.get("values") or ()))
         for e in term.get("matchExpressions") or ()
     ]
+
+
+def _grace_seconds(given: object) -> int:
+    return DEFAULT_GRACE_SECONDS if given is None else max(0, int(str(given)))
 
 
 def _toleration(raw: Manifest) -> Toleration:

@@ -10,6 +10,9 @@ from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.selectors import Selector
 from nodesmith.model.taints import Toleration
 
+DEFAULT_GRACE_SECONDS = 30
+CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -54,6 +57,8 @@ class Shape:
     `terms` are the same, narrowed to where the volumes can be reached from; one of them must hold. (A spread counts on
     all nodes that the own ones allow.) `preferred_terms` are preferred node affinity: weight (1-100) and term.
     `owner` reads `Kind/name`.
+    `grace_seconds` is how long a pod may take to end, `critical` that its priority class is one of the two that
+    Kubernetes keeps for what a node or cluster cannot do without.
     One that `shuns_soft_taints` takes PreferNoSchedule for NoSchedule where nodes are bought.
     `refusal` is why nothing can be provisioned for such a pod whatever the NodePools offer, empty when there is none.
     """
@@ -73,6 +78,8 @@ class Shape:
     annotations: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
     shuns_soft_taints: bool = False
+    grace_seconds: int = DEFAULT_GRACE_SECONDS
+    critical: bool = False
 
     def __hash__(self) -> int:
         return id(self) >> 4  # one object a shape and snapshot: identity is equality enough, and cheap

@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.nodes import Node
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
+from nodesmith.model.volumeattachments import VolumeAttachment
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Snapshot:
     """One reading of a cluster.
 
     `daemonsets` are the pod templates of its DaemonSets. NodePools, EC2NodeClasses and NodeClaims stay manifests, so
-    that whoever reads them decides what a bad one means. `problems` are objects that could not be read at all.
+    that whoever reads them decides what a bad one means. `attachments` are those of nodes that are to end. `problems` are objects that could not be read at all.
     """
 
     cluster: str
@@ -29,3 +31,5 @@ class Snapshot:
     nodeclasses: tuple[Mapping[str, Any], ...] = ()
     nodeclaims: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    attachments: tuple[VolumeAttachment, ...] = ()

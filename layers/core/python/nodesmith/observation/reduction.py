@@ -17,6 +17,7 @@ _METADATA = (
     "generation",
     "creationTimestamp",
     "deletionTimestamp",
+    "finalizers",
     "labels",
     "ownerReferences",
 )
@@ -44,6 +45,7 @@ def reduce_node(manifest: Manifest) -> dict[str, Any]:
         "name": str(metadata["name"]),
         "creationTimestamp": metadata["creationTimestamp"],
         "deletionTimestamp": metadata.get("deletionTimestamp"),
+        "finalizers": metadata.get("finalizers"),
         "labels": metadata.get("labels"),
         "annotations": _node_annotations(metadata.get("annotations") or {}),
     }
