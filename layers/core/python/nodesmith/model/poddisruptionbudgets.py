@@ -1,7 +1,7 @@
 """PodDisruptionBudgets (policy/v1): which pods may be evicted together, and which budgets never allow any eviction.
 
-The arithmetic is kube-controller-manager's (pkg/controller/disruption): a percentage of the expected pods is rounded up,
-whether it is of those that must be available or of those that need not be.
+The arithmetic is kube-controller-manager's (pkg/controller/disruption): a percentage of the expected pods is rounded
+up, whether it is of those that must be available or of those that need not be.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ class Snapshot:
     """One reading of a cluster.
 
     `daemonsets` are the pod templates of its DaemonSets. NodePools, EC2NodeClasses and NodeClaims stay manifests, so
-    that whoever reads them decides what a bad one means. `attachments` are those of nodes that are to end. `problems` are objects that could not be read at all.
+    that whoever reads them decides what a bad one means. `attachments` are those of nodes that end, by what the
+    snapshot itself shows: tainted `karpenter.sh/disrupted`, or they or their NodeClaim being deleted. `problems` are
+    objects that could not be read at all.
     """
 
     cluster: str
