@@ -8,10 +8,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.adapters.statuses import merged_status, patched_node
+from nodesmith.adapters.evictions import ends_by, runs_on
+from nodesmith.adapters.statuses import (
+    is_of,
+    merged_status,
+    patched_node,
+    with_finalizers,
+    without_finalizer,
+)
+from nodesmith.model.evictions import Evicted, Eviction, Gone, PodOnNode
+from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.times import format_time
 from tests.fakes.cloud import Call
+from tests.fakes.disruptions import counted, ending, ends_at, guarding, is_ending, is_ready, refusal
 
 Manifest = Mapping[str, Any]
 
@@ -43,7 +53,10 @@ class FakeCluster:
     nodeclasses: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclaims: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """by namespace/name"""
+    """by namespace/name, as are their budgets"""
+    poddisruptionbudgets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    """What has left a disruption budget with fewer healthy pods than it needs; evictions never do."""
     events: list[Event] = field(default_factory=list)
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     raise_before: Callable[[Call], None] = _nothing
@@ -54,7 +67,7 @@ class FakeCluster:
         name = manifest["metadata"]["name"]
         call = self._begin("apply_nodeclaim", name)
         there = self.nodeclaims.get(name) or self._created(manifest)
-        metadata = dict(there["metadata"])
+        metadata = with_finalizers(there["metadata"], manifest["metadata"].get("finalizers") or ())
         for part in ("labels", "annotations"):
             if manifest["metadata"].get(part):
                 metadata[part] = {**(metadata.get(part) or {}), **manifest["metadata"][part]}
@@ -64,8 +77,39 @@ class FakeCluster:
 
     def delete_nodeclaim(self, name: str) -> None:
         call = self._begin("delete_nodeclaim", name)
-        self.nodeclaims.pop(name, None)
+        self.delete("NodeClaim", name)
+        self._release("NodeClaim", name)
         self.raise_after(call)
+
+    def request_deletion(self, kind: str, name: str, provider_id: str = "") -> None:
+        call = self._begin("request_deletion", kind, name)
+        objects = self._objects(kind)
+        there = objects.get(name)
+        if there is not None and (kind != "Node" or is_of(there, provider_id)):
+            metadata = with_finalizers(there["metadata"], [TERMINATION_FINALIZER])
+            objects[name] = {**there, "metadata": metadata}
+            self.delete(kind, name)
+        self.raise_after(call)
+
+    def release_node(self, name: str, provider_id: str) -> None:
+        call = self._begin("release_node", name)
+        there = self.nodes.get(name)
+        if there is not None and is_of(there, provider_id):
+            self.delete("Node", name)
+            self._release("Node", name)
+        self.raise_after(call)
+
+    def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+        call = self._begin("evict", *(each.pod for each in pods))
+        answers = {each.pod: self._end(each, forced=False) for each in pods}
+        self.raise_after(call)
+        return answers
+
+    def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+        call = self._begin("delete_pods", *(each.pod for each in pods))
+        answers = {each.pod: self._end(each, forced=True) for each in pods}
+        self.raise_after(call)
+        return answers
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
         call = self._begin("register_node", name)
@@ -100,6 +144,58 @@ class FakeCluster:
         if event not in self.events:
             self.events.append(event)
         self.raise_after(call)
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete a Node or NodeClaim as any user may: finalizers hold it."""
+        objects = self._objects(kind)
+        there = objects.get(name)
+        if there is not None and not there["metadata"].get("finalizers"):
+            del objects[name]
+        elif there is not None:
+            moment = {"deletionTimestamp": format_time(self.clock()), **there["metadata"]}
+            objects[name] = {**there, "metadata": moment}
+
+    def end_pods(self) -> None:
+        """Do the kubelets' part: pods whose grace is over are gone."""
+        for key, pod in list(self.pods.items()):
+            if is_ending(pod) and ends_at(pod) <= self.clock():
+                del self.pods[key]
+
+    def _end(self, wanted: PodOnNode, *, forced: bool) -> Eviction:
+        pod = self.pods.get(wanted.pod)
+        if pod is None or not runs_on(pod, wanted.node):
+            return Gone()
+        if ends_by(pod, wanted.grace_seconds):
+            return Evicted()
+        refused = None if forced else refusal(pod, self.pods.values(), self.poddisruptionbudgets.values())
+        if refused is not None:
+            return refused
+        was_healthy = is_ready(pod) and not is_ending(pod)
+        left = ending(pod, wanted.grace_seconds, self.clock())
+        if left is None:
+            del self.pods[wanted.pod]
+        else:
+            self.pods[wanted.pod] = left
+        if was_healthy:
+            self._note_violations(pod)
+        return Evicted()
+
+    def _note_violations(self, pod: Manifest) -> None:
+        for budget in guarding(pod, self.poddisruptionbudgets.values()):
+            healthy, desired = counted(budget, self.pods.values())
+            if healthy < desired:
+                names = f"{budget['metadata']['name']} by {pod['metadata']['name']}"
+                self.violations.append(f"{names}: {healthy} healthy pods of {desired}")
+
+    def _release(self, kind: str, name: str) -> None:
+        objects = self._objects(kind)
+        if name in objects:
+            objects[name] = without_finalizer(objects[name], TERMINATION_FINALIZER)
+            if not objects[name]["metadata"].get("finalizers"):
+                del objects[name]
+
+    def _objects(self, kind: str) -> dict[str, dict[str, Any]]:
+        return {"Node": self.nodes, "NodeClaim": self.nodeclaims}[kind]
 
     def _begin(self, method: str, *about: str) -> Call:
         call = Call(method, about)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, Unfit, connect, failure
+from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, Unfit, connect, failure, read_status
 from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
@@ -46,13 +46,13 @@ def server_at(url: str) -> ApiServer:
 def test_a_refusal_is_what_we_do_about_it_and_carries_the_servers_message(
     status: int, kind: type[NodesmithError]
 ) -> None:
-    error = failure(status, b'{"reason": "Odd", "message": "spec.x: no"}', "PATCH /x")
+    error = failure(status, {"reason": "Odd", "message": "spec.x: no"}, "PATCH /x")
     assert type(error) is kind
     assert str(error) == f"PATCH /x: {status} Odd: spec.x: no"
 
 
 def test_an_answer_of_a_proxy_that_is_no_json_is_shown() -> None:
-    assert "<html>bad gateway" in str(failure(502, b"<html>bad gateway</html>", "GET /x"))
+    assert "<html>bad gateway" in str(failure(502, read_status(b"<html>bad gateway</html>"), "GET /x"))
 
 
 def test_an_object_that_the_server_refuses_is_rejected_with_its_message(local: LocalApiServer) -> None:

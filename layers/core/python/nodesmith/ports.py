@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from nodesmith.model.events import Concern, Hint
+from nodesmith.model.evictions import Eviction, PodOnNode
 from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.nodeclaims import NodeClaim
@@ -84,7 +85,19 @@ class Cluster(Protocol):
         """Make the NodeClaim object and its status as given, creating it where it is missing."""
 
     def delete_nodeclaim(self, name: str) -> None:
-        """Delete a NodeClaim object; gone already is fine."""
+        """Delete a NodeClaim object and lift our finalizer; gone already is fine."""
+
+    def request_deletion(self, kind: str, name: str, provider_id: str = "") -> None:
+        """Begin to delete a NodeClaim or Node object: our finalizer keeps it, and Kubernetes shows it as terminating.
+
+        Gone, or terminating already, is fine. A Node of another provider id is left alone; empty means any.
+        """
+
+    def release_node(self, name: str, provider_id: str) -> None:
+        """Let go of a Node whose instance we have finished with: it is deleted, and our finalizer lifted.
+
+        Gone is fine. A Node of another provider id is left alone.
+        """
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
@@ -94,6 +107,19 @@ class Cluster(Protocol):
 
         Pods that are gone, bound, or nominated already by whomever are left as they are. Raises Transient when the
         others have been tried.
+        """
+
+    def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+        """Evict pods, as far as their disruption budgets allow; gives what became of each, by `namespace/name`.
+
+        A pod that has ended, or is bound to another node than the one named, is Gone. Raises Transient when the
+        others have been tried.
+        """
+
+    def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+        """Delete pods whatever their disruption budgets say, by the grace named; answers as `evict` does.
+
+        One that is ending already may have its grace shortened, never prolonged.
         """
 
     def nodepool_status(self, name: str, status: Mapping[str, Any]) -> None:

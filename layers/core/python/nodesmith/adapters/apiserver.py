@@ -48,9 +48,9 @@ class ApiServer:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
-    def get(self, path: str) -> dict[str, Any] | None:
+    def get(self, path: str, *, read_seconds: float = _READ_SECONDS) -> dict[str, Any] | None:
         """Read one object; None when it is not there."""
-        return self._call("GET", path)
+        return self._call("GET", path, read_seconds=read_seconds)
 
     def create(self, path: str, manifest: Manifest) -> dict[str, Any]:
         """Create an object. Raises Conflict where one of that name exists, NotServed where its kind does not."""
@@ -72,9 +72,23 @@ class ApiServer:
         """
         self._call("PATCH", path, operations, "application/json-patch+json", read_seconds, _METADATA_ONLY)
 
-    def delete(self, path: str) -> dict[str, Any] | None:
-        """Delete an object; gives what it was while finalizers hold it, else a Status; None when it is not there."""
-        return self._call("DELETE", path)
+    def delete(self, path: str, uid: str = "") -> dict[str, Any] | None:
+        """Delete an object; gives what it was while finalizers hold it, else a Status; None when it is not there.
+
+        Raises Conflict where the object of that name is not the one with `uid`.
+        """
+        options = {"preconditions": {"uid": uid}} if uid else None
+        return self._call("DELETE", path, options, _PLAIN if uid else "")
+
+    def ask(
+        self, method: Method, path: str, body: Manifest, *, read_seconds: float
+    ) -> tuple[int, dict[str, Any]]:
+        """Send a request of which a refusal is an answer too; gives the HTTP status and what was said.
+
+        What it does not know what to do about, the caller gives to `failure`.
+        """
+        status, content = self._exchange(method, path, body, _PLAIN, read_seconds)
+        return status, read_status(content)
 
     def pages(self, path: str) -> Iterator[dict[str, Any]]:
         """List objects, page by page, as Kubernetes' lists. Raises Expired when the listing took too long."""
@@ -96,7 +110,7 @@ class ApiServer:
             if response.status == 404:
                 raise NotServed(f"GET {path}: the API server does not know this kind", "NotFound")
             if response.status != 200:
-                raise failure(response.status, response.read(), f"GET {path}")
+                raise failure(response.status, read_status(response.read()), f"GET {path}")
         except (HTTPError, OSError) as error:
             raise Transient(f"GET {path}: {error}") from error
         return _lines(response.response, path)
@@ -110,21 +124,32 @@ class ApiServer:
         read_seconds: float = _READ_SECONDS,
         accept: str = _PLAIN,
     ) -> dict[str, Any] | None:
-        what = f"{method} {path.partition('?')[0]}"
-        try:
-            response = self._request(method, path, body, content_type, read_seconds, accept)
-            content = response.read()
-        except (HTTPError, OSError) as error:
-            raise Transient(f"{what}: {error}") from error
-        if response.status == 404:
+        what = _what(method, path)
+        status, content = self._exchange(method, path, body, content_type, read_seconds, accept)
+        if status == 404:
             return None
-        if response.status >= 400:
-            raise failure(response.status, content, what)
+        if status >= 400:
+            raise failure(status, read_status(content), what)
         try:
             answer: dict[str, Any] = read_json(content)
         except ValueError as error:
             raise Transient(f"{what}: the answer is not JSON: {error}") from error
         return answer
+
+    def _exchange(
+        self,
+        method: Method,
+        path: str,
+        body: Body | None,
+        content_type: str,
+        read: float,
+        accept: str = _PLAIN,
+    ) -> tuple[int, bytes]:
+        try:
+            response = self._request(method, path, body, content_type, read, accept)
+            return response.status, response.read()
+        except (HTTPError, OSError) as error:
+            raise Transient(f"{_what(method, path)}: {error}") from error
 
     def _request(
         self,
@@ -145,16 +170,12 @@ class ApiServer:
             raise Transient(f"{method} {path}: {error.reason}") from error
 
 
-def failure(status: int, content: bytes, what: str) -> NodesmithError:
+def failure(status: int, said: Manifest, what: str) -> NodesmithError:
     """Say what to do about a refusal: 409 Conflict, 410 Expired, 422 Unfit, what may pass Transient, the rest Rejected.
 
     Missing rights (401, 403) may pass, for somebody will grant them; the server's message names them.
     """
-    try:
-        answer = json.loads(content)
-        reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
-    except (ValueError, AttributeError):
-        reason, message = "", content[:200].decode(errors="replace")
+    reason, message = str(said.get("reason") or ""), str(said.get("message") or "")
     text = f"{what}: {status} {reason}: {message}"
     if status == 409:
         return Conflict(text)
@@ -165,6 +186,19 @@ def failure(status: int, content: bytes, what: str) -> NodesmithError:
     if status in _RETRIED_4XX or status >= 500:
         return Transient(text, reason)
     return Rejected(text)
+
+
+def _what(method: Method, path: str) -> str:
+    return f"{method} {path.partition('?')[0]}"
+
+
+def read_status(content: bytes) -> dict[str, Any]:
+    """Read a Status; what a proxy says in other ways becomes its message."""
+    try:
+        said = json.loads(content)
+    except ValueError:
+        said = None
+    return said if isinstance(said, dict) else {"message": content[:200].decode(errors="replace")}
 
 
 def _lines(response: Any, path: str) -> Iterator[bytes]:

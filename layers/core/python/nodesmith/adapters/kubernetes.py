@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.evictions import delete, evict
 from nodesmith.adapters.nominations import nominate
-from nodesmith.adapters.statuses import difference, merged_status, patched_node
+from nodesmith.adapters.podwrites import pod_path
+from nodesmith.adapters.statuses import (
+    difference,
+    is_of,
+    merged_status,
+    patched_node,
+    with_finalizers,
+    without_finalizer,
+)
 from nodesmith.errors import Conflict, Transient
+from nodesmith.model.evictions import Eviction, PodOnNode
+from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.times import format_time
 
 Manifest = Mapping[str, Any]
-FINALIZER = "karpenter.sh/termination"
 PATHS = {
     "Node": "/api/v1/nodes",
     "NodePool": "/apis/karpenter.sh/v1/nodepools",
@@ -57,11 +68,41 @@ class ApiCluster:
         """Delete the claim and lift our finalizer: whoever asks has finished with its instance."""
         path = _path("NodeClaim", name)
         if self._server.delete(path) is not None:
-            self._bring("NodeClaim", name, _without_finalizer)
+            self._bring("NodeClaim", name, _released)
+
+    def request_deletion(self, kind: str, name: str, provider_id: str = "") -> None:
+        """Delete a NodeClaim or Node that our finalizer holds, and put it on before where somebody has taken it off."""
+
+        def held(there: Manifest) -> Manifest | None:
+            is_another = kind == "Node" and not is_of(there, provider_id)
+            if is_another or there["metadata"].get("deletionTimestamp"):
+                return None
+            return {**there, "metadata": with_finalizers(there["metadata"], [TERMINATION_FINALIZER])}
+
+        there = self._bring(kind, name, held)
+        if there is not None:
+            self._delete(kind, there)
+
+    def release_node(self, name: str, provider_id: str) -> None:
+        """Delete a Node whose instance we have finished with, and lift our finalizer."""
+        there = self._server.get(_path("Node", name))
+        if there is None or not is_of(there, provider_id):
+            return
+        if not there["metadata"].get("deletionTimestamp"):
+            self._delete("Node", there)
+        self._bring("Node", name, lambda node: _released(node) if is_of(node, provider_id) else None)
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
-        return self._bring("Node", name, lambda there: patched_node(there, patch))
+        return self._bring("Node", name, lambda there: patched_node(there, patch)) is not None
+
+    def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+        """Evict pods as far as their disruption budgets allow; gives what became of each, by namespace/name."""
+        return evict(self._server, pods)
+
+    def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+        """Delete pods whatever their disruption budgets say; gives what became of each, by namespace/name."""
+        return delete(self._server, pods)
 
     def nominate(self, node: str, pods: Sequence[str]) -> None:
         """Nominate pods (namespace/name) for a Node, but those gone, bound or nominated already."""
@@ -96,6 +137,10 @@ class ApiCluster:
         except Conflict:
             return  # somebody was first, with the same name and therefore the same claim
 
+    def _delete(self, kind: str, there: Manifest) -> None:
+        with suppress(Conflict):  # it is another object of that name by now
+            self._server.delete(_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
+
     def _bring_status(self, kind: str, name: str, status: Manifest) -> None:
         def wanted(there: Manifest) -> Manifest:
             return {**there, "status": merged_status(there.get("status") or {}, status, self._clock())}
@@ -104,23 +149,23 @@ class ApiCluster:
 
     def _bring(
         self, kind: str, name: str, wanted: Callable[[Manifest], Manifest | None], subresource: str = ""
-    ) -> bool:
-        """Turn an object into what `wanted` makes of it; False when it is not there, or `wanted` has no use for it."""
+    ) -> Manifest | None:
+        """Turn an object into what `wanted` makes of it; None when it is not there, or `wanted` has no use for it."""
         path = _path(kind, name)
         for _ in range(_ATTEMPTS):
             there = self._server.get(path)
             if there is None:
-                return False
+                return None
             becomes = wanted(there)
             if becomes is None:
-                return False
+                return None
             patch = difference(there, becomes)
             if not patch:
-                return True
+                return there
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             patch["metadata"] = {**patch.get("metadata", {}), **version}
             try:
-                return self._server.patch(path + subresource, patch) is not None
+                return self._server.patch(path + subresource, patch)
             except Conflict:
                 continue
         raise Transient(f"{kind}/{name}: changed under each of {_ATTEMPTS} attempts to write it", "Conflict")
@@ -129,9 +174,12 @@ class ApiCluster:
 def _path(kind: str, name: str) -> str:
     """Names come from outside, and are no paths. A pod's is `namespace/name`."""
     if kind == "Pod":
-        namespace, _, name = name.partition("/")
-        return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        return pod_path(name)
     return f"{PATHS[kind]}/{quote(name, safe='')}"
+
+
+def _released(there: Manifest) -> Manifest:
+    return without_finalizer(there, TERMINATION_FINALIZER)
 
 
 def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
@@ -139,17 +187,7 @@ def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
     for part in ("labels", "annotations"):
         if wanted.get(part):
             metadata[part] = {**(metadata.get(part) or {}), **wanted[part]}
-    missing = [f for f in wanted.get("finalizers") or () if f not in (metadata.get("finalizers") or ())]
-    if missing and not metadata.get("deletionTimestamp"):  # a deleting object takes no new finalizers
-        metadata["finalizers"] = [*(metadata.get("finalizers") or ()), *missing]
-    return {**there, "metadata": metadata}
-
-
-def _without_finalizer(there: Manifest) -> Manifest:
-    kept = [finalizer for finalizer in there["metadata"].get("finalizers") or () if finalizer != FINALIZER]
-    if kept == (there["metadata"].get("finalizers") or []):
-        return there
-    return {**there, "metadata": {**there["metadata"], "finalizers": kept}}
+    return {**there, "metadata": with_finalizers(metadata, wanted.get("finalizers") or ())}
 
 
 def _event(

@@ -50,22 +50,46 @@ def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
     Other taints, owners and labels stay as they are.
     """
     metadata, spec = node["metadata"], node.get("spec") or {}
-    if patch.provider_id and spec.get("providerID") != patch.provider_id:
+    if not is_of(node, patch.provider_id):
         return None
     owners = list(metadata.get("ownerReferences") or ())
     if patch.owner is not None and all(owner.get("uid") != patch.owner["uid"] for owner in owners):
         owners.append(dict(patch.owner))
     taints = _taints(spec.get("taints") or (), patch)
+    labels = {**(metadata.get("labels") or {}), **patch.labels}
     return {
         **node,
         "metadata": {
-            **metadata,
-            "labels": {**(metadata.get("labels") or {}), **patch.labels},
+            **with_finalizers(metadata, patch.add_finalizers),
+            "labels": {key: labels[key] for key in labels if key not in patch.remove_labels},
             "annotations": {**(metadata.get("annotations") or {}), **patch.annotations},
             **({"ownerReferences": owners} if owners else {}),
         },
         "spec": {**spec, **({"taints": taints} if taints or spec.get("taints") else {})},
     }
+
+
+def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]:
+    """Give metadata with the wanted finalizers as well; what is being deleted takes no new ones."""
+    there = list(metadata.get("finalizers") or ())
+    missing = [finalizer for finalizer in wanted if finalizer not in there]
+    if not missing or metadata.get("deletionTimestamp"):
+        return dict(metadata)
+    return {**metadata, "finalizers": [*there, *missing]}
+
+
+def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
+    """Give an object that this finalizer does not hold; others stay."""
+    there = obj["metadata"].get("finalizers") or []
+    if finalizer not in there:
+        return dict(obj)
+    kept = [each for each in there if each != finalizer]
+    return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
+
+
+def is_of(node: Manifest, provider_id: str) -> bool:
+    """Tell whether a Node is that of an instance; an empty provider id is any."""
+    return not provider_id or (node.get("spec") or {}).get("providerID") == provider_id
 
 
 def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:

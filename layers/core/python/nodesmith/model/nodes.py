@@ -50,8 +50,8 @@ class Node:
 class NodePatch:
     """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
 
-    `owner` is an owner reference to add. A Node of another `provider_id` is not meant, whatever its name; empty means
-    any.
+    `owner` is an owner reference to add. A Node that is being deleted takes no new finalizers. A Node of another
+    `provider_id` is not meant, whatever its name; empty means any.
     """
 
     labels: Mapping[str, str]
@@ -60,6 +60,8 @@ class NodePatch:
     remove_taints: tuple[Taint, ...] = ()
     owner: Mapping[str, object] | None = None
     provider_id: str = ""
+    add_finalizers: tuple[str, ...] = ()
+    remove_labels: tuple[str, ...] = ()
 
 
 def parse_node(manifest: Manifest) -> Node:

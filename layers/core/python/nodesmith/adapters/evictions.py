@@ -1,0 +1,104 @@
+"""Making pods leave a node: evictions, which disruption budgets may refuse, and deletions, which they may not.
+
+Each pod is read first, for a snapshot may be old: a StatefulSet's pod has the same name on its next node. The uid that
+was read is the precondition, so nobody else is met between the reading and the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from nodesmith.adapters.apiserver import ApiServer, Manifest, Method, failure
+from nodesmith.adapters.podwrites import READ_SECONDS, for_each_pod, pod_path
+from nodesmith.errors import Transient
+from nodesmith.model.evictions import (
+    BUDGET,
+    DENIED,
+    SEVERAL_BUDGETS,
+    Evicted,
+    Eviction,
+    EvictionRefused,
+    Gone,
+    PodOnNode,
+)
+
+Request: TypeAlias = tuple[Method, str, Mapping[str, Any]]
+_SEVERAL = "more than one PodDisruptionBudget"  # the API server has no reason for it, only this message
+_DENIALS = ("denied the request", "denied request")  # of admission webhooks, and of admission policies
+
+
+def evict(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+    """Evict pods; gives what became of each, in order. Raises Transient for those that two rounds have left."""
+
+    def request(pod: str, options: Manifest) -> Request:
+        namespace, _, name = pod.partition("/")
+        metadata = {"namespace": namespace, "name": name}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+        return "POST", pod_path(pod, "eviction"), body
+
+    return _all(server, pods, request, "not evicted")
+
+
+def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+    """Delete pods; gives what became of each, in order. Raises Transient for those that two rounds have left."""
+
+    def request(pod: str, options: Manifest) -> Request:
+        return "DELETE", pod_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+
+    return _all(server, pods, request, "not deleted")
+
+
+def _all(
+    server: ApiServer, pods: Sequence[PodOnNode], request: Callable[[str, Manifest], Request], failed: str
+) -> dict[str, Eviction]:
+    wanted = {each.pod: each for each in pods}
+
+    def write(pod: str) -> Eviction:
+        return _end(server, wanted[pod], request)
+
+    return for_each_pod(tuple(wanted), write, failed)
+
+
+def _end(server: ApiServer, wanted: PodOnNode, request: Callable[[str, Manifest], Request]) -> Eviction:
+    there = server.get(pod_path(wanted.pod), read_seconds=READ_SECONDS)
+    if there is None or not runs_on(there, wanted.node):
+        return Gone()
+    if ends_by(there, wanted.grace_seconds):
+        return Evicted()
+    grace = {} if wanted.grace_seconds is None else {"gracePeriodSeconds": wanted.grace_seconds}
+    method, path, body = request(wanted.pod, {"preconditions": {"uid": there["metadata"]["uid"]}, **grace})
+    status, said = server.ask(method, path, body, read_seconds=READ_SECONDS)
+    return _answer(status, said, f"{method} {path}")
+
+
+def runs_on(pod: Manifest, node: str) -> bool:
+    """Tell whether a pod is bound to a node and has not ended."""
+    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not ended and pod["spec"].get("nodeName") == node
+
+
+def ends_by(pod: Manifest, grace_seconds: int | None) -> bool:
+    """Tell whether a pod is ending already, and with no more than this grace; None is any."""
+    if not pod["metadata"].get("deletionTimestamp"):
+        return False
+    return grace_seconds is None or (pod["metadata"].get("deletionGracePeriodSeconds") or 0) <= grace_seconds
+
+
+def _answer(status: int, said: Manifest, what: str) -> Eviction:
+    """Read what the API server says. Raises Transient for what may pass."""
+    message = str(said.get("message") or "")
+    if status < 400:
+        return Evicted()
+    if status in (404, 409):
+        return Gone()  # or another pod by that name: the uid was not its own
+    causes = (said.get("details") or {}).get("causes") or ()
+    why = [str(cause.get("message") or "") for cause in causes if cause.get("reason") == "DisruptionBudget"]
+    if status == 429 and why:
+        return EvictionRefused(BUDGET, " ".join([message, *why]))
+    if _SEVERAL in message:
+        return EvictionRefused(SEVERAL_BUDGETS, message)
+    error = failure(status, said, what)
+    if isinstance(error, Transient) and not any(words in message for words in _DENIALS):
+        raise error
+    return EvictionRefused(DENIED, message)
