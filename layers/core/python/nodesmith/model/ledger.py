@@ -4,48 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 
+from nodesmith.model.backoffs import FIRST_BACKOFF, LONGEST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.registrationhealth import RegistrationHealth
 
-FIRST_BACKOFF = timedelta(minutes=3)
-LONGEST_BACKOFF = timedelta(minutes=30)
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Something that lately failed and is left alone until `until`; each failure in a row doubles the wait."""
-
-    until: datetime
-    failures: int
-    reason: str = ""
-
-    def holds(self, now: datetime) -> bool:
-        """Tell whether it is still to be left alone."""
-        return now < self.until
-
-
-def next_backoff(
-    previous: Backoff | None, reason: str, now: datetime, first: timedelta = FIRST_BACKOFF
-) -> Backoff:
-    """Give the back-off after one more failure: `first` (3 min), doubling to 30 min.
-
-    A failure reported while the former still holds is the same failure seen again: it neither doubles nor extends.
-    """
-    if previous is not None and previous.holds(now):
-        return previous
-    failures = previous.failures + 1 if previous else 1
-    wait = min(LONGEST_BACKOFF, first * 2 ** min(failures - 1, 10))
-    return Backoff(now + wait, failures, reason)
+__all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "Backoff", "Ledger", "next_backoff"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """All items of one cluster. `version` is what a decision read, and what its commit is conditional on.
 
-    `unavailable` are offerings that lately had no capacity, `nodepool_backoffs` NodePools whose launches were refused.
+    `unavailable` are offerings that lately had no capacity, `nodepool_backoffs` NodePools whose launches were refused,
+    `health` whether the nodes of a NodePool join the cluster.
     """
 
     version: int = 0
@@ -54,3 +28,4 @@ class Ledger:
     cluster: ClusterInfo | None = None
     unavailable: Mapping[OfferingKey, Backoff] = field(default_factory=dict)
     nodepool_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
+    health: Mapping[str, RegistrationHealth] = field(default_factory=dict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,19 +10,17 @@ from nodesmith.model.budgets import DEFAULT_BUDGETS, Budget, read_budget
 from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.manifests import read_manifest
+from nodesmith.model.nodepoolannotations import DEFAULTS, Options, read_options
 from nodesmith.model.nodespec import NodeClassRef, read_requirements, read_taints
 from nodesmith.model.problems import Parsed
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.nodepools import NODE_POOL, TEMPLATE
-from nodesmith.model.schema.reports import Report, at, shown
 from nodesmith.model.taints import Taint
 
-__all__ = ["NODES", "NODE_SURCHARGE", "Disruption", "NodeClassRef", "NodePool", "parse_nodepool"]
+__all__ = ["NODES", "Disruption", "NodeClassRef", "NodePool", "parse_nodepool"]
 
-NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
-_HIGHEST_SURCHARGE = 10_000.0
 NODES = "nodes"
 """The limit that counts nodes; all others are resources."""
 
@@ -61,8 +58,8 @@ class NodePool:
     """`NODES` among them. A resource that is not named is not limited; 0 allows nothing."""
     weight: int = 0
     replicas: int | None = None
-    node_surcharge_hourly_usd: float = 0.0
-    """What each node costs beside its instance (licences, agents, work): the annotation `NODE_SURCHARGE`."""
+    options: Options = DEFAULTS
+    """What its annotations of our own say."""
     uid: str = ""
     generation: int = 0
     hash: str = ""
@@ -80,6 +77,11 @@ class NodePool:
         return duration_seconds(self.termination_grace_period)
 
     @property
+    def node_surcharge_hourly_usd(self) -> float:
+        """What each node costs beside its instance."""
+        return self.options.node_surcharge_hourly_usd
+
+    @property
     def is_static(self) -> bool:
         """True where the pool keeps a fixed number of nodes instead of following pods."""
         return self.replicas is not None
@@ -90,7 +92,7 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
     read = read_manifest(NODE_POOL, manifest)
     if read.report.fatal:
         return Parsed(None, read.report.problems)
-    surcharge = _surcharge(read.metadata.get("annotations", {}), read.report)
+    options = read_options(read.metadata.get("annotations", {}), read.report)
     template = read.spec["template"]
     pool = NodePool(
         **read.identity,
@@ -100,24 +102,9 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
         weight=read.spec.get("weight", 0),
         replicas=read.spec.get("replicas"),
         hash=_hash(template),
-        node_surcharge_hourly_usd=surcharge,
+        options=options,
     )
     return Parsed(pool, read.report.problems)
-
-
-def _surcharge(annotations: Mapping[str, str], report: Report) -> float:
-    """Read the annotation; one that cannot be read is a problem, and adds nothing."""
-    text = annotations.get(NODE_SURCHARGE, "0")
-    try:
-        surcharge = float(text)
-    except ValueError:
-        surcharge = math.nan
-    if 0 <= surcharge <= _HIGHEST_SURCHARGE:
-        return surcharge
-    field = at("metadata.annotations", NODE_SURCHARGE)
-    remedy = f"must be USD per node and hour, 0 to {_HIGHEST_SURCHARGE:.0f}, such as 0.05; taken as 0"
-    report.add(field, shown(text), remedy, fatal=False)
-    return 0.0
 
 
 def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:

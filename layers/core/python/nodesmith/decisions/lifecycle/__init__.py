@@ -1,0 +1,11 @@
+"""What to do next for each claim on its way to a node that takes pods, and why it waits."""
+
+from nodesmith.decisions.lifecycle.registrations import registrations
+from nodesmith.decisions.lifecycle.steps import (
+    initialization_patch,
+    next_steps,
+    registration_patch,
+    to_check,
+)
+
+__all__ = ["initialization_patch", "next_steps", "registration_patch", "registrations", "to_check"]

@@ -1,0 +1,104 @@
+"""Registrations: what it says of a NodePool that a node of it has joined the cluster, or never did.
+
+A NodePool whose nodes do not join (a broken image, user data, network, role) is left alone, longer each time, and so is
+within it the offering that failed; other NodePools are not. A claim counts once, however often it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodesmith.model.backoffs import next_backoff
+from nodesmith.model.commands import Command, Forget, GiveUp, Register
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodepools import NodePool
+from nodesmith.model.registrationhealth import REMEMBERED, Ending, RegistrationHealth, basis_of
+
+FIRST_WAIT = timedelta(minutes=5)
+_KEPT = timedelta(days=1)
+_BLAMELESS = frozenset({"InsufficientCapacity", "SpotInterrupted"})
+"""Reasons for which a claim ended that say nothing of its NodePool."""
+
+
+def registrations(
+    commands: Iterable[Command], ledger: Ledger, pools: Mapping[str, NodePool], now: datetime
+) -> dict[str, RegistrationHealth]:
+    """Give, by NodePool, what is known of it once these commands are carried out; those of which nothing changes
+    are left out.
+    """
+    known = {
+        name: _renewed(ledger.health.get(name), _basis(pool, ledger), now) for name, pool in pools.items()
+    }
+    for command in commands:
+        registered = _ending(command)
+        claim = command.claim
+        if registered is not None and claim.nodepool in known:
+            known[claim.nodepool] = _noted(known[claim.nodepool], claim, registered, now)
+    return {
+        name: health
+        for name, health in known.items()
+        if health != ledger.health.get(name, RegistrationHealth(health.basis))
+    }
+
+
+def _basis(pool: NodePool, ledger: Ledger) -> str:
+    return basis_of(pool, ledger.nodeclasses.get(pool.nodeclass.name))
+
+
+def _renewed(health: RegistrationHealth | None, basis: str, now: datetime) -> RegistrationHealth:
+    """Begin anew where what is known was learned with something else."""
+    if health is None:
+        return RegistrationHealth(basis)
+    return health if health.basis == basis else RegistrationHealth(basis, now, revision=health.revision)
+
+
+def _ending(command: Command) -> bool | None:
+    """Tell whether a claim's node joins with this command, or never will; None where it says neither."""
+    claim = command.claim
+    match command:
+        case Register():
+            return True
+        case GiveUp() if claim.registered_at is None and claim.reason not in _BLAMELESS:
+            return False
+        case Forget() if claim.launched_at is None and claim.reason not in _BLAMELESS:
+            return False  # given up where it was launched
+        case _:
+            return None
+
+
+def _noted(health: RegistrationHealth, claim: NodeClaim, registered: bool, now: datetime) -> RegistrationHealth:
+    """Add how one claim ended."""
+    older = health.since is not None and claim.created_at < health.since
+    if older or any(ending.claim == claim.name for ending in health.endings):
+        return health
+    after = replace(health, endings=(*health.endings, Ending(claim.name, registered))[-REMEMBERED:])
+    return _joined(health, after, claim) if registered else _failed(after, claim, now)
+
+
+def _joined(before: RegistrationHealth, after: RegistrationHealth, claim: NodeClaim) -> RegistrationHealth:
+    key = _offering(claim)
+    if not before.failures and len(before.endings) == REMEMBERED and key not in before.offerings:
+        return before  # the name of one more that joined is not worth a write
+    offerings = {each: backoff for each, backoff in before.offerings.items() if each != key}
+    return replace(after, backoff=None, offerings=offerings)
+
+
+def _failed(after: RegistrationHealth, claim: NodeClaim, now: datetime) -> RegistrationHealth:
+    offerings = {key: held for key, held in after.offerings.items() if now - held.until < _KEPT}
+    if claim.instance_type:
+        key = _offering(claim)
+        offerings[key] = next_backoff(offerings.get(key), claim.reason, now, FIRST_WAIT)
+    backoff = after.backoff
+    if after.is_unhealthy:
+        backoff = next_backoff(backoff, claim.reason, now, FIRST_WAIT)
+    return replace(
+        after, reason=claim.reason, message=claim.message, backoff=backoff, offerings=offerings
+    )
+
+
+def _offering(claim: NodeClaim) -> OfferingKey:
+    return OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)

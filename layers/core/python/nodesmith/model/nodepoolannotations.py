@@ -1,0 +1,82 @@
+"""What a NodePool's annotations of our own say: what Karpenter's fields have no place for.
+
+One that cannot be read is a problem of that field alone: it is said, and its default is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from nodesmith.model.durations import duration_seconds
+from nodesmith.model.labels import did_you_mean
+from nodesmith.model.schema.reports import Report, at, shown
+
+NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
+LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
+REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
+_DOMAIN = "nodesmith.dev/"
+_KNOWN = frozenset({NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT})
+_HIGHEST_SURCHARGE = 10_000.0
+_SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
+_DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one NodePool; the defaults of the time-outs are Karpenter's constants."""
+
+    node_surcharge_hourly_usd: float = 0.0
+    """what each node costs beside its instance (licences, agents, work)"""
+    launch_timeout: timedelta = timedelta(minutes=5)
+    """from the decision to the instance"""
+    registration_timeout: timedelta = timedelta(minutes=15)
+    """from the instance to its Node"""
+
+
+DEFAULTS = Options()
+
+
+def read_options(annotations: Mapping[str, str], report: Report) -> Options:
+    """Read the annotations of a NodePool; what is wrong with them goes into the report."""
+    for key in sorted(annotations):
+        if key.startswith(_DOMAIN) and key not in _KNOWN:
+            remedy = f"no annotation of nodesmith's{did_you_mean(key, _KNOWN)}; it means nothing"
+            _refuse(key, annotations[key], remedy, report)
+    return Options(
+        _surcharge(annotations, report),
+        _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
+        _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
+    )
+
+
+def _surcharge(annotations: Mapping[str, str], report: Report) -> float:
+    text = annotations.get(NODE_SURCHARGE, "0")
+    try:
+        surcharge = float(text)
+    except ValueError:
+        surcharge = math.nan
+    if 0 <= surcharge <= _HIGHEST_SURCHARGE:
+        return surcharge
+    remedy = f"must be USD per node and hour, 0 to {_HIGHEST_SURCHARGE:.0f}, such as 0.05; taken as 0"
+    _refuse(NODE_SURCHARGE, text, remedy, report)
+    return 0.0
+
+
+def _timeout(annotations: Mapping[str, str], key: str, default: timedelta, report: Report) -> timedelta:
+    text = annotations.get(key)
+    if text is None:
+        return default
+    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if seconds is not None and _SHORTEST.total_seconds() <= seconds <= _LONGEST.total_seconds():
+        return timedelta(seconds=seconds)
+    taken = f"{default.seconds // 60}m"
+    _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; taken as {taken}", report)
+    return default
+
+
+def _refuse(key: str, text: str, remedy: str, report: Report) -> None:
+    report.add(at("metadata.annotations", key), shown(text), remedy, fatal=False)
