@@ -83,9 +83,9 @@ def node(number: int, dice: random.Random) -> Manifest:
 def deployment_pod(app: int, dice: random.Random, node_name: str = "", **spec: Any) -> Manifest:
     """Give a pod of the Deployment `app`, pending and found unschedulable unless it has a node."""
     name, revision = f"{_WORDS[app % len(_WORDS)]}-{app}", suffix(rolled(app), 10)
-    scheduled = {"type": "PodScheduled", "status": "True" if node_name else "False"}
-    if not node_name:
-        scheduled["reason"] = "Unschedulable"
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    if node_name:
+        conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
     labels = {"app.kubernetes.io/name": name, "pod-template-hash": revision}
     container = {
         "name": "main",
@@ -122,21 +122,50 @@ def deployment_pod(app: int, dice: random.Random, node_name: str = "", **spec: A
             **({"nodeName": node_name} if node_name else {}),
             **spec,
         },
-        "status": {"phase": "Running" if node_name else "Pending", "conditions": [scheduled]},
+        "status": {"phase": "Running" if node_name else "Pending", "conditions": conditions},
+    }
+
+
+def budget(app: int, pods: int) -> Manifest:
+    """Give the PodDisruptionBudget of the Deployment `app`, of which one pod in ten may be away."""
+    spare = -(-pods // 10)
+    return {
+        "metadata": {
+            "name": f"{_WORDS[app % len(_WORDS)]}-{app}",
+            "namespace": f"team-{app % 20}",
+            "generation": 1,
+            "managedFields": [{"manager": "helm", "fieldsV1": {"f:spec": {}}}],
+        },
+        "spec": {
+            "maxUnavailable": "10%",
+            "selector": {"matchLabels": {"app.kubernetes.io/name": f"{_WORDS[app % len(_WORDS)]}-{app}"}},
+        },
+        "status": {
+            "observedGeneration": 1,
+            "expectedPods": pods,
+            "currentHealthy": pods,
+            "desiredHealthy": pods - spare,
+            "disruptionsAllowed": spare,
+            "conditions": [{"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods"}],
+        },
     }
 
 
 def cluster(
     nodes: int, pods: int, deployments: int, *, pending_every: int = 20
 ) -> Mapping[str, list[Manifest]]:
-    """Give `nodes` and `pods` of as many `deployments`, every `pending_every`th pod pending; always the same ones."""
+    """Give `nodes` and `pods` of as many `deployments`, every `pending_every`th pod pending; always the same ones.
+
+    Every Deployment has one of the `poddisruptionbudgets`.
+    """
     dice = rolled(nodes * pods * deployments)
     machines = [node(number, dice) for number in range(nodes)]
     made = []
     for number in range(pods):
         home = "" if number % pending_every == 0 else machines[dice.randrange(nodes)]["metadata"]["name"]
         made.append(deployment_pod(number % deployments, dice, home))
-    return {"nodes": machines, "pods": made}
+    budgets = [budget(app, pods // deployments) for app in range(deployments)]
+    return {"nodes": machines, "pods": made, "poddisruptionbudgets": budgets}
 
 
 def rolled(seed: int) -> random.Random:

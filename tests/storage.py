@@ -105,3 +105,13 @@ def pod_with(*claims: str, name: str = "web-0", **spec: Any) -> Manifest:
     """Give a pending pod that mounts these claims."""
     container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     return pod_manifest(name, containers=[container], volumes=mounting(*claims), **spec)
+
+
+def attachment(volume: str, node: str, *, name: str = "") -> Manifest:
+    """Give the VolumeAttachment of a PersistentVolume to a node; without one, of a volume that a pod spells out."""
+    source = {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {"capacity": {}}}
+    return {
+        "metadata": {"name": name or f"csi-{volume}-{node}"},
+        "spec": {"attacher": "ebs.csi.aws.com", "nodeName": node, "source": source},
+        "status": {"attached": True},
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from threading import Event
@@ -85,8 +84,7 @@ class Watch:
             case "BOOKMARK":
                 pass
             case _:
-                content = json.dumps(manifest).encode()
-                raise failure(int(manifest.get("code") or 500), content, f"watching {self._kind.path}")
+                raise failure(int(manifest.get("code") or 500), manifest, f"watching {self._kind.path}")
         self._version = str(manifest["metadata"]["resourceVersion"])
 
     def _absent(self, stop: Event) -> None:

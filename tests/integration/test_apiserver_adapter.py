@@ -131,6 +131,7 @@ def test_an_observer_reads_every_page_of_every_kind(local: LocalApiServer) -> No
     snapshot = decode(encode("c", now(), observed))
     assert len(snapshot.pods) == 1_300
     assert len(snapshot.nodes) == 20
+    assert {budget.expected_pods for budget in snapshot.budgets} == {260}
     assert snapshot.problems == ()
 
 

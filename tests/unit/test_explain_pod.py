@@ -236,7 +236,7 @@ class TestWithASnapshot:
             ({"node": "n1"}, "bound", "it has a node\n  node      n1"),
             ({"unschedulable": True}, "pending", "not decided about yet"),
             ({}, "ignored", "the scheduler has not called it unschedulable"),
-            ({"deleting": True}, "ignored", "it is being deleted"),
+            ({"deletion": 0}, "ignored", "it is being deleted"),
             ({"shape": "Node"}, "ignored", "it is a static pod"),
             ({"shape": "DaemonSet"}, "ignored", "it belongs to DaemonSet/agent: nodes are never bought for"),
         ],

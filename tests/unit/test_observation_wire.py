@@ -147,8 +147,8 @@ def test_something_that_is_no_snapshot_is_rejected_with_what_was_found(data: byt
 
 
 def test_a_snapshot_of_a_newer_format_is_rejected_with_the_remedy() -> None:
-    with pytest.raises(Rejected, match=r"'version' is 4, this release reads 1 to 3: deploy .* same release"):
-        decode(rewritten(version=4))
+    with pytest.raises(Rejected, match=r"'version' is 5, this release reads 1 to 4: deploy .* same release"):
+        decode(rewritten(version=5))
 
 
 def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> None:
@@ -203,6 +203,17 @@ def test_a_namespace_selector_of_the_second_format_means_all_namespaces() -> Non
     document = choosing({"matchLabels": {"team": "a"}})
     del document["namespaces"]
     assert chosen({**document, "version": 2}) is None
+
+
+def test_a_snapshot_of_the_third_format_has_no_budgets_and_calls_every_pod_ready() -> None:
+    document = json.loads(gzip.decompress(encode("c", NOW, observed(pods=1))))
+    for later in ("poddisruptionbudgets", "volumeattachments"):
+        del document[later]
+    document["pods"][0]["flags"] = [1]
+    snapshot = decode(gzip.compress(json.dumps({**document, "version": 3}).encode()))
+    assert (snapshot.budgets, snapshot.attachments, snapshot.problems) == ((), (), ())
+    assert snapshot.pods[0].unschedulable
+    assert snapshot.pods[0].ready
 
 
 @pytest.mark.parametrize(

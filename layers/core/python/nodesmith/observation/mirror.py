@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith.model.pods import Manifest
+from nodesmith.observation.budgetreduction import reduce_budget
 from nodesmith.observation.csinodes import reduce_csi_node
+from nodesmith.observation.endingnodes import reduce_attachment
 from nodesmith.observation.observed import UNREADABLE, Observed
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_namespace, reduce_node
@@ -49,6 +51,12 @@ STORAGE_CLASSES = WatchedKind(
 )
 CSI_NODES = WatchedKind("csinodes", "CSINode", "/apis/storage.k8s.io/v1/csinodes", reduce_csi_node)
 NAMESPACES = WatchedKind("namespaces", "Namespace", "/api/v1/namespaces", reduce_namespace)
+BUDGETS = WatchedKind(
+    "poddisruptionbudgets", "PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", reduce_budget
+)
+ATTACHMENTS = WatchedKind(
+    "volumeattachments", "VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments", reduce_attachment
+)
 WATCHED = (
     PODS,
     NODES,
@@ -61,6 +69,8 @@ WATCHED = (
     STORAGE_CLASSES,
     CSI_NODES,
     NAMESPACES,
+    BUDGETS,
+    ATTACHMENTS,
 )
 
 

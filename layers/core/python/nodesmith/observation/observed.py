@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.csinodes import ReducedCsiNode
+from nodesmith.observation.endingnodes import ReducedAttachment
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith.observation.volumereduction import ReducedClaim, ReducedClass, ReducedVolume
 
 FORMAT = "nodesmith-snapshot"
-VERSION = 3
-UNSCHEDULABLE, NOMINATED, DELETING = 1, 2, 4
+VERSION = 4
+UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY = 1, 2, 4, 8
 """The bits of a pod's `flags`."""
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
 """What reading an object may raise that no API server would hold."""
@@ -33,4 +34,6 @@ class Observed:
     storageclasses: Sequence[ReducedClass] = ()
     csinodes: Sequence[ReducedCsiNode] = ()
     namespaces: Sequence[Manifest] = ()
+    poddisruptionbudgets: Sequence[Manifest] = ()
+    volumeattachments: Sequence[ReducedAttachment] = ()
     problems: Sequence[str] = ()

@@ -15,6 +15,13 @@ from typing import Any
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.pods import Manifest
 from nodesmith.model.times import parse_time
+from nodesmith.observation.podspecs import (
+    container_statuses,
+    reduce_spec,
+    resized,
+    with_infeasible,
+    without_empty,
+)
 from nodesmith.observation.volumereduction import Mount, mounts
 
 ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost")
@@ -26,7 +33,8 @@ _TERMINAL = frozenset({"Failed", "Succeeded"})
 class ReducedPod:
     """One pod. `shape` is the canonical JSON of its manifest without labels, `created` in seconds since 1970.
 
-    `claims` are those of its volumes.
+    `deletion` is when its grace ends and None unless it is being deleted; `started` is kept where a decision counts
+    from it, of pods that are not to be disrupted for a while. `claims` are those of its volumes.
     """
 
     name: str
@@ -39,8 +47,14 @@ class ReducedPod:
     node: str = ""
     unschedulable: bool = False
     nominated_node: str = ""
-    deleting: bool = False
     claims: tuple[Mount, ...] = ()
+    ready: bool = True
+    deletion: int | None = None
+    started: int | None = None
+
+    @property
+    def deleting(self) -> bool:
+        return self.deletion is not None
 
     @property
     def whereabouts(self) -> str:
@@ -67,20 +81,22 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         return None
     owner = _controller(metadata.get("ownerReferences") or ())
     node = sys.intern(str(spec.get("nodeName") or ""))
-    scheduled = (c for c in status.get("conditions") or () if c.get("type") == "PodScheduled")
+    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     return ReducedPod(
         name=str(metadata["name"]),
         namespace=str(metadata["namespace"]),
         uid=str(metadata["uid"]),
-        shape=_shape_text(metadata, _with_infeasible(spec, status), _statuses(status), owner),
+        shape=_shape_text(metadata, with_infeasible(spec, status), container_statuses(status), owner),
         labels=dict(metadata.get("labels") or {}),
-        created=int(parse_time(metadata["creationTimestamp"]).timestamp()),
+        created=_seconds(metadata["creationTimestamp"]),
         owner_kind=owner.get("kind", ""),
         node=node,
-        unschedulable=any(c.get("reason") == "Unschedulable" for c in scheduled),
+        unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
         nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
-        deleting=bool(metadata.get("deletionTimestamp")),
         claims=mounts(metadata, spec.get("volumes") or ()),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deletion=_seconds(ends) if (ends := metadata.get("deletionTimestamp")) else None,
+        started=_started(metadata, status),
     )
 
 
@@ -98,12 +114,7 @@ def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
         "annotations": _annotations(inner),
         "ownerReferences": [owner],
     }
-    return {"metadata": without_empty(about), "spec": _spec(template["spec"])}
-
-
-def without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop what Kubernetes reads like an absent field, so that alike objects become equal."""
-    return {name: value for name, value in fields.items() if value not in (None, "", 0, [], {})}
+    return {"metadata": without_empty(about), "spec": reduce_spec(template["spec"])}
 
 
 def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest], owner: Manifest) -> str:
@@ -115,8 +126,8 @@ def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest]
     }
     shape = {
         "metadata": without_empty(about),
-        "spec": _spec(spec if owner.get("kind") != "DaemonSet" else {**spec, "affinity": None}),
-        "status": without_empty({"containerStatuses": _resized(spec, statuses)}),
+        "spec": reduce_spec(spec if owner.get("kind") != "DaemonSet" else {**spec, "affinity": None}),
+        "status": without_empty({"containerStatuses": resized(spec, statuses)}),
     }
     return sys.intern(json.dumps(without_empty(shape), sort_keys=True, separators=(",", ":")))
 
@@ -131,89 +142,19 @@ def _controller(references: Sequence[Manifest]) -> dict[str, Any]:
     return {}
 
 
+def _started(metadata: Manifest, status: Manifest) -> int | None:
+    """Keep when a pod started if its do-not-disrupt is a duration, which counts from there."""
+    if (metadata.get("annotations") or {}).get(DO_NOT_DISRUPT, "true") == "true" or not status.get(
+        "startTime"
+    ):
+        return None
+    return _seconds(status["startTime"])
+
+
+def _seconds(text: str) -> int:
+    return int(parse_time(text).timestamp())
+
+
 def _annotations(metadata: Manifest) -> dict[str, str]:
     given = metadata.get("annotations") or {}
     return {name: str(given[name]) for name in ANNOTATIONS if name in given}
-
-
-def _spec(spec: Manifest) -> dict[str, Any]:
-    kept = {
-        "nodeSelector": spec.get("nodeSelector"),
-        "affinity": spec.get("affinity"),
-        "topologySpreadConstraints": spec.get("topologySpreadConstraints"),
-        "tolerations": [
-            without_empty({name: t.get(name) for name in ("key", "operator", "value", "effect")})
-            for t in spec.get("tolerations") or ()
-        ],
-        "containers": [_container(c) for c in spec.get("containers") or ()],
-        "initContainers": [_container(c) for c in spec.get("initContainers") or ()],
-        "resources": _pod_level(spec),
-        "overhead": spec.get("overhead"),
-        "priority": spec.get("priority"),
-    }
-    return without_empty(kept)
-
-
-def _container(container: Manifest) -> dict[str, Any]:
-    kept = {
-        "name": container.get("name"),
-        "resources": _requests(container),
-        "restartPolicy": container.get("restartPolicy"),
-        "ports": [
-            without_empty({name: port.get(name) for name in ("hostIP", "hostPort", "protocol")})
-            for port in container.get("ports") or ()
-            if port.get("hostPort")
-        ],
-    }
-    return without_empty(kept)
-
-
-def _pod_level(spec: Manifest) -> dict[str, Any]:
-    resources = spec.get("resources") or {}
-    return without_empty({name: resources.get(name) for name in ("limits", "requests")})
-
-
-def _requests(holder: Manifest) -> dict[str, Any]:
-    """Keep the requests; a limit without a request is the request (pods of the API have it so, templates not)."""
-    resources = holder.get("resources") or {}
-    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {"requests": requests} if requests else {}
-
-
-def _resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """Keep what containers are allocated only where it differs from what they ask: while resized in place."""
-    asked = {c.get("name"): _requests(c).get("requests") or {} for c in _containers(spec)}
-    kept = []
-    for status in statuses:
-        allocated = status.get("allocatedResources") or {}
-        actual = (status.get("resources") or {}).get("requests") or {}
-        wanted = asked.get(status.get("name"), {})
-        if any(amount != wanted.get(name) for part in (allocated, actual) for name, amount in part.items()):
-            kept.append(
-                {"name": status["name"], "allocatedResources": allocated, "resources": {"requests": actual}}
-            )
-    return kept
-
-
-def _with_infeasible(spec: Manifest, status: Manifest) -> Manifest:
-    """Take back a resize in place that the kubelet has called infeasible: what is allocated counts, as asked before."""
-    conditions = status.get("conditions") or ()
-    if not any(c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible" for c in conditions):
-        return spec
-    allocated = {s["name"]: s["allocatedResources"] for s in _statuses(status) if s.get("allocatedResources")}
-    taken_back = {
-        part: [
-            {**c, "resources": {"requests": allocated[c["name"]]}} if c.get("name") in allocated else c
-            for c in spec.get(part) or ()
-        ]
-        for part in ("containers", "initContainers")
-    }
-    return {**spec, **taken_back}
-
-
-def _statuses(status: Manifest) -> list[Manifest]:
-    return [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-
-
-def _containers(spec: Manifest) -> list[Manifest]:
-    return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.model.labels import AWS_DOMAIN, in_domain
 from nodesmith.model.pods import Manifest
-from nodesmith.observation.podreduction import without_empty
+from nodesmith.observation.podspecs import without_empty
 
 _NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
 _DROPPED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
@@ -78,6 +78,8 @@ def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
 def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     """Keep a NodePool's, EC2NodeClass's or NodeClaim's spec whole, of its metadata and status what says who and how.
 
+    Which node a NodeClaim has is kept while it is being deleted: by then the ledger may not be the one who began it.
+
     Raises KeyError, TypeError or AttributeError on what no API server would hold.
     """
     metadata = manifest["metadata"]
@@ -86,13 +88,16 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     about["name"] = str(metadata["name"])
     about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
     status = manifest.get("status") or {}
+    leaving = {"nodeName": status.get("nodeName")} if metadata.get("deletionTimestamp") else {}
     ours = {name: status.get(name) for name in _WRITTEN_BY_READINESS}
     kept = {
         "apiVersion": manifest.get("apiVersion"),
         "kind": manifest.get("kind"),
         "metadata": without_empty(about),
         "spec": _cut(manifest.get("spec"), _DEEPEST_LEVEL),
-        "status": without_empty({**ours, "conditions": _conditions(status.get("conditions") or ())}),
+        "status": without_empty(
+            {**ours, **leaving, "conditions": _conditions(status.get("conditions") or ())}
+        ),
     }
     return without_empty(kept)
 

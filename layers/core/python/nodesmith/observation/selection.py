@@ -19,6 +19,16 @@ def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*map(_keys_of, shapes))
 
 
+def guarded_keys(budgets: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset[str]]:
+    """Give the pod label keys that PodDisruptionBudgets read, by namespace: they look no further than their own."""
+    found: dict[str, frozenset[str]] = {}
+    for budget in budgets:
+        namespace = budget["metadata"]["namespace"]
+        selector = (budget.get("spec") or {}).get("selector") or {}
+        found[namespace] = found.get(namespace, frozenset()).union(_selector_keys(selector))
+    return found
+
+
 def selected_namespace_keys(shapes: Iterable[str]) -> frozenset[str]:
     """Give the label keys of namespaces that any namespaceSelector of these manifests reads."""
     return frozenset().union(*map(_namespace_keys_of, shapes))
@@ -56,4 +66,4 @@ def _keys(constraint: Mapping[str, Any]) -> Iterator[str]:
 
 def _selector_keys(selector: Mapping[str, Any]) -> Iterator[str]:
     yield from selector.get("matchLabels") or ()
-    yield from (expression["key"] for expression in selector.get("matchExpressions") or ())
+    yield from (str(expression.get("key")) for expression in selector.get("matchExpressions") or ())

@@ -1,7 +1,8 @@
 """The snapshot as bytes: gzip of one JSON object, equal bytes for an equal cluster.
 
 Shapes are written once, each with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
-`nodeNames`, -1 for none; of a pod that is only promised a node, as `flags` say, that one) and `flags`. Nodes and
+`nodeNames`, -1 for none; of a pod that is only promised a node, as `flags` say, that one) and `flags`; by name what
+few pods have: `deletions` and `started`, moments too. Nodes, PodDisruptionBudgets and
 Karpenter's objects are reduced manifests, sorted by name. Volumes are not in it: from where a pending pod's can be
 reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached (`spec.attachments`, against a
 node's `status.allocatable`); why they keep a pod from every node is in `refusals`, by its name.
@@ -18,15 +19,18 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.namespaces import Namespaces
 from nodesmith.model.nodes import Node, parse_node
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget, parse_budget
 from nodesmith.model.pods import Manifest, Pod
 from nodesmith.model.shapereading import parse_shape
 from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import parse_time
+from nodesmith.model.volumeattachments import VolumeAttachment
 from nodesmith.observation.observed import (
     DELETING,
     FORMAT,
     NOMINATED,
+    NOT_READY,
     UNREADABLE,
     UNSCHEDULABLE,
     VERSION,
@@ -38,7 +42,7 @@ __all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode"]
 
 _READABLE = range(1, VERSION + 1)
 """The first knew no volumes: its pods that have any are refused (see `parse_shape`). The second knew no namespaces and
-did not count volumes."""
+did not count volumes. The third knew neither budgets nor attachments, nor which pods are ready."""
 _KNOWS_NAMESPACES = 3
 SOMEWHERE = "a node that the snapshot does not name"
 """Where a nominated pod is promised room, by snapshots of releases that did not say."""
@@ -66,6 +70,11 @@ def decode(data: bytes) -> Snapshot:
             nodepools=tuple(document["nodepools"]),
             nodeclasses=tuple(document["nodeclasses"]),
             nodeclaims=tuple(document["nodeclaims"]),
+            budgets=tuple(_budgets(document.get("poddisruptionbudgets") or (), problems)),
+            attachments=tuple(
+                VolumeAttachment(str(held["node"]), str(held["volume"]), tuple(map(str, held["pods"])))
+                for held in document.get("volumeattachments") or ()
+            ),
             problems=tuple(problems),
         )
     except UNREADABLE as error:
@@ -115,6 +124,17 @@ def _nodes(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[Node]
             )
 
 
+def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[PodDisruptionBudget]:
+    for manifest in manifests:
+        try:
+            yield parse_budget(manifest)
+        except UNREADABLE as error:
+            about = manifest["metadata"]
+            problems.append(
+                f"PodDisruptionBudget/{about['namespace']}/{about['name']}: cannot be read and is left out: {error}"
+            )
+
+
 def _pods(
     groups: Iterable[Manifest], node_names: Sequence[str], known: Namespaces | None, problems: list[str]
 ) -> Iterator[Pod]:
@@ -132,7 +152,7 @@ def _group(
     group: Manifest, shape: Shape, node_names: Sequence[str], moments: dict[int, datetime]
 ) -> list[Pod]:
     pods = []
-    refusals = group.get("refusals") or {}
+    refusals, deletions, started = (group.get(rare) or {} for rare in ("refusals", "deletions", "started"))
     columns = zip(group["names"], group["created"], group["nodes"], group["flags"], strict=True)
     for name, created, node, flags in columns:
         moment = moments.get(created)
@@ -148,6 +168,13 @@ def _group(
                 (node_names[node] or SOMEWHERE) if flags & NOMINATED else "",
                 bool(flags & DELETING),
                 str(refusals.get(name, "")),
+                _moment(deletions.get(name)) if deletions else None,
+                _moment(started.get(name)) if started else None,
+                not flags & NOT_READY,
             )
         )
     return pods
+
+
+def _moment(seconds: int | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

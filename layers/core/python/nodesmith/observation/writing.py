@@ -12,9 +12,18 @@ from nodesmith.model.attachments import ATTACHABLE_EBS
 from nodesmith.model.namespaces import NAME_LABEL
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.attachments import Attachments
-from nodesmith.observation.observed import DELETING, FORMAT, NOMINATED, UNSCHEDULABLE, VERSION, Observed
+from nodesmith.observation.endingnodes import ending_nodes, held_volumes
+from nodesmith.observation.observed import (
+    DELETING,
+    FORMAT,
+    NOMINATED,
+    NOT_READY,
+    UNSCHEDULABLE,
+    VERSION,
+    Observed,
+)
 from nodesmith.observation.podreduction import ReducedPod
-from nodesmith.observation.selection import selected_keys, selected_namespace_keys
+from nodesmith.observation.selection import guarded_keys, selected_keys, selected_namespace_keys
 from nodesmith.observation.volumes import Reach, Volumes
 
 _COMPRESSION = 6
@@ -26,6 +35,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     attachments = Attachments(observed.pods, volumes, observed.csinodes)
     names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
     index_of = {name: index for index, name in enumerate(names)}
+    ending = ending_nodes(observed.nodes, observed.nodeclaims)
     shapes = {*(pod.shape for pod in observed.pods), *map(_text, observed.daemonsets)}
     document = {
         "format": FORMAT,
@@ -40,6 +50,8 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "nodeclasses": sorted(observed.nodeclasses, key=_name),
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
         "namespaces": _namespaces(observed, selected_namespace_keys(shapes)),
+        "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
+        "volumeattachments": list(held_volumes(observed.volumeattachments, ending, observed.pods, volumes)),
         "problems": sorted(observed.problems),
     }
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
@@ -69,12 +81,16 @@ def _groups(
     observed: Observed,
     volumes: Volumes,
     attachments: Attachments,
-    selected: Collection[str],
+    selected: frozenset[str],
     index_of: Mapping[str, int],
 ) -> Iterator[Mapping[str, Any]]:
-    keys = sorted(selected)
+    others = sorted(selected)
+    guarded = {
+        name: sorted(selected | keys) for name, keys in guarded_keys(observed.poddisruptionbudgets).items()
+    }
     groups: dict[_Kind, list[tuple[ReducedPod, str]]] = {}
     for pod in observed.pods:
+        keys = guarded.get(pod.namespace, others)
         labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
         waits = pod.claims and (pod.is_provisionable or pod.nominated_node)  # its node may go away
         reach = volumes.reach(pod) if waits else Reach()
@@ -84,10 +100,14 @@ def _groups(
     for kind, members in sorted(groups.items(), key=lambda item: item[0]):
         members.sort(key=lambda member: member[0].name)
         refusals = {pod.name: why for pod, why in members if why}
+        pods = [pod for pod, _ in members]
+        deletions = {pod.name: pod.deletion for pod in pods if pod.deletion is not None}
+        started = {pod.name: pod.started for pod in pods if pod.started is not None}
+        rare = {"refusals": refusals, "deletions": deletions, "started": started}
         yield {
             "shape": _manifest(kind),
-            **_columns([pod for pod, _ in members], index_of),
-            **({"refusals": refusals} if refusals else {}),
+            **_columns(pods, index_of),
+            **{name: values for name, values in rare.items() if values},
         }
 
 
@@ -119,8 +139,8 @@ def _columns(pods: Sequence[ReducedPod], index_of: Mapping[str, int]) -> dict[st
 
 
 def _flags(pod: ReducedPod) -> int:
-    nominated = bool(pod.nominated_node)
-    return UNSCHEDULABLE * pod.unschedulable | NOMINATED * nominated | DELETING * pod.deleting
+    flags = UNSCHEDULABLE * pod.unschedulable | NOMINATED * bool(pod.nominated_node)
+    return flags | DELETING * pod.deleting | NOT_READY * (not pod.ready)
 
 
 def _name(manifest: Manifest) -> str:

@@ -1,0 +1,78 @@
+"""Which nodes end, and the volumes that those still hold.
+
+Volumes of other nodes are in no snapshot: a cluster attaches thousands, and nobody waits for them to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.model.pods import Manifest
+from nodesmith.model.taints import DISRUPTED
+from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.volumes import Volumes
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedAttachment:
+    """A VolumeAttachment: `volume` is the PersistentVolume, empty of one that a pod spells out itself."""
+
+    name: str
+    node: str
+    volume: str
+
+
+def reduce_attachment(manifest: Manifest) -> ReducedAttachment:
+    """Reduce a VolumeAttachment. Raises KeyError or TypeError on what no API server would hold."""
+    spec = manifest["spec"]
+    volume = (spec.get("source") or {}).get("persistentVolumeName")
+    return ReducedAttachment(str(manifest["metadata"]["name"]), str(spec["nodeName"]), str(volume or ""))
+
+
+def ended_by(node: Manifest) -> str:
+    """Give a reduced Node's name if it is being deleted or disrupted, nothing if it is to stay."""
+    metadata, taints = node["metadata"], (node.get("spec") or {}).get("taints") or ()
+    ends = "deletionTimestamp" in metadata or any(taint.get("key") == DISRUPTED.key for taint in taints)
+    return str(metadata["name"]) if ends else ""
+
+
+def ended_by_claim(claim: Manifest) -> str:
+    """Give the name of the Node of a reduced NodeClaim that is being deleted, nothing if there is none such."""
+    name = (claim.get("status") or {}).get("nodeName")
+    return str(name) if name and "deletionTimestamp" in claim["metadata"] else ""
+
+
+def ending_nodes(nodes: Iterable[Manifest], nodeclaims: Iterable[Manifest]) -> frozenset[str]:
+    """Give the names of the Nodes that end."""
+    return frozenset((*map(ended_by, nodes), *map(ended_by_claim, nodeclaims))) - {""}
+
+
+def held_volumes(
+    attachments: Iterable[ReducedAttachment],
+    ending: frozenset[str],
+    pods: Iterable[ReducedPod],
+    volumes: Volumes,
+) -> Iterator[Mapping[str, Any]]:
+    """Give what nodes that end still hold, as the snapshot writes it, each with its node's pods that use it."""
+    held = sorted((each for each in attachments if each.node in ending), key=lambda each: each.name)
+    users = _users(pods, {each.node for each in held}, volumes) if held else {}
+    for each in held:
+        yield {
+            "node": each.node,
+            "volume": each.volume or each.name,
+            "pods": sorted(users.get((each.node, each.volume), ())),
+        }
+
+
+def _users(
+    pods: Iterable[ReducedPod], nodes: set[str], volumes: Volumes
+) -> Mapping[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        for mount in pod.claims if pod.node in nodes else ():
+            claim = volumes.claim(mount.key)
+            if claim is not None and claim.volume:
+                found.setdefault((pod.node, claim.volume), []).append(f"{pod.namespace}/{pod.name}")
+    return found
