@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from nodesmith.decisions.launch.tags import instance_tags
@@ -21,9 +22,16 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, Image, NodeClassStatus, Subnet
 
-Templates = dict[tuple[object, ...], LaunchTemplate]
 MAX_OVERRIDES = 60
 """Types × zones in one request: enough for EC2 to find a deep pool, few enough for its request limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """What most claims of one decision have in common: templates by what they are made of, images by class and type."""
+
+    made: dict[tuple[object, ...], LaunchTemplate] = field(default_factory=dict)
+    images: dict[tuple[str, str], Image | None] = field(default_factory=dict)
 
 
 def launch_plan(
@@ -36,14 +44,15 @@ def launch_plan(
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
     """Give what EC2 is asked for one claim, and the templates (by name) that the request refers to.
 
-    `known` keeps templates from claim to claim of one decision, for most claims have the same.
+    `known` goes from claim to claim of one decision.
     `options` share one capacity type. Those in a zone without a subnet, or of a type that no image boots, are left
     out. Raises Rejected when none is left, ValueError when the capacity types differ.
     """
     capacity_type = _capacity_type(claim, options)
+    known = known or Templates()
     templates: dict[Build, LaunchTemplate] = {}
     overrides: list[Override] = []
-    ways = list(islice(_ways(options, status), MAX_OVERRIDES))
+    ways = list(islice(_ways(options, status, known.images), MAX_OVERRIDES))
     reserved = reservation_kind(ways[0][1].reservation, status) if ways else ""
     for kind, offering, image, subnet in ways:
         if reservation_kind(offering.reservation, status) != reserved:
@@ -52,11 +61,9 @@ def launch_plan(
         build = Build(image.id, kind.capacity.pods, efa, offering.reservation)
         if build not in templates:
             same = (nodeclass.name, capacity_type, build, *template_identity(claim))
-            found = known.get(same) if known is not None else None
-            made = found or launch_template(claim, capacity_type, build, nodeclass, status, cluster)
-            templates[build] = made
-            if known is not None:
-                known[same] = made
+            if same not in known.made:
+                known.made[same] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
+            templates[build] = known.made[same]
         name, price = templates[build].name, offering.price_hourly_usd
         overrides.append(Override(name, kind.name, offering.zone, subnet.id, price))
     if not overrides:
@@ -90,16 +97,18 @@ def _capacity_type(claim: NodeClaim, options: Sequence[tuple[InstanceType, Offer
 
 
 def _ways(
-    options: Iterable[tuple[InstanceType, Offering]], status: NodeClassStatus
+    options: Iterable[tuple[InstanceType, Offering]],
+    status: NodeClassStatus,
+    images: dict[tuple[str, str], Image | None],
 ) -> Iterator[tuple[InstanceType, Offering, Image, Subnet]]:
     """Each type and zone that can be launched, once, in order of price, type and zone."""
     subnets = subnet_by_zone(status.subnets)
-    images: dict[str, Image | None] = {}
     seen: set[tuple[str, str]] = set()
     for kind, offering in sorted(options, key=lambda o: (o[1].price_hourly_usd, o[0].name, o[1].zone)):
-        if kind.name not in images:
-            images[kind.name] = image_for(kind, status.images)
-        image, subnet = images[kind.name], subnets.get(offering.zone)
+        booting = status.name, kind.name
+        if booting not in images:
+            images[booting] = image_for(kind, status.images)
+        image, subnet = images[booting], subnets.get(offering.zone)
         if image and subnet and (kind.name, offering.zone) not in seen:
             seen.add((kind.name, offering.zone))
             yield kind, offering, image, subnet

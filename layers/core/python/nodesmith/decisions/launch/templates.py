@@ -109,9 +109,11 @@ def _reserved(reservation: str) -> dict[str, Any]:
 
 def reservation_kind(reservation: str, status: NodeClassStatus) -> str:
     """Tell what a reservation is to EC2: default, capacity-block or interruptible; empty for none."""
+    if not reservation:
+        return ""
     found = next((r for r in status.capacity_reservations if r.id == reservation), None)
     if found is None:
-        return "default" if reservation else ""
+        return "default"
     return "interruptible" if found.interruptible else found.kind
 
 

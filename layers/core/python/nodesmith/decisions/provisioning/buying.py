@@ -62,7 +62,7 @@ class Order:
     settings: NodeSettings
     lots: Lots = field(default_factory=Lots)
     numbers: Iterator[int] = field(default_factory=count)
-    templates: Templates = field(default_factory=dict)
+    templates: Templates = field(default_factory=Templates)
 
 
 def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: Order) -> Purchase:

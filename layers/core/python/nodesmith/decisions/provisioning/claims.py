@@ -17,6 +17,7 @@ from nodesmith.decisions.scheduling.reservations import reservation_labels
 from nodesmith.decisions.scheduling.templates import Template, template_labels
 from nodesmith.model.catalog import Offering
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from nodesmith.model.launches import LaunchRequest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
@@ -89,7 +90,7 @@ def planned_node(
         capacity_type=cheapest.capacity_type,
         price_hourly_usd=price,
         capacity=choice.type.capacity,
-        allocatable=_least(ware.choice.type.allocatable for ware in wares),
+        allocatable=_least({ware.choice.type.name: ware.choice.type.allocatable for ware in wares}.values()),
         nominated=tuple(pod.key for pod in pods),
         decision=decision,
     )
@@ -103,8 +104,9 @@ def another(
 ) -> PlannedNode:
     """Write down a node for other pods of the same shapes: all but names, pods and tags is the same."""
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
-    tags = instance_tags(claim, template.nodeclass, cluster.name)
-    return replace(like, claim=claim, request=replace(like.request, claim=name, tags=tags))
+    tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
+    request = LaunchRequest(name, asked.capacity_type, asked.overrides, tags, asked.reservations)
+    return PlannedNode(claim, request, like.templates, like.price_hourly_usd, like.estimated)
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
@@ -155,5 +157,9 @@ def _least(parts: Iterable[Resources]) -> Resources:
     """Give the element-wise minimum: what a node offers whichever of its types it becomes."""
     least: dict[str, int] | None = None
     for part in parts:
-        least = dict(part) if least is None else {n: min(a, part.of(n)) for n, a in least.items()}
+        if least is None:
+            least = dict(part)
+        for name, amount in least.items():
+            if part.of(name) < amount:
+                least[name] = part.of(name)
     return Resources(least or {})
