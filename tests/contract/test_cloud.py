@@ -12,6 +12,7 @@ import pytest
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import AwsCloud
 from nodesmith.decisions.launch import launch_plan
+from nodesmith.model.garbage import Kind
 from nodesmith.model.instancetypes import NodeConfiguration, instance_types
 from nodesmith.model.launches import (
     Launched,
@@ -236,6 +237,49 @@ def test_terminating_what_is_gone_is_fine_and_does_not_spare_the_others(subject:
     assert subject.count_alive() == 0
     subject.cloud.terminate([outcome.instance.id])
     subject.cloud.terminate([])
+
+
+def test_our_instances_are_listed_while_they_live_and_know_their_template(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    (listed,) = subject.cloud.owned_instances()
+    assert (listed.id, listed.claim) == (outcome.instance.id, request.claim)
+    assert listed.template_id in {owned.id for owned in subject.cloud.owned(Kind.LAUNCH_TEMPLATE)}
+    assert set(subject.cloud.living([listed.id, "i-0123456789abcdef0"])) == {listed.id}
+    subject.cloud.terminate([listed.id])
+    assert list(subject.cloud.owned_instances()) == []
+    assert list(subject.cloud.living([listed.id])) == []
+
+
+@pytest.mark.parametrize("missing", ["nodesmith.dev/managed-by", "eks:eks-cluster-name"])
+def test_what_others_made_or_is_another_clusters_is_never_listed_as_ours(
+    subject: Subject, missing: str
+) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    karpenters = {key: value for key, value in request.tags.items() if key != missing}
+    anothers = {**request.tags, missing: "other"}
+    theirs = [replace(request, claim="a", tags=karpenters), replace(request, claim="b", tags=anothers)]
+    outcomes = subject.cloud.launch(theirs)
+    assert list(subject.cloud.owned_instances()) == []
+    ids = {outcome.instance.id for outcome in outcomes if isinstance(outcome, Launched)}
+    assert len(ids) == 2
+    assert set(subject.cloud.living(ids)) == ids
+
+
+def test_launch_templates_are_listed_by_name_and_removed_for_good(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    owned = subject.cloud.owned(Kind.LAUNCH_TEMPLATE)
+    assert sorted(each.name for each in owned) == sorted(template.name for template in templates)
+    assert all(each.created_at is not None and each.created_at.tzinfo is not None for each in owned)
+    for each in owned:
+        subject.cloud.remove(each)
+        subject.cloud.remove(each)
+    assert list(subject.cloud.owned(Kind.LAUNCH_TEMPLATE)) == []
+    assert subject.cloud.launch([request]) == [TemplateMissing(request.claim)]
 
 
 def test_the_cluster_is_described_completely(subject: Subject) -> None:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 
 from nodesmith.decisions.launch import launch_obstacle
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, MANAGED_BY_TAG
+from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.labels import ARCH, AWS_DOMAIN
 from nodesmith.model.launches import (
     Instance,
@@ -91,12 +93,17 @@ class FakeCloud:
     templates: dict[str, LaunchTemplate] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
     tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    made_at: dict[str, datetime] = field(default_factory=dict)
+    """of launch templates, by name"""
+    loose: dict[str, Owned] = field(default_factory=dict)
+    """instance profiles, and volumes and interfaces attached to nothing, by id"""
     _tokens: dict[str, tuple[LaunchRequest, Launched]] = field(default_factory=dict)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
         call = self._begin("ensure_templates", *(template.name for template in templates))
         for template in templates:
             self.templates.setdefault(template.name, template)
+            self.made_at.setdefault(template.name, self.clock())
         self.raise_after(call)
 
     def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
@@ -113,6 +120,36 @@ class FakeCloud:
                 found[instance.claim] = (*found.get(instance.claim, ()), instance)
         self.raise_after(call)
         return found
+
+    def owned_instances(self) -> list[Instance]:
+        call = self._begin("owned_instances")
+        name = self.cluster.name
+        ours = [i for i in self.alive() if {CLUSTER_TAG, MANAGED_BY_TAG} <= self.tags[i.id].keys()]
+        found = [i for i in ours if self.tags[i.id][CLUSTER_TAG] == name == self.tags[i.id][MANAGED_BY_TAG]]
+        self.raise_after(call)
+        return found
+
+    def living(self, instances: Collection[str]) -> frozenset[str]:
+        call = self._begin("living", *sorted(instances))
+        found = frozenset(instance.id for instance in self.alive() if instance.id in instances)
+        self.raise_after(call)
+        return found
+
+    def owned(self, kind: Kind) -> list[Owned]:
+        call = self._begin("owned", kind)
+        found = [owned for owned in self.loose.values() if owned.kind is kind]
+        if kind is Kind.LAUNCH_TEMPLATE:
+            found = [Owned(kind, f"lt-{name}", name, self.made_at[name]) for name in self.templates]
+        self.raise_after(call)
+        return found
+
+    def remove(self, owned: Owned) -> None:
+        call = self._begin("remove", owned.kind, owned.id)
+        self.loose.pop(owned.id, None)
+        if owned.kind is Kind.LAUNCH_TEMPLATE:
+            self.templates.pop(owned.name, None)
+            self.made_at.pop(owned.name, None)
+        self.raise_after(call)
 
     def terminate(self, instances: Collection[str]) -> None:
         call = self._begin("terminate", *sorted(instances))
@@ -194,6 +231,7 @@ class FakeCloud:
             state="pending",
             launched_at=self.clock(),
             subnet_id=override.subnet_id,
+            template_id=f"lt-{override.template}",
         )
         self.instances[instance.id] = instance
         self.tags[instance.id] = request.tags

@@ -10,7 +10,7 @@ import pytest
 from nodesmith.decisions.launch import MAX_OVERRIDES, launch_plan, subnet_by_zone
 from nodesmith.errors import Rejected
 from nodesmith.model.launches import LaunchRequest
-from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses import BlockDevice, BlockDeviceMapping, EC2NodeClass
 from nodesmith.model.nodeclassstatus import Subnet
 from nodesmith.model.resources import Resources
 from tests.fakes.cloud import CLUSTER
@@ -134,11 +134,19 @@ def test_everything_launched_carries_the_tags_that_find_it_again() -> None:
         "team": "express",
         "kubernetes.io/cluster/express": "owned",
         "eks:eks-cluster-name": "express",
+        "nodesmith.dev/managed-by": "express",
         "karpenter.sh/nodepool": "default",
         "karpenter.k8s.aws/ec2nodeclass": "default",
     }
     assert template.tags == shared
     assert request.tags == {**shared, "karpenter.sh/nodeclaim": CLAIM.name, "Name": CLAIM.name}
+
+
+def test_volumes_that_are_to_outlive_their_nodes_are_marked_so() -> None:
+    disk = BlockDeviceMapping("/dev/xvdb", BlockDevice("1Gi", delete_on_termination=False))
+    kept, _ = plan(nodeclass=replace(NODECLASS, block_device_mappings=(disk,)))
+    assert kept.tags["nodesmith.dev/keep-volumes"] == "true"
+    assert "nodesmith.dev/keep-volumes" not in plan()[0].tags
 
 
 def test_a_name_tag_of_the_users_own_is_kept() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import Eviction, PodOnNode
+from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.nodeclaims import NodeClaim
@@ -69,12 +70,30 @@ class Cloud(Protocol):
         """Give the instances that carry these claims' tags, dead ones too, by claim; none → no entry."""
 
     def terminate(self, instances: Collection[str]) -> None:
-        """Terminate instances by id; one that is gone or going is fine."""
+        """Terminate instances by id; one that is gone or going is fine.
+
+        Raises Transient, when all have been tried, for those that EC2 will not end.
+        """
 
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster that new nodes join."""
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+    def owned_instances(self) -> Sequence[Instance]:
+        """Give all living instances that carry the tags of this cluster and of nodesmith, whatever their claim."""
+
+    def living(self, instances: Collection[str]) -> Collection[str]:
+        """Say which of these instances (by id) live, whoever made them."""
+
+    def owned(self, kind: Kind) -> Sequence[Owned]:
+        """Give what we made of a kind for this cluster; of volumes and interfaces those attached to nothing.
+
+        Volumes that are to outlive their nodes are left out.
+        """
+
+    def remove(self, owned: Owned) -> None:
+        """Delete what `owned` gave; gone already is fine. Raises Transient too for what is still in use."""
+
         """Resolve selectors, images and the instance profile (made if need be); what is missing is a condition."""
 
 

@@ -20,6 +20,11 @@ def profile_name(nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
     return f"{cluster}_{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
+def profile_path(cluster: str, region: str) -> str:
+    """Give the path under which all profiles of a cluster are, one folder per EC2NodeClass, by its uid."""
+    return f"/nodesmith/{region}/{cluster}/"
+
+
 def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
     """Give the name of a profile that holds the NodeClass's role, made and tagged if need be. Idempotent.
 
@@ -72,7 +77,7 @@ def _create(iam: Any, name: str, nodeclass: EC2NodeClass, cluster: str, region: 
         NODECLASS: nodeclass.name,
         REGION: region,
     }
-    path = f"/nodesmith/{region}/{cluster}/{nodeclass.uid or nodeclass.name}/"
+    path = f"{profile_path(cluster, region)}{nodeclass.uid or nodeclass.name}/"
     try:
         iam.create_instance_profile(InstanceProfileName=name, Path=path, Tags=tag_list(tags))
     except ClientError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -14,16 +15,24 @@ from nodesmith.errors import Transient
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate, Refused
 
 _EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
+_TRUSTED = timedelta(minutes=30)
+"""How long a template is believed to be there: less than garbage collection leaves one that nobody uses."""
 
 
 class Templates:
     """Made templates are remembered with their images, and those that EC2 will not have with its reason."""
 
-    def __init__(self, client: Callable[[str], Any]) -> None:
+    def __init__(self, client: Callable[[str], Any], now: Callable[[], datetime]) -> None:
         self.images: dict[str, str] = {}
-        """by name of a template that exists"""
+        """by name of a template that was there when it was last made"""
         self._client = client
+        self._now = now
+        self._made_at: dict[str, datetime] = {}
         self._refused: dict[str, tuple[str, str]] = {}
+
+    def is_known(self, name: str) -> bool:
+        """Tell whether a template has lately been made, or found to be there."""
+        return name in self.images and self._now() - self._made_at[name] < _TRUSTED
 
     def create(self, template: LaunchTemplate) -> Transient | None:
         """Make a template; one of its name is one of its content. Gives what to raise when it is to be tried again."""
@@ -43,6 +52,7 @@ class Templates:
                 return None
         self._refused.pop(template.name, None)
         self.images[template.name] = str(template.data.get("ImageId", ""))
+        self._made_at[template.name] = self._now()
         return None
 
     def refusal(self, request: LaunchRequest) -> Refused | None:

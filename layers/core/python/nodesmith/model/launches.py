@@ -86,7 +86,10 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An EC2 instance that carries a claim's tag. `state` is EC2's word (pending, running, …)."""
+    """An EC2 instance that carries a claim's tag. `state` is EC2's word (pending, running, …).
+
+    `template_id` and `instance_profile` (its name) are told by EC2's descriptions, not by its answer to a launch.
+    """
 
     id: str
     claim: str
@@ -97,6 +100,10 @@ class Instance:
     state: str
     launched_at: datetime
     subnet_id: str = ""
+    state_reason: str = field(default="", compare=False)
+    """Why it does not run, in EC2's words, as `Client.InternalError: Client error on launch`."""
+    template_id: str = field(default="", compare=False)
+    instance_profile: str = field(default="", compare=False)
 
     @property
     def provider_id(self) -> str:

@@ -1,6 +1,7 @@
 """The tags of everything a launch creates: what IAM policies, bills and people know it by.
 
-Keys: Karpenter's, so that its IAM conditions and cost reports keep working.
+Keys: Karpenter's, so that its IAM conditions and cost reports keep working, and one of our own: Karpenter's say whose
+cluster it is, and nothing of who made it. What Karpenter made before us must never be taken for a leftover of ours.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from nodesmith.model.nodeclasses import EC2NodeClass
 CLUSTER_TAG = "eks:eks-cluster-name"
 NODECLAIM_TAG = "karpenter.sh/nodeclaim"
 NAME_TAG = "Name"
+MANAGED_BY_TAG = "nodesmith.dev/managed-by"
+"""Its value is the cluster's name. Whatever lacks it was made by others."""
+KEEP_VOLUMES_TAG = "nodesmith.dev/keep-volumes"
+"""On what an EC2NodeClass launches that says `deleteOnTermination: false`: its volumes are to outlive their nodes."""
 
 
 def owned_tag(cluster: str) -> str:
@@ -28,6 +33,7 @@ def shared_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict
         **nodeclass.tags,
         owned_tag(cluster): "owned",
         CLUSTER_TAG: cluster,
+        MANAGED_BY_TAG: cluster,
         NODEPOOL: claim.nodepool,
         claim.nodeclass.label: claim.nodeclass.name,
     }
@@ -35,7 +41,10 @@ def shared_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict
 
 def instance_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict[str, str]:
     """Give the tags of one instance, its volumes and its fleet. A Name that the NodeClass sets is kept."""
-    return {NAME_TAG: claim.name, **shared_tags(claim, nodeclass, cluster), NODECLAIM_TAG: claim.name}
+    mappings = (mapping.ebs for mapping in nodeclass.block_devices)
+    kept = any(ebs is not None and ebs.delete_on_termination is False for ebs in mappings)
+    keep = {KEEP_VOLUMES_TAG: "true"} if kept else {}
+    return {NAME_TAG: claim.name, **shared_tags(claim, nodeclass, cluster), NODECLAIM_TAG: claim.name, **keep}
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, Any]]:

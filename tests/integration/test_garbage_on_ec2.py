@@ -1,0 +1,170 @@
+"""What AwsCloud finds of ours on EC2 and in IAM, and how it takes it away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.instanceprofiles import profile_name
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.errors import Transient
+from nodesmith.model.garbage import Kind, Owned
+from nodesmith.model.launches import Launched
+from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
+from tests.fakes.cloud import CLUSTER
+from tests.launching import CLAIM, NOW, options
+
+OURS = {
+    "kubernetes.io/cluster/express": "owned",
+    "eks:eks-cluster-name": "express",
+    "nodesmith.dev/managed-by": "express",
+}
+
+
+@pytest.fixture(autouse=True)
+def world() -> Iterator[Account]:
+    with account() as furnished:
+        yield furnished
+
+
+@pytest.fixture
+def cloud() -> AwsCloud:
+    return AwsCloud(client, SETTINGS)
+
+
+def tagged(kind: str, tags: dict[str, str]) -> list[dict[str, Any]]:
+    return [{"ResourceType": kind, "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}]
+
+
+def volume(tags: dict[str, str]) -> str:
+    zone = f"{REGION}a"
+    made = client("ec2").create_volume(
+        AvailabilityZone=zone, Size=1, TagSpecifications=tagged("volume", tags)
+    )
+    return str(made["VolumeId"])
+
+
+def interface(world: Account, tags: dict[str, str]) -> str:
+    subnet = next(iter(world.network.subnets.values()))
+    made = client("ec2").create_network_interface(
+        SubnetId=subnet, TagSpecifications=tagged("network-interface", tags)
+    )
+    return str(made["NetworkInterface"]["NetworkInterfaceId"])
+
+
+def launched(cloud: AwsCloud, claim: str = CLAIM.name) -> Launched:
+    status = cloud.resolve(NODECLASS, CLUSTER, NOW)
+    offered = options(["m5.large"], NODECLASS)
+    request, templates = launch_plan(replace(CLAIM, name=claim), offered, NODECLASS, status, CLUSTER)
+    cloud.ensure_templates(templates)
+    (outcome,) = cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    return outcome
+
+
+def ids(found: list[Owned]) -> list[str]:
+    return [owned.id for owned in found]
+
+
+def test_only_volumes_of_ours_that_are_attached_to_nothing_are_found_and_deleted(cloud: AwsCloud) -> None:
+    launched(cloud)
+    loose = volume({**OURS, "karpenter.sh/nodeclaim": "default-gone"})
+    volume({**OURS, "nodesmith.dev/managed-by": "other"})
+    volume({"kubernetes.io/cluster/express": "owned"})  # as the EBS CSI driver tags a pod's data
+    volume({**OURS, "nodesmith.dev/keep-volumes": "true"})
+    (found,) = cloud.owned(Kind.VOLUME)
+    assert (found.id, found.claim) == (loose, "default-gone")
+    cloud.remove(found)
+    cloud.remove(found)
+    assert cloud.owned(Kind.VOLUME) == []
+    assert len(client("ec2").describe_volumes()["Volumes"]) == 4
+
+
+def test_only_interfaces_of_ours_that_are_attached_to_nothing_are_found_and_deleted(
+    world: Account, cloud: AwsCloud
+) -> None:
+    launched(cloud)
+    loose = interface(world, OURS)
+    kept = interface(world, {"cluster.k8s.amazonaws.com/name": "express"})  # as the VPC CNI tags its own
+    assert ids(cloud.owned(Kind.NETWORK_INTERFACE)) == [loose]
+    cloud.remove(Owned(Kind.NETWORK_INTERFACE, loose))
+    cloud.remove(Owned(Kind.NETWORK_INTERFACE, loose))
+    assert cloud.owned(Kind.NETWORK_INTERFACE) == []
+    left = client("ec2").describe_network_interfaces()["NetworkInterfaces"]
+    assert kept in {each["NetworkInterfaceId"] for each in left}
+
+
+def test_a_profile_is_found_by_our_path_and_deleted_with_the_role_taken_out_first(cloud: AwsCloud) -> None:
+    client("iam").create_instance_profile(InstanceProfileName="somebody-elses")
+    instance = launched(cloud).instance
+    (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
+    assert found.name == profile_name(NODECLASS, "express", REGION)
+    assert found.owner_uid == NODECLASS.uid
+    assert found.created_at is not None
+    assert abs(found.created_at - datetime.now(UTC)).total_seconds() < 60
+    assert [i.instance_profile for i in cloud.owned_instances() if i.id == instance.id] == [found.name]
+    cloud.remove(found)
+    cloud.remove(found)
+    assert cloud.owned(Kind.INSTANCE_PROFILE) == []
+    client("iam").get_role(RoleName=NODECLASS.role)
+    left = client("iam").list_instance_profiles()["InstanceProfiles"]
+    assert [each["InstanceProfileName"] for each in left] == ["somebody-elses"]
+
+
+def test_a_profile_whose_role_a_crash_took_out_already_is_deleted(cloud: AwsCloud) -> None:
+    launched(cloud)
+    (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
+    client("iam").remove_role_from_instance_profile(InstanceProfileName=found.id, RoleName=NODECLASS.role)
+    cloud.remove(found)
+    assert cloud.owned(Kind.INSTANCE_PROFILE) == []
+
+
+def test_where_iam_cannot_be_reached_it_is_not_asked() -> None:
+    isolated = AwsCloud(lambda service: pytest.fail(service), replace(SETTINGS, isolated_vpc=True))
+    assert isolated.owned(Kind.INSTANCE_PROFILE) == []
+
+
+def test_one_instance_that_ec2_will_not_end_is_named_and_does_not_save_the_others(cloud: AwsCloud) -> None:
+    protected, other = launched(cloud, "a").instance.id, launched(cloud, "b").instance.id
+    client("ec2").modify_instance_attribute(InstanceId=protected, DisableApiTermination={"Value": True})
+    with pytest.raises(Transient, match=rf"{protected}: OperationNotPermitted"):
+        cloud.terminate([protected, other, "i-0123456789abcdef0"])
+    assert [instance.id for instance in cloud.owned_instances()] == [protected]
+
+
+def test_what_is_in_use_is_not_deleted_and_said_so(cloud: AwsCloud) -> None:
+    described = client("ec2").describe_instances(InstanceIds=[launched(cloud).instance.id])
+    (device,) = described["Reservations"][0]["Instances"][0]["BlockDeviceMappings"]
+    with pytest.raises(Transient, match="VolumeInUse"):
+        cloud.remove(Owned(Kind.VOLUME, device["Ebs"]["VolumeId"]))
+
+
+def test_a_template_that_was_collected_is_made_again_by_a_process_that_long_believed_in_it(
+    world: Account,
+) -> None:
+    times = [datetime(2026, 11, 21, 8, tzinfo=UTC)]
+    cloud = AwsCloud(client, SETTINGS, lambda: times[0])
+    launched(cloud, "a")
+    for owned in cloud.owned(Kind.LAUNCH_TEMPLATE):
+        cloud.remove(owned)
+    times[0] = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    launched(cloud, "b")
+    assert world.seam.calls["CreateLaunchTemplate"] == 2
+
+
+def test_listing_is_transient_when_throttled(cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    def throttled(_client: object, operation: str, _arguments: object) -> None:
+        raise ClientError({"Error": {"Code": "RequestLimitExceeded", "Message": "slow down"}}, operation)
+
+    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", throttled)
+    for kind in Kind:
+        with pytest.raises(Transient, match=f"listing of kind {kind}: RequestLimitExceeded"):
+            cloud.owned(kind)
+        with pytest.raises(Transient, match="RequestLimitExceeded"):
+            cloud.remove(Owned(kind, "x-1"))
