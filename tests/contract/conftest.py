@@ -20,6 +20,7 @@ from nodesmith.adapters.apiserver import connect
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.controlplane import ControlPlane
+from tests.contract import servers
 from tests.contract.servers import (
     IN_MEMORY,
     REAL,
@@ -31,6 +32,8 @@ from tests.contract.servers import (
     make_real_forget,
     real,
 )
+from tests.contract.worlds import Clock, FakeWorld, ServedWorld, World
+from tests.served import CRDS
 
 _ONLY = {IN_MEMORY: (IN_MEMORY,), REAL: (REAL,), "both": (IN_MEMORY, REAL)}
 # All tests on the real server run in one worker: it takes seconds and half a gigabyte to have one.
@@ -90,6 +93,22 @@ def api_server() -> Iterator[ApiServer]:
     """Give an API server in memory, of its own for one test."""
     with ApiServer(now=lambda: datetime.now(UTC)) as running:
         yield running
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Give a cluster: the fake of the unit tests, or our adapter on an API server."""
+    clock = Clock()
+    match request.param:
+        case "fake":
+            yield FakeWorld()
+        case servers.IN_MEMORY:
+            with ApiServer(crds=CRDS, now=clock) as running:
+                yield ServedWorld(in_memory(running), clock)
+        case servers.REAL:
+            served = ServedWorld(real(request.getfixturevalue("plane_with_crds")), clock)
+            yield served
+            served.clear()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.contract.servers import Call
 
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web"}}
@@ -67,6 +69,60 @@ def test_an_eviction_that_breaks_the_budget_is_429_and_says_which(call: Call, ns
     assert cause["reason"] == "DisruptionBudget"
     assert cause["message"] == "The disruption budget web needs 1 healthy pods and has 1 currently"
     assert "deletionTimestamp" not in call("GET", pods(ns, "web"))[1]["metadata"]
+
+
+def refused(call: Call, ns: str, **status: Any) -> tuple[int, Any]:
+    """Evict under a budget with this status; gives the refusal."""
+    running_pod(call, ns)
+    budget(call, ns, allowed=0)
+    call("PATCH", f"{budgets(ns, 'web')}/status", {"status": status}, MERGE)
+    return call("POST", f"{pods(ns)}/web/eviction", EVICTION)
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("SyncFailed", " because it failed sync: no scale"),
+        ("InsufficientPods", " (InsufficientPods): no scale"),
+        ("", ""),
+    ],
+)
+def test_a_budget_with_healthy_pods_to_spare_says_what_its_condition_says(
+    call: Call, ns: str, reason: str, why: str
+) -> None:
+    condition = {"type": "DisruptionAllowed", "status": "False", "reason": reason, "message": "no scale"}
+    moment = {"lastTransitionTime": "2026-11-21T08:00:00Z"}
+    conditions = [{**condition, **moment}] if reason else []
+
+    code, status = refused(call, ns, currentHealthy=3, conditions=conditions)
+
+    assert code == 429
+    message = status["details"]["causes"][0]["message"]
+    assert message == f"The disruption budget web does not allow evicting pods currently{why}"
+
+
+def test_a_budget_with_too_many_evictions_that_nobody_has_counted_is_403(call: Call, ns: str) -> None:
+    many = {f"pod-{number}": "2026-11-21T08:00:00Z" for number in range(2001)}
+
+    code, status = refused(call, ns, disruptedPods=many)
+
+    assert (code, status["reason"]) == (403, "Forbidden")
+    assert status["details"] == {"group": "policy", "kind": "poddisruptionbudget", "name": "web"}
+    assert "DisruptedPods map too big" in status["message"]
+
+
+def test_a_pod_of_another_uid_is_not_evicted_nor_marked(call: Call, ns: str) -> None:
+    running_pod(call, ns)
+    before = call("GET", pods(ns, "web"))[1]
+    options = {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}
+
+    code, status = call("POST", f"{pods(ns)}/web/eviction", {**EVICTION, "deleteOptions": options})
+
+    assert (code, status["reason"]) == (409, "Conflict")
+    assert "UID in the precondition" in status["message"]
+    assert call("GET", pods(ns, "web"))[1] == before
+    version = {"preconditions": {"resourceVersion": before["metadata"]["resourceVersion"]}}
+    assert call("POST", f"{pods(ns)}/web/eviction", {**EVICTION, "deleteOptions": version})[0] == 201
 
 
 def test_a_budget_that_has_not_been_counted_yet_allows_nothing(call: Call, ns: str) -> None:

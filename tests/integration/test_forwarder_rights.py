@@ -12,10 +12,11 @@ import yaml
 from nodesmith.adapters.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
+from nodesmith.model.evictions import PodOnNode
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import Taint
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
-from tests.clusters import node, rolled
+from tests.clusters import deployment_pod, node, rolled
 from tests.served import CRDS, created, now
 
 BASE = Path(__file__).parents[2] / "forwarder" / "base"
@@ -113,7 +114,15 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     ):
         cluster.event(kind, about, "Odd", "thing")
         cluster.event(kind, about, "Odd", "thing")
+    pod = deployment_pod(1, rolled(1), name)
+    created(local.store, "pods", dict(pod))
+    key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    cluster.evict([PodOnNode(key, name)])
+    cluster.delete_pods([PodOnNode(key, name, grace_seconds=1)])
+    cluster.request_deletion("NodeClaim", "a")
     cluster.delete_nodeclaim("a")
+    cluster.request_deletion("Node", name)
+    cluster.release_node(name, "")
     only_for_owners = {
         ("karpenter.sh", f"{plural}/finalizers", "update") for plural in ("nodeclaims", "nodepools")
     }

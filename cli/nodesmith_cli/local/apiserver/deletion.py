@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from nodesmith_cli.local.apiserver import crds
@@ -21,6 +21,7 @@ from nodesmith_cli.local.apiserver.objects import (
     dig,
     name_of,
     namespace_of,
+    parse_timestamp,
     replaced,
     timestamp,
 )
@@ -57,7 +58,7 @@ class Deletions:
             found = self._history.find(resource.name, key)
             if found is None:
                 raise not_found(resource.name, key[1])
-            self._check(resource, found.object, options)
+            check_preconditions(resource, found.object, options)
             doomed = self._doomed(resource, found.object, options)
             if options.dry_run:
                 return doomed, not _held(resource, doomed)
@@ -80,24 +81,12 @@ class Deletions:
         if owners and not any(self._history.by_uid(str(owner.get("uid"))) for owner in owners):
             self.delete(resource, (namespace_of(new), name_of(new)), DeleteOptions())
 
-    def _check(self, resource: Resource, obj: View, options: DeleteOptions) -> None:
-        for field, wanted in (("uid", options.uid), ("resourceVersion", options.resource_version)):
-            found = obj["metadata"][field]
-            if wanted and wanted != found:
-                word = "UID" if field == "uid" else "ResourceVersion"
-                why = "deleted and then recreated" if field == "uid" else "modified"
-                detail = (
-                    f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found}). "
-                    f"The object might have been {why}"
-                )
-                raise conflict(resource.qualified_kind, name_of(obj), detail)
-
     def _doomed(self, resource: Resource, obj: View, options: DeleteOptions) -> Object:
         metadata: Object = dict(obj["metadata"])
         grace = _grace_seconds(resource, obj, options.grace_seconds)
         left = metadata.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" not in metadata or (left is not None and grace < left):
-            metadata["deletionTimestamp"] = timestamp(self._now() + timedelta(seconds=grace))
+            metadata["deletionTimestamp"] = timestamp(self._began(metadata) + timedelta(seconds=grace))
             metadata["deletionGracePeriodSeconds"] = grace
             if resource.generation and "generation" in metadata:
                 metadata["generation"] += 1
@@ -108,6 +97,11 @@ class Deletions:
         return (
             replaced(doomed, ("status", "phase"), "Terminating") if resource.name == "namespaces" else doomed
         )
+
+    def _began(self, metadata: View) -> datetime:
+        """Give when a deletion began, which is when a grace that is shortened later counts from as well."""
+        end = parse_timestamp(metadata.get("deletionTimestamp"))
+        return end - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if end else self._now()
 
     def _start(self, resource: Resource, obj: View) -> None:
         """Carry a deletion that something holds to what it waits for."""
@@ -216,6 +210,20 @@ class Deletions:
         self.settle(
             self._registry.named(name), revision, replaced(revision.object, ("metadata", "finalizers"), kept)
         )
+
+
+def check_preconditions(resource: Resource, obj: View, options: DeleteOptions) -> None:
+    """Raise ApiError 409 where an object is not the one that is to be deleted."""
+    for field, wanted in (("uid", options.uid), ("resourceVersion", options.resource_version)):
+        found = obj["metadata"][field]
+        if wanted and wanted != found:
+            word = "UID" if field == "uid" else "ResourceVersion"
+            why = "deleted and then recreated" if field == "uid" else "modified"
+            detail = (
+                f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found}). "
+                f"The object might have been {why}"
+            )
+            raise conflict(resource.qualified_kind, name_of(obj), detail)
 
 
 def _key(obj: View) -> Key:

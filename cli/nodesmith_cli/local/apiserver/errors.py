@@ -106,6 +106,12 @@ def conflict(resource: str, name: str, detail: str) -> ApiError:
     return ApiError(409, "Conflict", message, _details(resource, name))
 
 
+def forbidden(qualified: str, name: str, detail: str) -> ApiError:
+    """Refuse what is not allowed with an object, of which `qualified` is `resource.group`."""
+    message = f'{qualified} "{name}" is forbidden: {detail}'
+    return ApiError(403, "Forbidden", message, _details(qualified, name))
+
+
 def modified(resource: str, name: str) -> ApiError:
     """409 for a resourceVersion that is no longer the newest."""
     detail = "the object has been modified; please apply your changes to the latest version and try again"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from nodesmith_cli.local.apiserver.deletion import DeleteOptions, Propagation
+from nodesmith_cli.local.apiserver.deletion import DeleteOptions, Propagation, check_preconditions
 from nodesmith_cli.local.apiserver.errors import (
     ApiError,
     bad_request,
     conflict,
+    forbidden,
     internal,
     invalid,
     invalid_value,
@@ -19,6 +21,7 @@ from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import (
     Object,
     View,
+    condition_of,
     dig,
     is_true,
     labels_of,
@@ -30,6 +33,7 @@ from nodesmith_cli.local.apiserver.objects import (
 from nodesmith_cli.local.apiserver.selectors import selector_matcher, selector_text
 from nodesmith_cli.local.apiserver.store import Store, Write
 
+_MOST_DISRUPTED = 2000
 _PROPAGATIONS: Mapping[str, Propagation] = {
     "Background": "Background",
     "Foreground": "Foreground",
@@ -105,13 +109,14 @@ def evicted(store: Store, pod_name: str, namespace: str, eviction: View, write: 
         pod = store.get("pods", pod_name, namespace)
         if _counts(pod):
             _spend_budget(store, pod, write)
+        check_preconditions(store.resource("pods"), pod, options)
         if write.dry_run:
             return
         target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         target |= {"message": "Eviction API: evicting", "lastTransitionTime": timestamp(store.now())}
         patch = {"status": {"conditions": _with(pod, target)}}
         store.patch("pods", pod_name, patch, namespace, subresource="status")
-        store.delete("pods", pod_name, namespace, options)
+        store.delete("pods", pod_name, namespace, replace(options, uid="", resource_version=""))
 
 
 def delete_options(given: Mapping[str, Any], *, dry_run: bool = False) -> DeleteOptions:
@@ -161,15 +166,28 @@ def _spend_budget(store: Store, pod: View, write: Write) -> None:
             f"The disruption budget {name_of(budget)} is still being processed by the server.",
             retryAfterSeconds=10,
         )
+    if len(status.get("disruptedPods") or ()) > _MOST_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise forbidden("poddisruptionbudget.policy", name_of(budget), why)
     if allowed <= 0:
-        raise _violates(
-            f"The disruption budget {name_of(budget)} needs {status.get('desiredHealthy', 0)} healthy pods and has "
-            f"{status.get('currentHealthy', 0)} currently",
-        )
+        raise _violates(f"The disruption budget {name_of(budget)} {_why_none(budget)}")
     if not write.dry_run:
         disrupted = {**(status.get("disruptedPods") or {}), name_of(pod): timestamp(store.now())}
         spent = {"status": {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
         store.patch("poddisruptionbudgets", name_of(budget), spent, namespace, subresource="status")
+
+
+def _why_none(budget: View) -> str:
+    """Say why a budget allows no eviction. Its numbers mean nothing where they could not be counted."""
+    current, wanted = (dig(budget, "status", word) or 0 for word in ("currentHealthy", "desiredHealthy"))
+    condition = condition_of(budget, "DisruptionAllowed") or {}
+    told = condition.get("status") == "False" and condition.get("message")
+    reason = condition.get("reason", "")
+    if told and reason == "SyncFailed":
+        return f"does not allow evicting pods currently because it failed sync: {told}"
+    if current <= wanted:
+        return f"needs {wanted} healthy pods and has {current} currently"
+    return f"does not allow evicting pods currently{f' ({reason}): {told}' if told else ''}"
 
 
 def _frees_unhealthy(budget: View) -> bool:

@@ -92,9 +92,10 @@ def _answer(status: int, said: Manifest, what: str) -> Eviction:
         return Evicted()
     if status in (404, 409):
         return Gone()  # or another pod by that name: the uid was not its own
-    causes = (said.get("details") or {}).get("causes") or ()
-    why = [str(cause.get("message") or "") for cause in causes if cause.get("reason") == "DisruptionBudget"]
-    if status == 429 and why:
+    details = said.get("details") or {}
+    causes = (cause for cause in details.get("causes") or () if cause.get("reason") == "DisruptionBudget")
+    why = [str(cause.get("message") or "") for cause in causes]
+    if why or details.get("kind") == "poddisruptionbudget":
         return EvictionRefused(BUDGET, " ".join([message, *why]))
     if _SEVERAL in message:
         return EvictionRefused(SEVERAL_BUDGETS, message)

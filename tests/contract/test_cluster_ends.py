@@ -1,0 +1,283 @@
+"""The Cluster port where nodes and pods end: what a fake promises, a real API server's adapter keeps."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.evictions import (
+    BUDGET,
+    SEVERAL_BUDGETS,
+    Evicted,
+    Eviction,
+    EvictionRefused,
+    Gone,
+    PodOnNode,
+)
+from nodesmith.model.labels import TERMINATION_FINALIZER
+from nodesmith.model.nodes import NodePatch
+from tests.contract.worlds import World, a_claim, a_node, a_pod, there
+
+MINE, OTHER = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"
+FOREIGN = "example.com/backup"
+
+
+def held_node(name: str = "n1", provider_id: str = MINE, *finalizers: str) -> dict[str, Any]:
+    node = a_node(name)
+    metadata = {**node["metadata"], "finalizers": list(finalizers or (TERMINATION_FINALIZER,))}
+    return {**node, "metadata": metadata, "spec": {"providerID": provider_id}}
+
+
+def is_deleting(world: World, kind: str, name: str) -> bool:
+    return "deletionTimestamp" in there(world, kind, name)["metadata"]
+
+
+def finalizers(world: World, kind: str, name: str) -> list[str]:
+    return list(there(world, kind, name)["metadata"].get("finalizers") or ())
+
+
+# nodes and claims
+
+
+@pytest.mark.parametrize("provider_id", [MINE, ""], ids=["its own", "any"])
+def test_a_node_that_is_to_be_deleted_stays_until_we_have_finished_with_it(
+    world: World, provider_id: str
+) -> None:
+    world.put("Node", held_node())
+    world.cluster.request_deletion("Node", "n1", provider_id)
+    assert is_deleting(world, "Node", "n1")
+    before = there(world, "Node", "n1")
+    world.cluster.request_deletion("Node", "n1", provider_id)
+    assert there(world, "Node", "n1") == before
+
+
+def test_a_node_whose_finalizer_somebody_took_off_stays_as_well(world: World) -> None:
+    world.put("Node", held_node("n1", MINE, FOREIGN))
+    world.put("Node", {**a_node("n2"), "spec": {"providerID": OTHER}})
+    world.cluster.request_deletion("Node", "n1", MINE)
+    world.cluster.request_deletion("Node", "n2", OTHER)
+    assert is_deleting(world, "Node", "n1")
+    assert finalizers(world, "Node", "n1") == [FOREIGN, TERMINATION_FINALIZER]
+    assert finalizers(world, "Node", "n2") == [TERMINATION_FINALIZER]
+
+
+def test_a_claim_that_is_to_be_deleted_stays_until_we_have_finished_with_it(world: World) -> None:
+    world.cluster.apply_nodeclaim(a_claim())
+    world.cluster.request_deletion("NodeClaim", "default-abc", MINE)
+    assert is_deleting(world, "NodeClaim", "default-abc")
+    world.cluster.apply_nodeclaim(a_claim(providerID=MINE))
+    assert there(world, "NodeClaim", "default-abc")["status"]["providerID"] == MINE
+    world.cluster.delete_nodeclaim("default-abc")
+    assert world.find("NodeClaim", "default-abc") is None
+
+
+def test_what_is_gone_needs_no_deletion(world: World) -> None:
+    world.cluster.request_deletion("Node", "n1", MINE)
+    world.cluster.request_deletion("NodeClaim", "default-abc")
+    world.cluster.release_node("n1", MINE)
+    assert world.find("Node", "n1") is None
+
+
+def test_a_node_of_another_instance_is_neither_deleted_nor_released(world: World) -> None:
+    world.put("Node", held_node("n1", OTHER))
+    world.put("Node", {**held_node("n2"), "spec": {}})
+    for name in ("n1", "n2"):
+        before = there(world, "Node", name)
+        world.cluster.request_deletion("Node", name, MINE)
+        world.cluster.release_node(name, MINE)
+        assert there(world, "Node", name) == before
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_a_node_that_we_have_finished_with_goes(world: World, deleting: bool) -> None:
+    world.put("Node", held_node())
+    if deleting:
+        world.cluster.request_deletion("Node", "n1", MINE)
+    world.cluster.release_node("n1", MINE)
+    assert world.find("Node", "n1") is None
+    world.cluster.release_node("n1", MINE)
+
+
+def test_a_node_that_somebody_else_has_not_finished_with_stays_without_our_finalizer(world: World) -> None:
+    world.put("Node", held_node("n1", MINE, TERMINATION_FINALIZER, FOREIGN))
+    world.cluster.release_node("n1", MINE)
+    assert is_deleting(world, "Node", "n1")
+    assert finalizers(world, "Node", "n1") == [FOREIGN]
+
+
+def test_registering_a_node_gives_it_our_finalizer_once(world: World) -> None:
+    world.put("Node", held_node("n1", MINE, FOREIGN))
+    for _ in range(2):
+        assert world.cluster.register_node("n1", NodePatch({}, add_finalizers=(TERMINATION_FINALIZER,)))
+    assert finalizers(world, "Node", "n1") == [FOREIGN, TERMINATION_FINALIZER]
+
+
+def test_a_node_that_is_being_deleted_takes_no_finalizer_but_all_else(world: World) -> None:
+    world.put("Node", held_node("n1", MINE, FOREIGN))
+    world.cluster.release_node("n1", MINE)
+    assert world.cluster.register_node("n1", NodePatch({"a": "b"}, add_finalizers=(TERMINATION_FINALIZER,)))
+    assert finalizers(world, "Node", "n1") == [FOREIGN]
+    assert there(world, "Node", "n1")["metadata"]["labels"]["a"] == "b"
+
+
+def test_labels_are_taken_off_a_node(world: World) -> None:
+    world.put("Node", a_node())
+    world.cluster.register_node("n1", NodePatch({"a": "b", "c": "d"}))
+    world.cluster.register_node("n1", NodePatch({"e": "f"}, remove_labels=("a", "never-there")))
+    assert there(world, "Node", "n1")["metadata"]["labels"] == {
+        "kubernetes.io/os": "linux",
+        "c": "d",
+        "e": "f",
+    }
+
+
+# pods
+
+
+def running(world: World, name: str, *, ready: bool = True, phase: str = "Running", **spec: Any) -> PodOnNode:
+    """Put a pod of app=web onto node n1; gives its address."""
+    pod = a_pod(name, nodeName="n1", **spec)
+    status = {"phase": phase, "conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}
+    world.put("Pod", {**pod, "metadata": {**pod["metadata"], "labels": {"app": "web"}}, "status": status})
+    return PodOnNode(f"default/{name}", "n1")
+
+
+def budget(world: World, needs: int, healthy: int, name: str = "web", **spec: Any) -> None:
+    """Put a budget for app=web, with what its controller has counted."""
+    counted = {"expectedPods": healthy, "currentHealthy": healthy, "desiredHealthy": needs}
+    allowed = {"disruptionsAllowed": max(0, healthy - needs), "observedGeneration": 1}
+    world.put(
+        "PodDisruptionBudget",
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"minAvailable": needs, "selector": {"matchLabels": {"app": "web"}}, **spec},
+            "status": {**counted, **allowed},
+        },
+    )
+
+
+def evicted(world: World, *pods: PodOnNode) -> list[Eviction]:
+    answers = world.cluster.evict(pods)
+    assert list(answers) == [each.pod for each in pods]
+    return list(answers.values())
+
+
+def grace(world: World, name: str) -> int:
+    return int(there(world, "Pod", name)["metadata"]["deletionGracePeriodSeconds"])
+
+
+def end(world: World, name: str) -> datetime:
+    return datetime.fromisoformat(there(world, "Pod", name)["metadata"]["deletionTimestamp"])
+
+
+def test_pods_without_a_budget_end_with_the_grace_they_ask_for_or_the_one_named(world: World) -> None:
+    usual, own = running(world, "usual"), running(world, "own", terminationGracePeriodSeconds=120)
+    named = PodOnNode(running(world, "named").pod, "n1", 5)
+    assert evicted(world, usual, own, named) == [Evicted()] * 3
+    assert [grace(world, name) for name in ("usual", "own", "named")] == [30, 120, 5]
+
+
+def test_no_more_pods_are_evicted_than_their_budget_allows(world: World) -> None:
+    pods = [running(world, f"web-{number}") for number in range(20)]
+    budget(world, needs=17, healthy=20)
+    answers = evicted(world, *pods)
+    assert answers.count(Evicted()) == 3
+    refused = [answer for answer in answers if isinstance(answer, EvictionRefused)]
+    assert {answer.reason for answer in refused} == {BUDGET}
+    assert all("The disruption budget web " in answer.message for answer in refused)
+    assert sum(is_deleting(world, "Pod", f"web-{number}") for number in range(20)) == 3
+
+
+def test_a_budget_that_is_at_its_limit_says_what_it_needs_and_has(world: World) -> None:
+    pod = running(world, "web-0")
+    budget(world, needs=1, healthy=1)
+    (answer,) = evicted(world, pod)
+    assert isinstance(answer, EvictionRefused)
+    assert "The disruption budget web needs 1 healthy pods and has 1 currently" in answer.message
+
+
+def test_a_pod_under_two_budgets_is_not_evicted(world: World) -> None:
+    pod = running(world, "web-0")
+    budget(world, needs=0, healthy=1)
+    budget(world, needs=0, healthy=1, name="other")
+    (answer,) = evicted(world, pod)
+    assert isinstance(answer, EvictionRefused)
+    assert answer.reason == SEVERAL_BUDGETS
+    assert "more than one PodDisruptionBudget" in answer.message
+    assert not is_deleting(world, "Pod", "web-0")
+
+
+def test_a_pod_that_is_not_ready_goes_where_its_budget_has_no_use_for_it(world: World) -> None:
+    pod = running(world, "sick", ready=False)
+    running(world, "well")
+    budget(world, needs=1, healthy=1)
+    assert evicted(world, pod) == [Evicted()]
+
+
+@pytest.mark.parametrize(("policy", "goes"), [("AlwaysAllow", True), ("IfHealthyBudget", False)])
+def test_a_pod_that_is_not_ready_goes_below_the_budget_only_if_that_says_so(
+    world: World, policy: str, goes: bool
+) -> None:
+    pod = running(world, "sick", ready=False)
+    budget(world, needs=1, healthy=0, unhealthyPodEvictionPolicy=policy)
+    (answer,) = evicted(world, pod)
+    assert isinstance(answer, Evicted) == goes
+    assert is_deleting(world, "Pod", "sick") == goes
+
+
+def test_a_pod_that_has_not_started_goes_whatever_its_budget(world: World) -> None:
+    pod = running(world, "early", ready=False, phase="Pending")
+    budget(world, needs=1, healthy=0)
+    assert evicted(world, pod) == [Evicted()]
+
+
+def test_a_pod_that_is_ending_already_needs_no_budget_and_keeps_its_time(world: World) -> None:
+    pod = running(world, "web-0")
+    assert evicted(world, pod) == [Evicted()]
+    before = there(world, "Pod", "web-0")
+    budget(world, needs=1, healthy=0)
+    assert evicted(world, pod) == [Evicted()]
+    assert list(world.cluster.delete_pods([PodOnNode(pod.pod, "n1", 600)]).values()) == [Evicted()]
+    assert there(world, "Pod", "web-0") == before
+
+
+@pytest.mark.parametrize("how", ["evict", "delete_pods"])
+def test_pods_that_have_ended_or_run_elsewhere_by_now_are_gone_and_left_alone(world: World, how: str) -> None:
+    over = [running(world, phase.lower(), ready=False, phase=phase) for phase in ("Succeeded", "Failed")]
+    moved = PodOnNode(running(world, "moved").pod, "n2")
+    world.put("Pod", a_pod("unbound"))
+    pods = [*over, moved, PodOnNode("default/unbound", "n1"), PodOnNode("default/nobody", "n1")]
+    answers = getattr(world.cluster, how)(pods)
+    assert answers == {each.pod: Gone() for each in pods}
+    assert not any(is_deleting(world, "Pod", name) for name in ("succeeded", "failed", "moved", "unbound"))
+
+
+def test_a_forced_deletion_asks_no_budget(world: World) -> None:
+    pod = running(world, "web-0")
+    budget(world, needs=1, healthy=1)
+    assert world.cluster.delete_pods([PodOnNode(pod.pod, "n1", 7)]) == {pod.pod: Evicted()}
+    assert grace(world, "web-0") == 7
+
+
+def test_the_grace_of_a_pod_that_is_ending_is_shortened_from_when_it_began(world: World) -> None:
+    pod = running(world, "slow", terminationGracePeriodSeconds=3600)
+    evicted(world, pod)
+    before = end(world, "slow")
+    world.clock.now += timedelta(minutes=10)
+    world.cluster.delete_pods([PodOnNode(pod.pod, "n1", 60)])
+    assert grace(world, "slow") == 60
+    assert (before - end(world, "slow")).total_seconds() == 3540
+
+
+def test_a_pod_without_any_grace_is_gone_at_once(world: World) -> None:
+    pod = running(world, "web-0")
+    assert world.cluster.delete_pods([PodOnNode(pod.pod, "n1", 0)]) == {pod.pod: Evicted()}
+    assert world.find("Pod", "web-0") is None
+
+
+def test_nobody_to_evict_is_no_call(world: World) -> None:
+    assert world.cluster.evict([]) == world.cluster.delete_pods([]) == {}

@@ -1,0 +1,103 @@
+"""What an API server may answer to an eviction, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.apiserver import ApiServer, Manifest, Method
+from nodesmith.adapters.evictions import delete, evict
+from nodesmith.errors import Transient
+from nodesmith.model.evictions import BUDGET, DENIED, Evicted, EvictionRefused, Gone, PodOnNode
+
+PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]
+REFUSED = {
+    "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+    "details": {"causes": [{"reason": "DisruptionBudget", "message": "web needs 2 and has 2"}]},
+}
+
+
+class Answering(ApiServer):
+    """An API server where every pod runs on n1, and one is answered as told; it keeps what it was asked."""
+
+    def __init__(self, status: int = 201, said: Mapping[str, Any] | None = None, pod: str = "web-7") -> None:
+        self._told = (pod, status, dict(said or {}))
+        self.asked: list[tuple[str, str, Manifest]] = []
+
+    def get(self, path: str, **how: Any) -> dict[str, Any] | None:
+        del how
+        return {"metadata": {"uid": f"uid of {path.rpartition('/')[2]}"}, "spec": {"nodeName": "n1"}}
+
+    def ask(
+        self, method: Method, path: str, body: Manifest, *, read_seconds: float
+    ) -> tuple[int, dict[str, Any]]:
+        del read_seconds
+        self.asked.append((method, path, body))
+        pod, status, said = self._told
+        return (status, said) if f"/{pod}/" in f"{path}/" else (201, {})
+
+
+def test_the_uid_that_was_read_is_the_precondition_and_a_grace_is_named_only_if_given() -> None:
+    server = Answering()
+    evict(server, [PodOnNode("default/a", "n1"), PodOnNode("default/b", "n1", 5)])
+    options = {body["metadata"]["name"]: body["deleteOptions"] for _, _, body in server.asked}
+    assert options == {
+        "a": {"preconditions": {"uid": "uid of a"}},
+        "b": {"preconditions": {"uid": "uid of b"}, "gracePeriodSeconds": 5},
+    }
+    server.asked.clear()
+    delete(server, [PodOnNode("default/b", "n1", 5)])
+    ((method, path, body),) = server.asked
+    assert (method, path) == ("DELETE", "/api/v1/namespaces/default/pods/b")
+    assert (body["preconditions"], body["gracePeriodSeconds"]) == ({"uid": "uid of b"}, 5)
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_pod_that_became_another_before_it_could_be_told_is_gone(status: int) -> None:
+    assert evict(Answering(status), PODS)["default/web-7"] == Gone()
+
+
+def test_a_refusal_has_the_servers_words_and_stops_nobody_else() -> None:
+    answers = evict(Answering(429, REFUSED), PODS)
+    assert list(answers) == [each.pod for each in PODS]
+    refused = answers.pop("default/web-7")
+    assert refused == EvictionRefused(BUDGET, f"{REFUSED['message']} web needs 2 and has 2")
+    assert set(answers.values()) == {Evicted()}
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, 'admission webhook "guard.example.com" denied the request: not on Fridays'),
+        (403, 'admission webhook "guard.example.com" denied the request: not on Fridays'),
+        (500, 'admission webhook "guard.example.com" denied the request without explanation'),
+        (422, "ValidatingAdmissionPolicy 'guard' with binding 'all' denied request: not on Fridays"),
+        (405, "the server does not allow this method on the requested resource"),
+    ],
+)
+def test_who_objects_to_an_eviction_is_quoted_and_stops_nobody_else(status: int, message: str) -> None:
+    answers = evict(Answering(status, {"message": message}), PODS)
+    assert answers.pop("default/web-7") == EvictionRefused(DENIED, message)
+    assert set(answers.values()) == {Evicted()}
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (429, "Too many requests, please try again later."),
+        (500, 'Internal error occurred: failed calling webhook "guard.example.com": connection refused'),
+        (504, "Timeout: request did not complete within requested timeout"),
+        (403, 'User "nodesmith" cannot create resource "pods/eviction"'),
+    ],
+)
+def test_what_may_pass_is_tried_twice_and_raised_when_all_others_are_through(
+    status: int, message: str
+) -> None:
+    server = Answering(status, {"message": message})
+    with pytest.raises(Transient, match=r"1 pods not evicted, default/web-7 first: POST .*" + message[:20]):
+        evict(server, PODS)
+    paths = [path for _, path, _ in server.asked]
+    assert len(set(paths)) == 100
+    assert len(paths) == 101
