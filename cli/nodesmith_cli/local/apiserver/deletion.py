@@ -101,7 +101,9 @@ class Deletions:
     def _began(self, metadata: View) -> datetime:
         """Give when a deletion began, which is when a grace that is shortened later counts from as well."""
         end = parse_timestamp(metadata.get("deletionTimestamp"))
-        return end - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if end else self._now()
+        return (
+            end - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if end else self._now()
+        )
 
     def _start(self, resource: Resource, obj: View) -> None:
         """Carry a deletion that something holds to what it waits for."""
