@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from nodesmith.model.durations import duration_seconds
-from nodesmith.model.labels import did_you_mean
+from nodesmith.model.labels import did_you_mean, is_label_value
 from nodesmith.model.schema.reports import Report, at, shown
 
 NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
 LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
 REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
+PROVISIONER = "nodesmith.dev/provisioner"
 _DOMAIN = "nodesmith.dev/"
-_KNOWN = frozenset({NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT})
+_KNOWN = frozenset({NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT, PROVISIONER})
 _HIGHEST_SURCHARGE = 10_000.0
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
@@ -35,6 +36,8 @@ class Options:
     """from the decision to the instance"""
     registration_timeout: timedelta = timedelta(minutes=15)
     """from the instance to its Node"""
+    provisioner: str = ""
+    """the Provisioner that it was, whose name its nodes carry as the label PROVISIONER_NAME"""
 
 
 DEFAULTS = Options()
@@ -50,6 +53,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _surcharge(annotations, report),
         _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
         _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
+        _provisioner(annotations, report),
     )
 
 
@@ -76,6 +80,14 @@ def _timeout(annotations: Mapping[str, str], key: str, default: timedelta, repor
     taken = f"{default.seconds // 60}m"
     _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; taken as {taken}", report)
     return default
+
+
+def _provisioner(annotations: Mapping[str, str], report: Report) -> str:
+    name = annotations.get(PROVISIONER, "")
+    if is_label_value(name):
+        return name
+    _refuse(PROVISIONER, name, "must be the name of a Provisioner, at most 63 characters", report)
+    return ""
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:

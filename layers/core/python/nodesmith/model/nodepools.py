@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.budgets import DEFAULT_BUDGETS, Budget, read_budget
 from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.labels import PROVISIONER_NAME
 from nodesmith.model.manifests import read_manifest
 from nodesmith.model.nodepoolannotations import DEFAULTS, Options, read_options
 from nodesmith.model.nodespec import NodeClassRef, read_requirements, read_taints
@@ -19,7 +20,7 @@ from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.nodepools import NODE_POOL, TEMPLATE
 from nodesmith.model.taints import Taint
 
-__all__ = ["NODES", "Disruption", "NodeClassRef", "NodePool", "parse_nodepool"]
+__all__ = ["NODES", "Disruption", "NodeClassRef", "NodePool", "parse_nodepool", "parsed_nodepools"]
 
 NODES = "nodes"
 """The limit that counts nodes; all others are resources."""
@@ -94,9 +95,12 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
         return Parsed(None, read.report.problems)
     options = read_options(read.metadata.get("annotations", {}), read.report)
     template = read.spec["template"]
+    fields = _template(template.get("metadata", {}), template["spec"])
+    if options.provisioner:
+        fields["labels"] = FrozenMap({**fields["labels"], PROVISIONER_NAME: options.provisioner})
     pool = NodePool(
         **read.identity,
-        **_template(template.get("metadata", {}), template["spec"]),
+        **fields,
         disruption=_disruption(read.spec["disruption"]),
         limits=parse_resources(read.spec.get("limits")),
         weight=read.spec.get("weight", 0),
@@ -105,6 +109,12 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
         options=options,
     )
     return Parsed(pool, read.report.problems)
+
+
+def parsed_nodepools(manifests: Iterable[Mapping[str, object]]) -> dict[str, NodePool]:
+    """Read NodePools; give those that can be read, by name."""
+    pools = (parse_nodepool(manifest).value for manifest in manifests)
+    return {pool.name: pool for pool in pools if pool is not None}
 
 
 def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from nodesmith.model.labels import (
     HOSTNAME,
     LONGEST_LABEL_VALUE,
     NODEPOOL,
+    PROVISIONER_NAME,
     is_label_value,
     restriction,
 )
@@ -23,6 +24,9 @@ from nodesmith.model.requirements import Requirement, Requirements, contradictio
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Shape
 from nodesmith.model.taints import Toleration
+
+_ASKED_FOR = frozenset({HOSTNAME, PROVISIONER_NAME})
+"""Keys that no NodePool may set, and pods may ask for."""
 
 
 def parse_shape(manifest: Manifest, namespaces: Namespaces | None = None) -> Shape:
@@ -135,11 +139,11 @@ def _reaching(own: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requ
 
 def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
     for term in terms:
-        pool = term.get(NODEPOOL)
-        if pool is not None and pool.is_empty:
-            return f"opted out: the pod requires that {NODEPOOL} does not exist"
+        for key in (NODEPOOL, PROVISIONER_NAME):
+            if key in term and term[key].is_empty:
+                return f"opted out: the pod requires that {key} does not exist"
         for key in sorted(term):
-            reason = restriction(key) if key != HOSTNAME else None
+            reason = restriction(key) if key not in _ASKED_FOR else None
             if reason:
                 return f"{what} on {key!r}: {reason}"
             # What a pod asks for becomes a label of its node, and those are written into the node's user data.

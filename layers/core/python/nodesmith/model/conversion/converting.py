@@ -1,0 +1,138 @@
+"""Whole sets of objects → v1: what belongs together is converted together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nodesmith.model.conversion import nodepools, pods, provisioners
+from nodesmith.model.conversion.changes import Change, Conversion, Converted, Fate
+from nodesmith.model.conversion.drafts import Draft, Old, entries
+from nodesmith.model.conversion.kubelets import KubeletOf, attach_kubelets
+from nodesmith.model.conversion.nodeclasses import nodeclass
+from nodesmith.model.conversion.nodetemplates import UNKNOWN, Surroundings, nodeclass_of_template
+
+CORE, AWS = "karpenter.sh", "karpenter.k8s.aws"
+KINDS = {
+    (CORE, "Provisioner"): "NodePool",
+    (AWS, "AWSNodeTemplate"): "EC2NodeClass",
+    (CORE, "NodePool"): "NodePool",
+    (CORE, "NodeClaim"): "NodeClaim",
+    (AWS, "EC2NodeClass"): "EC2NodeClass",
+}
+"""Group and kind → what it is called today."""
+OLD_VERSIONS = frozenset(
+    {f"{CORE}/v1alpha5", f"{AWS}/v1alpha1", f"{CORE}/v1beta1", f"{AWS}/v1beta1", f"{CORE}/v1", f"{AWS}/v1"}
+)
+_SETTINGS, _PROFILE = "karpenter-global-settings", "aws.defaultInstanceProfile"
+
+
+class _Drafts(NamedTuple):
+    pools: dict[int, tuple[Draft, KubeletOf | None]]
+    classes: dict[int, list[Draft]]
+    others: dict[int, Draft]
+
+
+def is_converted(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether an object is of a kind and version that is read as one of today."""
+    group, _, _ = str(manifest.get("apiVersion")).partition("/")
+    return (group, manifest.get("kind")) in KINDS and manifest.get("apiVersion") in OLD_VERSIONS
+
+
+def convert(
+    manifests: Sequence[Mapping[str, Any]], around: Surroundings = UNKNOWN, *, workloads: bool = False
+) -> Conversion:
+    """Give every object as it is written today; with `workloads`, with today's label keys in pods as well.
+
+    An object of a kind or version that is none of Karpenter's stays as it is, as does one that cannot be read, for
+    whoever reads v1 to refuse. Where two become one of the same kind and name, that of today holds.
+    """
+    olds = [Old(number, manifest) for number, manifest in enumerate(manifests)]
+    drafts = _Drafts({}, {}, {})
+    around = _with_settings(around, olds)
+    for old in olds:
+        _begin(old, drafts, around, workloads)
+    _finish_provisioners(olds, drafts, around)
+    made = _attach(drafts)
+    kept = list(_without_doubles(olds, drafts, made))
+    return Conversion(tuple(kept), tuple(change for old in olds for change in old.changes))
+
+
+def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> None:
+    kind = str(old.manifest.get("kind"))
+    if not is_converted(old.manifest):
+        if workloads and kind in pods.KINDS:
+            drafts.others[old.number] = pods.workload(old)
+        return
+    match kind:
+        case "Provisioner":
+            drafts.pools[old.number] = provisioners.nodepool_of(old), provisioners.kubelet_of(old)
+        case "AWSNodeTemplate":
+            drafts.classes[old.number] = [nodeclass_of_template(old, around)]
+        case "NodePool":
+            drafts.pools[old.number] = nodepools.nodepool(old)
+        case "NodeClaim":
+            drafts.others[old.number] = nodepools.nodeclaim(old)
+        case "EC2NodeClass":
+            drafts.classes[old.number] = [nodeclass(old, around.kubernetes)]
+
+
+def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundings) -> None:
+    """Make the EC2NodeClasses of Provisioners once all others have their names."""
+    taken = {each.name for made in drafts.classes.values() for each in made}
+    for old in olds:
+        if old.number in drafts.pools and old.manifest.get("kind") == "Provisioner":
+            name = old.name if old.name not in taken else f"{old.name}-provider"
+            made = provisioners.aws_side(drafts.pools[old.number][0], name, around)
+            if made is not None:
+                drafts.classes[old.number] = [made]
+                taken.add(name)
+
+
+def _attach(drafts: _Drafts) -> list[Draft]:
+    """Give the further EC2NodeClasses that disagreeing pools need."""
+    named = {draft.name: (draft, kubelet) for draft, kubelet in drafts.pools.values()}
+    return attach_kubelets(named, [each for made in drafts.classes.values() for each in made])
+
+
+def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]) -> Iterator[Converted]:
+    """Give the objects in order, each followed by those made from it; an old one yields to one of today."""
+    today = {
+        (str(old.manifest.get("kind")), old.name)
+        for old in olds
+        if is_converted(old.manifest) and old.manifest["kind"] in {"NodePool", "EC2NodeClass"}
+    }
+    for old in olds:
+        found = [
+            *drafts.classes.get(old.number, ()),
+            *(each for each in made if each.old.number == old.number),
+        ]
+        found += [drafts.pools[old.number][0]] if old.number in drafts.pools else []
+        found += [drafts.others[old.number]] if old.number in drafts.others else []
+        if not found:
+            yield Converted(old.number, old.manifest)
+        for draft in found:
+            if old.manifest.get("kind") != draft.kind and (draft.kind, draft.name) in today:
+                why = f"has no effect: {draft.kind}/{draft.name} is there as well, and holds"
+                old.note(Fate.DROPPED, "metadata.name", why)
+                continue
+            yield draft.converted()
+
+
+def _with_settings(around: Surroundings, olds: Sequence[Old]) -> Surroundings:
+    """Read the instance profile off the settings of an old installation, where they are among the objects."""
+    for old in olds:
+        if (
+            old.manifest.get("kind") == "ConfigMap"
+            and old.name == _SETTINGS
+            and not around.role + around.instance_profile
+        ):
+            profile = entries(old.manifest.get("data")).get(_PROFILE)
+            if isinstance(profile, str) and profile:
+                return around._replace(instance_profile=profile)
+    return around
+
+
+def loud(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Give what somebody should hear of before nodes come."""
+    return tuple(change for change in changes if not change.is_quiet)

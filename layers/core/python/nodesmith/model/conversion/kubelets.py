@@ -1,0 +1,112 @@
+"""The kubelet's settings, which NodePools had and EC2NodeClasses have: classes are split where pools disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nodesmith.model.conversion.changes import Fate, Origin
+from nodesmith.model.conversion.drafts import Draft, Old, entries
+from nodesmith.model.labels import did_you_mean
+from nodesmith.model.schema.kubelet import KUBELET
+
+_RUNTIME = "containerRuntime"
+_REF = "spec.template.spec.nodeClassRef.name"
+
+
+class KubeletOf(NamedTuple):
+    """What a pool says of the kubelet, and where."""
+
+    old: Old
+    field: str
+    value: Any
+
+
+def attach_kubelets(pools: Mapping[str, tuple[Draft, KubeletOf | None]], classes: list[Draft]) -> list[Draft]:
+    """Give the EC2NodeClasses with what pools say of the kubelet; further ones where pools of one class disagree.
+
+    `pools` are all that there are, by name; one that says something is pointed to the class that says so today.
+    """
+    by_name = {each.name: each for each in classes}
+    made: list[Draft] = []
+    for class_name in sorted({str(draft.get(_REF)) for draft, kubelet in pools.values() if kubelet}):
+        sharing = [(d, k) for _, (d, k) in sorted(pools.items()) if str(d.get(_REF)) == class_name]
+        found = by_name.get(class_name)
+        if found is None:
+            for _, kubelet in sharing:
+                if kubelet:
+                    why = f"belongs to EC2NodeClass {class_name!r} today, which is not there: convert both together"
+                    kubelet.old.note(Fate.DROPPED, kubelet.field, why)
+            continue
+        made += _split(found, sharing, set(by_name) | {each.name for each in made})
+    return made
+
+
+def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], taken: set[str]) -> list[Draft]:
+    """Let the class itself have what the first pool says where all say the same, else one class for each saying."""
+    variants = [(draft, kubelet, _settings(kubelet)) for draft, kubelet in sharing]
+    agreed = (
+        all(settings == variants[0][2] for _, _, settings in variants)
+        and nodeclass.get("spec.kubelet") is None
+    )
+    made: list[tuple[Draft, dict[str, Any]]] = []
+    for draft, kubelet, settings in variants:
+        if kubelet is None or settings is None:
+            continue
+        target = nodeclass if agreed else next((c for c, known in made if known == settings), None)
+        if target is None:
+            target = _copy(nodeclass, _free(f"{nodeclass.name}-{draft.name}", taken))
+            taken.add(target.name)
+            made.append((target, settings))
+        target.put("spec.kubelet", settings, kubelet.field, kubelet.old)
+        where = f"EC2NodeClass/{target.name} spec.kubelet"
+        kubelet.old.note(Fate.MOVED, kubelet.field, f"is spec.kubelet of EC2NodeClass/{target.name}", where)
+        if target is not nodeclass:
+            _repoint(draft, target.name)
+    return [each for each, _ in made]
+
+
+def _settings(kubelet: KubeletOf | None) -> Any:
+    """Give the settings without the container runtime; the same object where it is not in them."""
+    if kubelet is None or not isinstance(kubelet.value, Mapping):
+        return kubelet.value if kubelet else None
+    given = entries(kubelet.value)
+    known = tuple(KUBELET.fields)
+    for name in given:
+        if name == _RUNTIME:
+            why = "has no effect: containerd is the only runtime there is"
+            kubelet.old.note(Fate.DROPPED, f"{kubelet.field}.{name}", why)
+        elif name not in known and (hint := did_you_mean(name, known)):
+            kubelet.old.note(
+                Fate.ALTERED, f"{kubelet.field}.{name}", f"is a field that Karpenter did not know{hint}"
+            )
+    return {n: v for n, v in given.items() if n != _RUNTIME} if _RUNTIME in given else kubelet.value
+
+
+def _copy(nodeclass: Draft, name: str) -> Draft:
+    copy = Draft(nodeclass.old, nodeclass.kind, str(nodeclass.body["apiVersion"]), name)
+    copy.body = {**nodeclass.body, "metadata": {**nodeclass.body["metadata"], "name": name}}
+    copy.body["spec"] = dict(nodeclass.body.get("spec") or {})
+    copy.origins = {**nodeclass.origins, "metadata.name": Origin(nodeclass.old.number, "")}
+    return copy
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+def _repoint(draft: Draft, name: str) -> None:
+    draft.put(
+        "spec.template.spec.nodeClassRef",
+        {**draft.get("spec.template.spec.nodeClassRef"), "name": name},
+        _origin(draft),
+    )
+
+
+def _origin(draft: Draft) -> str:
+    known = draft.converted().origin("spec.template.spec.nodeClassRef")
+    return known.field if known else ""

@@ -1,0 +1,108 @@
+"""NodePool and NodeClaim of karpenter.sh/v1beta1, or of v1 with what is of v1beta1 in them → v1.
+
+A cluster keeps both versions of a kind in one object, so they are told apart by what is in it: a field that only
+v1beta1 knew is carried over wherever it is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nodesmith.model.conversion.changes import Fate
+from nodesmith.model.conversion.drafts import Draft, Old, entries
+from nodesmith.model.conversion.kubelets import KubeletOf
+from nodesmith.model.conversion.nodetemplates import EC2_NODE_CLASS
+from nodesmith.model.conversion.provisioners import WITHOUT_BUDGETS
+from nodesmith.model.conversion.requirements import repaired_labels, repaired_requirements
+from nodesmith.model.schema.nodespec import EXPIRE_AFTER
+
+API_VERSION = "karpenter.sh/v1"
+_TEMPLATE = "spec.template.spec"
+_LABELS = "spec.template.metadata.labels"
+_POLICY, _AFTER = "spec.disruption.consolidationPolicy", "spec.disruption.consolidateAfter"
+_OLD_EXPIRY = "spec.disruption.expireAfter"
+_TODAYS_KIND = {"AWSNodeTemplate": "EC2NodeClass"}
+
+
+def nodepool(old: Old) -> tuple[Draft, KubeletOf | None]:
+    """Convert a NodePool; what it says of the kubelet is the EC2NodeClass's today."""
+    draft = Draft.of(old, API_VERSION)
+    _requirements(draft, f"{_TEMPLATE}.requirements")
+    if draft.get(_LABELS) is not None:
+        draft.put(_LABELS, repaired_labels(old, draft.get(_LABELS), _LABELS), _LABELS)
+    _nodeclass_ref(draft, f"{_TEMPLATE}.nodeClassRef")
+    _limits(draft)
+    _expire(draft)
+    _consolidate(draft)
+    kubelet = draft.take(f"{_TEMPLATE}.kubelet")
+    return draft, KubeletOf(old, f"{_TEMPLATE}.kubelet", kubelet) if kubelet is not None else None
+
+
+def nodeclaim(old: Old) -> Draft:
+    """Convert a NodeClaim, which somebody made who had no NodePool."""
+    draft = Draft.of(old, API_VERSION)
+    _requirements(draft, "spec.requirements")
+    _nodeclass_ref(draft, "spec.nodeClassRef")
+    if draft.take("spec.kubelet") is not None:
+        why = "has no effect: the EC2NodeClass says how the kubelet runs"
+        old.note(Fate.DROPPED, "spec.kubelet", why)
+    return draft
+
+
+def _requirements(draft: Draft, field: str) -> None:
+    given = draft.get(field)
+    if given is not None:
+        rename = draft.old.manifest.get("apiVersion") not in {API_VERSION, None}
+        draft.put(field, repaired_requirements(draft.old, given, field, rename=rename), field)
+
+
+def _nodeclass_ref(draft: Draft, field: str) -> None:
+    """Name the group, which is what stood before the version; kinds were optional and of AWS."""
+    given = draft.get(field)
+    if not isinstance(given, Mapping):
+        return
+    kind, api_version = given.get("kind"), draft.take(f"{field}.apiVersion")
+    if kind in _TODAYS_KIND:
+        draft.put(f"{field}.kind", _TODAYS_KIND[str(kind)], f"{field}.kind")
+        draft.old.note(Fate.MOVED, f"{field}.kind", f"is {_TODAYS_KIND[str(kind)]} today")
+    if given.get("group") is None and isinstance(api_version, str):
+        draft.put(f"{field}.group", api_version.partition("/")[0], f"{field}.apiVersion")
+        draft.old.note(
+            Fate.MOVED, f"{field}.apiVersion", "is group, without the version", f"{draft.kind} {field}.group"
+        )
+    if draft.old.manifest.get("apiVersion") in {API_VERSION, None}:
+        return
+    for name, value in (("group", EC2_NODE_CLASS[1].partition("/")[0]), ("kind", EC2_NODE_CLASS[0])):
+        if draft.get(f"{field}.{name}") is None:
+            draft.add(f"{field}.{name}", value, f"was {value} where it was not given")
+
+
+def _limits(draft: Draft) -> None:
+    inner = entries(draft.get("spec.limits")).get("resources")
+    if isinstance(inner, Mapping):
+        limits = {name: value for name, value in draft.get("spec.limits").items() if name != "resources"}
+        draft.put("spec.limits", {**limits, **inner}, "spec.limits.resources")
+        why = "is read as spec.limits: only a Provisioner has `resources` there"
+        draft.old.note(Fate.REPAIRED, "spec.limits.resources", why, "NodePool spec.limits")
+
+
+def _expire(draft: Draft) -> None:
+    """Carry disruption.expireAfter over; the field of today holds where somebody has set it."""
+    target, age = f"{_TEMPLATE}.expireAfter", draft.take(_OLD_EXPIRY)
+    if age is None:
+        return
+    if draft.get(target) not in {None, EXPIRE_AFTER.default, age}:
+        why = f"has no effect: {target} is given as well, and holds"
+        draft.old.note(Fate.DROPPED, _OLD_EXPIRY, why)
+        return
+    draft.put(target, age, _OLD_EXPIRY)
+    why = f"is {target}; {WITHOUT_BUDGETS}"
+    draft.old.note(Fate.ALTERED, _OLD_EXPIRY, why, f"NodePool {target}")
+
+
+def _consolidate(draft: Draft) -> None:
+    if draft.get(_POLICY) == "WhenUnderutilized":
+        draft.put(_POLICY, "WhenEmptyOrUnderutilized", _POLICY)
+        draft.old.note(Fate.MOVED, _POLICY, "is WhenEmptyOrUnderutilized today", f"NodePool {_POLICY}")
+        if draft.get(_AFTER) is None:
+            draft.add(_AFTER, "0s", "was at once, and has to be said today")

@@ -1,0 +1,117 @@
+"""AWSNodeTemplate of karpenter.k8s.aws/v1alpha1, and the same inside of a Provisioner → EC2NodeClass."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nodesmith.model.conversion.changes import Fate
+from nodesmith.model.conversion.drafts import Draft, Old, entries
+from nodesmith.model.conversion.images import choose_images
+from nodesmith.model.conversion.selectorterms import carry_images, carry_selector
+
+EC2_NODE_CLASS = ("EC2NodeClass", "karpenter.k8s.aws/v1")
+CARRIED = (
+    "userData",
+    "instanceProfile",
+    "tags",
+    "context",
+    "blockDeviceMappings",
+    "detailedMonitoring",
+    "metadataOptions",
+)
+"""Fields that are called the same today."""
+FIELDS = (*CARRIED, "subnetSelector", "securityGroupSelector", "amiSelector", "amiFamily", "launchTemplate")
+_INLINE = ("apiVersion", "kind", "launchTemplateName")
+_DISCOVERY = "karpenter.sh/discovery"
+_GUIDE_ROLE = "KarpenterNodeRole-"
+
+
+class Surroundings(NamedTuple):
+    """What old objects left to the installation; empty where nobody knows."""
+
+    kubernetes: str = ""
+    """The cluster's version, such as 1.31."""
+    role: str = ""
+    """Of nodes whose object names none, nor an instance profile."""
+    instance_profile: str = ""
+    """The same; it is what installations had, and goes first."""
+
+
+UNKNOWN = Surroundings()
+
+
+def nodeclass_of_template(old: Old, around: Surroundings) -> Draft:
+    """Convert an AWSNodeTemplate."""
+    draft = Draft(old, *EC2_NODE_CLASS)
+    old.refuse_unknown("spec", FIELDS)
+    _fill(draft, around)
+    return draft
+
+
+def nodeclass_of_provider(provisioner: Old, name: str, around: Surroundings) -> Draft:
+    """Convert what a Provisioner says of AWS in itself."""
+    inner = entries(provisioner.spec.get("provider"))
+    old = Old(provisioner.number, {**provisioner.manifest, "spec": inner})
+    draft = Draft(old, *EC2_NODE_CLASS, name)
+    old.refuse_unknown("spec", (*FIELDS, *_INLINE))
+    _fill(draft, around)
+    for change in old.changes:
+        provisioner.changes.append(change._replace(field=_inside(change.field)))
+    draft.origins = {
+        target: origin._replace(field=_inside(origin.field) if origin.field else "")
+        for target, origin in draft.origins.items()
+    }
+    return draft
+
+
+def _inside(field: str) -> str:
+    return "spec.provider" + field.removeprefix("spec")
+
+
+def _fill(draft: Draft, around: Surroundings) -> None:
+    carry_selector(draft, "spec.subnetSelector", "spec.subnetSelectorTerms")
+    carry_selector(draft, "spec.securityGroupSelector", "spec.securityGroupSelectorTerms")
+    carry_images(draft)
+    for name in CARRIED:
+        draft.carry(f"spec.{name}", f"spec.{name}")
+    choose_images(draft, around.kubernetes)
+    keep_hop_limit(draft)
+    _choose_role(draft, around)
+    for name in ("launchTemplate", "launchTemplateName"):
+        if draft.old.spec.get(name) is not None:
+            why = "has no equivalent: launch templates are made from the other fields, so say there what it says"
+            draft.old.note(Fate.REFUSED, f"spec.{name}", why)
+
+
+def keep_hop_limit(draft: Draft) -> None:
+    """Let containers reach the metadata service where they could: the default was 2 hops and is 1."""
+    if draft.get("spec.metadataOptions") is None:
+        draft.add(
+            "spec.metadataOptions", {"httpPutResponseHopLimit": 2}, "was 2 hops by default, which is 1 today"
+        )
+
+
+def _choose_role(draft: Draft, around: Surroundings) -> None:
+    """Name the nodes' role where nothing does: as told, else as Karpenter's getting-started guide calls it."""
+    if draft.get("spec.instanceProfile") is not None:
+        return
+    field = "spec.instanceProfile"
+    why = "is missing, and was set for the whole installation (aws.defaultInstanceProfile)"
+    if around.instance_profile:
+        draft.add(field, around.instance_profile, why)
+    elif around.role:
+        draft.add("spec.role", around.role, why)
+    elif role := _guide_role(draft.get("spec.subnetSelectorTerms")):
+        draft.put("spec.role", role)
+        taken = f"{why}: taken to be the role {role}, as Karpenter's guide names it. Check that it exists"
+        draft.old.note(Fate.ALTERED, field, taken, "EC2NodeClass spec.role")
+    else:
+        draft.old.note(Fate.REFUSED, field, f"{why}: name it here, or a role with --role")
+
+
+def _guide_role(terms: Any) -> str:
+    for term in terms if isinstance(terms, list) else ():
+        cluster = entries(entries(term).get("tags")).get(_DISCOVERY)
+        if isinstance(cluster, str) and cluster not in {"", "*"}:
+            return _GUIDE_ROLE + cluster
+    return ""

@@ -1,0 +1,133 @@
+"""Workloads with the keys of today: selectors, affinity, spreads and annotations of pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nodesmith.model.conversion.changes import Fate
+from nodesmith.model.conversion.drafts import Draft, Old, entries, items
+from nodesmith.model.conversion.labelkeys import MISTAKEN, RENAMED, read_label, unknown_key
+from nodesmith.model.labels import DO_NOT_DISRUPT
+
+DO_NOT_EVICT = "karpenter.sh/do-not-evict"
+DO_NOT_CONSOLIDATE = "karpenter.sh/do-not-consolidate"
+_TEMPLATES: Mapping[str, str] = {
+    "Pod": "",
+    "Deployment": "spec.template",
+    "ReplicaSet": "spec.template",
+    "StatefulSet": "spec.template",
+    "DaemonSet": "spec.template",
+    "ReplicationController": "spec.template",
+    "Job": "spec.template",
+    "CronJob": "spec.jobTemplate.spec.template",
+    "PodTemplate": "template",
+}
+KINDS = frozenset(_TEMPLATES) | {"Node"}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_ANNOTATIONS = {DO_NOT_EVICT: DO_NOT_DISRUPT, DO_NOT_CONSOLIDATE: DO_NOT_DISRUPT}
+
+
+def workload(old: Old) -> Draft:
+    """Convert what makes pods, a pod, or a node."""
+    draft = Draft.of(old, str(old.manifest.get("apiVersion")))
+    kind = str(old.manifest.get("kind"))
+    if kind == "Node":
+        _annotations(draft, "metadata.annotations")
+        return draft
+    place = f"{_TEMPLATES[kind]}." if _TEMPLATES[kind] else ""
+    _annotations(draft, f"{place}metadata.annotations")
+    _node_selector(draft, f"{place}spec.nodeSelector")
+    for field, terms in _term_lists(draft, f"{place}spec.affinity.nodeAffinity"):
+        _replace(draft, field, [_term(old, term, f"{field}[{n}]") for n, term in enumerate(terms)])
+    for field in (f"{place}spec.topologySpreadConstraints", *_pod_terms(place)):
+        _replace(
+            draft, field, [_topology(old, t, f"{field}[{n}]") for n, t in enumerate(items(draft.get(field)))]
+        )
+    return draft
+
+
+def _pod_terms(place: str) -> Iterator[str]:
+    for part in ("podAffinity", "podAntiAffinity"):
+        for when in (_REQUIRED, _PREFERRED):
+            yield f"{place}spec.affinity.{part}.{when}"
+
+
+def _replace(draft: Draft, field: str, new: list[Any]) -> None:
+    given = items(draft.get(field))
+    if any(a is not b for a, b in zip(new, given, strict=True)):
+        draft.put(field, new, field)
+
+
+def _annotations(draft: Draft, field: str) -> None:
+    given = entries(draft.get(field))
+    if not _ANNOTATIONS.keys() & given.keys():
+        return
+    for key in _ANNOTATIONS.keys() & given.keys():
+        draft.old.note(Fate.MOVED, f"{field}[{key}]", f"is {_ANNOTATIONS[key]} today", DO_NOT_DISRUPT)
+    draft.put(field, {_ANNOTATIONS.get(key, key): value for key, value in given.items()}, field)
+
+
+def _node_selector(draft: Draft, field: str) -> None:
+    given = entries(draft.get(field))
+    new: dict[str, Any] = {}
+    for key, value in given.items():
+        values = (value,) if isinstance(value, str) else ()
+        today, read = _read(draft.old, key, values, f"{field}[{key}]")
+        new[today] = read[0] if read else value
+    if new != given:
+        draft.put(field, new, field)
+
+
+def _read(old: Old, key: str, values: tuple[str, ...], field: str) -> tuple[str, tuple[str, ...]]:
+    """Give today's key and values, of those keys that no node has today."""
+    if hint := unknown_key(key):
+        old.note(Fate.REFUSED, field, hint)
+    if key not in MISTAKEN and key not in RENAMED:
+        return key, values
+    reading = read_label(key, values)
+    fate = Fate.MOVED if reading.renamed else Fate.REPAIRED
+    old.note(fate, field, reading.why, reading.key)
+    return reading.key, reading.values
+
+
+def _term_lists(draft: Draft, field: str) -> Iterator[tuple[str, list[Any]]]:
+    required = f"{field}.{_REQUIRED}.nodeSelectorTerms"
+    yield required, items(draft.get(required))
+    preferred = f"{field}.{_PREFERRED}"
+    yield preferred, items(draft.get(preferred))
+
+
+def _term(old: Old, term: Any, field: str) -> Any:
+    """Convert a term, or one with a weight around it."""
+    if isinstance(entries(term).get("preference"), Mapping):
+        inner = _term(old, term["preference"], f"{field}.preference")
+        return term if inner is term["preference"] else {**term, "preference": inner}
+    given = items(entries(term).get("matchExpressions"))
+    new = [_expression(old, each, f"{field}.matchExpressions[{n}]") for n, each in enumerate(given)]
+    if all(a is b for a, b in zip(new, given, strict=True)):
+        return term
+    return {**term, "matchExpressions": new}
+
+
+def _expression(old: Old, given: Any, field: str) -> Any:
+    key, values = entries(given).get("key"), items(entries(given).get("values"))
+    if not isinstance(key, str) or not all(isinstance(value, str) for value in values):
+        return given
+    today, read = _read(old, key, tuple(values), f"{field}.key")
+    if today == key and read == tuple(values):
+        return given
+    return {**given, "key": today, **({"values": list(read)} if values else {})}
+
+
+def _topology(old: Old, given: Any, field: str) -> Any:
+    """Convert the topology key of a spread or an affinity term, or of one with a weight around it."""
+    if isinstance(entries(given).get("podAffinityTerm"), Mapping):
+        inner = _topology(old, given["podAffinityTerm"], f"{field}.podAffinityTerm")
+        return given if inner is given["podAffinityTerm"] else {**given, "podAffinityTerm": inner}
+    key = entries(given).get("topologyKey")
+    if not isinstance(key, str):
+        return given
+    today, _ = _read(old, key, (), f"{field}.topologyKey")
+    return given if today == key else {**given, "topologyKey": today}

@@ -1,0 +1,149 @@
+"""Provisioner of karpenter.sh/v1alpha5 → NodePool, and an EC2NodeClass where it says itself how nodes are built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nodesmith.model.conversion.changes import Fate
+from nodesmith.model.conversion.drafts import Draft, Old, entries
+from nodesmith.model.conversion.kubelets import KubeletOf
+from nodesmith.model.conversion.nodetemplates import EC2_NODE_CLASS, Surroundings, nodeclass_of_provider
+from nodesmith.model.conversion.requirements import (
+    add_provisioner_defaults,
+    repaired_labels,
+    repaired_requirements,
+)
+from nodesmith.model.durations import NEVER
+from nodesmith.model.nodepoolannotations import PROVISIONER
+
+NODE_POOL = ("NodePool", "karpenter.sh/v1")
+_TEMPLATE = "spec.template.spec"
+_REQUIREMENTS = f"{_TEMPLATE}.requirements"
+_LABELS = "spec.template.metadata.labels"
+CARRIED: Mapping[str, str] = {
+    "spec.labels": _LABELS,
+    "spec.annotations": "spec.template.metadata.annotations",
+    "spec.taints": f"{_TEMPLATE}.taints",
+    "spec.startupTaints": f"{_TEMPLATE}.startupTaints",
+    "spec.requirements": _REQUIREMENTS,
+    "spec.limits.resources": "spec.limits",
+    "spec.weight": "spec.weight",
+}
+"""Field → where it is in a NodePool."""
+FIELDS = (
+    "annotations labels taints startupTaints requirements kubeletConfiguration provider providerRef "
+    "ttlSecondsAfterEmpty ttlSecondsUntilExpired limits weight consolidation"
+).split()
+_AFTER_EMPTY, _UNTIL_EXPIRED = "spec.ttlSecondsAfterEmpty", "spec.ttlSecondsUntilExpired"
+WITHOUT_BUDGETS = "expiration waits for no budgets today, set terminationGracePeriod to bound drains"
+"""What has changed about expiration since."""
+_BUDGETS = "10 % of the nodes at a time, which v1 has as its default budget"
+
+
+def nodepool_of(old: Old) -> Draft:
+    """Convert all but the AWS side of a Provisioner."""
+    draft = Draft(old, *NODE_POOL)
+    annotations = entries(draft.body["metadata"].get("annotations"))
+    draft.body["metadata"]["annotations"] = {**annotations, PROVISIONER: old.name}
+    old.refuse_unknown("spec", (*FIELDS, "kubelet"))
+    for field, target in CARRIED.items():
+        draft.carry(field, target)
+    requirements = draft.get(_REQUIREMENTS)
+    if requirements is not None:
+        repaired = repaired_requirements(old, requirements, "spec.requirements", rename=True)
+        draft.put(_REQUIREMENTS, repaired, "spec.requirements")
+    if draft.get(_LABELS) is not None:
+        draft.put(_LABELS, repaired_labels(old, draft.get(_LABELS), "spec.labels"), "spec.labels")
+    add_provisioner_defaults(draft)
+    _limits(draft)
+    _expire(draft)
+    _consolidate(draft)
+    return draft
+
+
+def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
+    """Point a converted Provisioner to its EC2NodeClass; give that, called `name`, where the Provisioner holds it."""
+    old, ref = draft.old, f"{_TEMPLATE}.nodeClassRef"
+    referred, provider = entries(old.spec.get("providerRef")), old.spec.get("provider")
+    old.refuse_unknown("spec.providerRef", ("apiVersion", "kind", "name"))
+    if referred and provider is not None:
+        old.note(Fate.REFUSED, "spec.provider", "stands beside providerRef: leave out one of the two")
+    if referred:
+        draft.put(ref, _ref(referred.get("name")), "spec.providerRef")
+        old.note(Fate.MOVED, "spec.providerRef", "is nodeClassRef of the template", f"NodePool {ref}")
+        return None
+    if provider is None:
+        old.note(
+            Fate.REFUSED, "spec.providerRef", "is missing: name the AWSNodeTemplate or EC2NodeClass to use"
+        )
+        return None
+    draft.put(ref, _ref(name), "spec.provider")
+    old.note(Fate.MOVED, "spec.provider", f"is EC2NodeClass/{name}, made from it", f"NodePool {ref}")
+    return nodeclass_of_provider(old, name, around)
+
+
+def _ref(name: object) -> dict[str, object]:
+    kind, api_version = EC2_NODE_CLASS
+    ref = {"group": api_version.partition("/")[0], "kind": kind, "name": name}
+    return {field: value for field, value in ref.items() if value is not None}
+
+
+def kubelet_of(old: Old) -> KubeletOf | None:
+    """Give what a Provisioner says of the kubelet, by either of its names."""
+    for name in ("kubeletConfiguration", "kubelet"):
+        value = old.spec.get(name)
+        if value is not None:
+            return KubeletOf(old, f"spec.{name}", value)
+    return None
+
+
+def _limits(draft: Draft) -> None:
+    """Take limits that were not put under `resources`, which nobody can have meant otherwise."""
+    limits = entries(draft.old.get("spec.limits"))
+    others = {name: amount for name, amount in limits.items() if name != "resources"}
+    if others and "resources" not in limits:
+        draft.put("spec.limits", others, "spec.limits")
+        draft.old.note(Fate.REPAIRED, "spec.limits", "lacks `resources`, and is read as if it were there")
+    elif others:
+        draft.old.refuse_unknown("spec.limits", ("resources",))
+
+
+def _expire(draft: Draft) -> None:
+    target, seconds = f"{_TEMPLATE}.expireAfter", draft.old.get(_UNTIL_EXPIRED)
+    if seconds is None:
+        draft.add(target, NEVER, "was no limit by default, which is 720h today")
+        return
+    draft.put(target, _duration(seconds), _UNTIL_EXPIRED)
+    why = f"is {target}; {WITHOUT_BUDGETS}"
+    draft.old.note(Fate.ALTERED, _UNTIL_EXPIRED, why, f"NodePool {target}")
+
+
+def _consolidate(draft: Draft) -> None:
+    old, seconds = draft.old, draft.old.get(_AFTER_EMPTY)
+    old.refuse_unknown("spec.consolidation", ("enabled",))
+    enabled = entries(old.spec.get("consolidation")).get("enabled")
+    policy, field, why = "WhenEmpty", "", "was not given, so nodes were never taken away"
+    after: object = NEVER
+    if enabled is True:
+        policy, after, field = "WhenEmptyOrUnderutilized", "0s", "spec.consolidation"
+        why = f"is consolidationPolicy {policy} with consolidateAfter 0s, {_BUDGETS}"
+        if seconds is not None:
+            old.note(Fate.REFUSED, _AFTER_EMPTY, "stands beside consolidation: leave out one of the two")
+    elif seconds is not None:
+        after, field = _duration(seconds), _AFTER_EMPTY
+        why = f"is consolidationPolicy WhenEmpty with consolidateAfter {after}, {_BUDGETS}"
+    if isinstance(enabled, (str, int)) and not isinstance(enabled, bool):
+        old.note(Fate.REFUSED, "spec.consolidation.enabled", "must be true or false, without quotes")
+    draft.put("spec.disruption.consolidationPolicy", policy, field)
+    draft.put("spec.disruption.consolidateAfter", after, field)
+    fate = Fate.MOVED if field else Fate.ADDED
+    old.note(fate, field or "spec.consolidation", why, "NodePool spec.disruption")
+
+
+def _duration(seconds: object) -> object:
+    """Write seconds as a duration; what is none is left for the reader to refuse."""
+    return (
+        f"{seconds}s"
+        if isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0
+        else seconds
+    )

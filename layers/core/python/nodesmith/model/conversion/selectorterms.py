@@ -1,0 +1,76 @@
+"""Selectors of v1alpha1, one map of tags → terms of v1: the values of a key were alternatives, the keys were not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import prod
+from typing import Any
+
+from nodesmith.model.conversion.changes import Fate
+from nodesmith.model.conversion.drafts import Draft, entries
+from nodesmith.model.labels import WELL_KNOWN
+
+_SPECIAL = {"aws-ids": "id", "aws::ids": "id", "aws::name": "name", "aws::owners": "owner"}
+_MOST_TERMS = 30
+
+
+def carry_selector(draft: Draft, field: str, target: str) -> None:
+    """Put the terms that a selector amounts to; what is no map of text stays what it is, for the reader to refuse."""
+    given = draft.old.get(field)
+    if given is None:
+        return
+    if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
+        draft.put(target, given, field)
+        return
+    draft.put(target, _terms(draft, entries(given), field), field)
+    draft.old.note(Fate.MOVED, field, f"is {target}, a term for each alternative", f"EC2NodeClass {target}")
+
+
+def _terms(draft: Draft, selector: Mapping[str, str], field: str) -> list[dict[str, Any]]:
+    special: dict[str, list[str]] = {}
+    tags: dict[str, list[str]] = {}
+    for key, text in selector.items():
+        alternatives = [value for value in map(str.strip, text.split(",")) if value] or ["*"]
+        if key in _SPECIAL:
+            special.setdefault(_SPECIAL[key], []).extend(alternatives)
+        else:
+            tags[key] = alternatives
+    if "id" in special:
+        return _by_id(draft, special, tags, field)
+    if prod(map(len, (*special.values(), *tags.values()))) > _MOST_TERMS:
+        draft.old.note(
+            Fate.REFUSED,
+            field,
+            f"has more than {_MOST_TERMS} combinations of values: give fewer alternatives",
+        )
+        return []
+    return [
+        {**dict(zip(special, chosen, strict=False)), **_tags(tags, chosen[len(special) :])}
+        for chosen in product(*special.values(), *tags.values())
+    ]
+
+
+def _tags(tags: Mapping[str, list[str]], chosen: tuple[str, ...]) -> dict[str, Any]:
+    return {"tags": dict(zip(tags, chosen, strict=True))} if tags else {}
+
+
+def _by_id(
+    draft: Draft, special: Mapping[str, list[str]], tags: Mapping[str, list[str]], field: str
+) -> list[dict[str, Any]]:
+    if tags or len(special) > 1:
+        others = ", ".join((*(name for name in special if name != "id"), *tags))
+        draft.old.note(
+            Fate.REFUSED, field, f"has ids together with {others}: ids stand alone, drop the others"
+        )
+    return [{"id": each} for each in dict.fromkeys(special["id"])]
+
+
+def carry_images(draft: Draft) -> None:
+    """Put the terms of an amiSelector; names without an owner mean images of this account and Amazon's, as today."""
+    field, target = "spec.amiSelector", "spec.amiSelectorTerms"
+    carry_selector(draft, field, target)
+    for key in entries(draft.old.get(field)):
+        if key in WELL_KNOWN:
+            why = "was a requirement of the image as well, and is only a tag of it today"
+            draft.old.note(Fate.ALTERED, f"{field}[{key}]", why, f"EC2NodeClass {target}")

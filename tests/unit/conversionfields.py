@@ -1,0 +1,250 @@
+"""Every spec field of the five old kinds, and what becomes of it: an example in, the example out, or why nothing is.
+
+docs/manifests.md shows the same table; a test holds one against the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+NODE_POOL, EC2_NODE_CLASS, NODE_CLAIM = "NodePool", "EC2NodeClass", "NodeClaim"
+_TAINT = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
+_ZONES = [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1a"], "minValues": 1}]
+_DEFAULTS = [
+    {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+    {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["2"]},
+]
+_TAGS = {"team": "blue"}
+_REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+_METADATA = {"httpEndpoint": "enabled", "httpProtocolIPv6": "enabled", "httpTokens": "optional"}
+
+
+class Row(NamedTuple):
+    """One field. `target` is where its value is, in an object of kind `to`; empty for nowhere, and `says` tells why."""
+
+    field: str
+    value: Any
+    to: str
+    target: str
+    becomes: Any = None
+    """None for the value itself"""
+    says: str = ""
+    """a part of what is said about it"""
+
+
+KUBELET = {
+    "clusterDNS": ["10.100.0.10"],
+    "maxPods": 58,
+    "podsPerCore": 10,
+    "systemReserved": {"cpu": "100m"},
+    "kubeReserved": {"memory": "1Gi"},
+    "evictionHard": {"memory.available": "5%"},
+    "evictionSoft": {"nodefs.available": "10%"},
+    "evictionSoftGracePeriod": {"nodefs.available": "1m30s"},
+    "evictionMaxPodGracePeriod": 60,
+    "imageGCHighThresholdPercent": 85,
+    "imageGCLowThresholdPercent": 80,
+    "cpuCFSQuota": True,
+}
+_EBS = {
+    "deleteOnTermination": True,
+    "encrypted": True,
+    "iops": 3000,
+    "kmsKeyID": "alias/nodes",
+    "snapshotID": "snap-0a1b2c",
+    "throughput": 125,
+    "volumeSize": "100Gi",
+    "volumeType": "gp3",
+}
+_MAPPINGS = [{"deviceName": "/dev/xvda", "ebs": _EBS}]
+
+
+def _kubelet(field: str) -> tuple[Row, ...]:
+    return tuple(
+        Row(f"{field}.{name}", value, EC2_NODE_CLASS, f"spec.kubelet.{name}")
+        for name, value in KUBELET.items()
+    )
+
+
+def _same(to: str, **fields: Any) -> tuple[Row, ...]:
+    return tuple(Row(f"spec.{name}", value, to, f"spec.{name}") for name, value in fields.items())
+
+
+_TEMPLATE = "spec.template.spec"
+PROVISIONER = (
+    Row("spec.labels", {"example.com/team": "blue"}, NODE_POOL, "spec.template.metadata.labels"),
+    Row("spec.annotations", {"example.com/note": "x"}, NODE_POOL, "spec.template.metadata.annotations"),
+    Row("spec.taints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.taints"),
+    Row("spec.startupTaints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.startupTaints"),
+    Row(
+        "spec.requirements",
+        _ZONES,
+        NODE_POOL,
+        f"{_TEMPLATE}.requirements",
+        [*_ZONES, *_DEFAULTS],
+        "was the default",
+    ),
+    Row(
+        "spec.providerRef",
+        {"apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "name": "default"},
+        NODE_POOL,
+        f"{_TEMPLATE}.nodeClassRef",
+        _REF,
+    ),
+    Row(
+        "spec.provider",
+        {"subnetSelector": _TAGS, "instanceProfile": "nodes"},
+        EC2_NODE_CLASS,
+        "spec.subnetSelectorTerms",
+        [{"tags": _TAGS}],
+    ),
+    Row(
+        "spec.ttlSecondsUntilExpired",
+        86400,
+        NODE_POOL,
+        f"{_TEMPLATE}.expireAfter",
+        "86400s",
+        "waits for no budgets",
+    ),
+    Row("spec.ttlSecondsAfterEmpty", 30, NODE_POOL, "spec.disruption.consolidateAfter", "30s", "WhenEmpty"),
+    Row(
+        "spec.consolidation.enabled",
+        True,
+        NODE_POOL,
+        "spec.disruption",
+        {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"},
+    ),
+    Row("spec.limits.resources", {"cpu": "1000"}, NODE_POOL, "spec.limits"),
+    Row("spec.weight", 10, NODE_POOL, "spec.weight"),
+    *_kubelet("spec.kubeletConfiguration"),
+    Row(
+        "spec.kubeletConfiguration.containerRuntime", "dockerd", "", "", says="containerd is the only runtime"
+    ),
+)
+AWS_NODE_TEMPLATE = (
+    Row("spec.subnetSelector", _TAGS, EC2_NODE_CLASS, "spec.subnetSelectorTerms", [{"tags": _TAGS}]),
+    Row(
+        "spec.securityGroupSelector",
+        _TAGS,
+        EC2_NODE_CLASS,
+        "spec.securityGroupSelectorTerms",
+        [{"tags": _TAGS}],
+    ),
+    Row(
+        "spec.amiSelector",
+        {"aws-ids": "ami-1,ami-2"},
+        EC2_NODE_CLASS,
+        "spec.amiSelectorTerms",
+        [{"id": "ami-1"}, {"id": "ami-2"}],
+    ),
+    Row(
+        "spec.amiFamily",
+        "Bottlerocket",
+        EC2_NODE_CLASS,
+        "spec.amiSelectorTerms",
+        [{"alias": "bottlerocket@latest"}],
+    ),
+    *_same(
+        EC2_NODE_CLASS,
+        userData="echo hello",
+        instanceProfile="nodes",
+        tags=_TAGS,
+        context="anything",
+        blockDeviceMappings=_MAPPINGS,
+        detailedMonitoring=True,
+        metadataOptions=_METADATA,
+    ),
+    Row("spec.launchTemplate", "mine", "", "", says="launch templates are made from the other fields"),
+)
+_BUDGETS = [{"nodes": "20%", "schedule": "0 9 * * mon-fri", "duration": "8h"}]
+NODE_POOL_V1BETA1 = (
+    Row(
+        "spec.template.metadata.labels",
+        {"example.com/team": "blue"},
+        NODE_POOL,
+        "spec.template.metadata.labels",
+    ),
+    Row(
+        "spec.template.metadata.annotations",
+        {"example.com/note": "x"},
+        NODE_POOL,
+        "spec.template.metadata.annotations",
+    ),
+    Row(f"{_TEMPLATE}.taints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.taints"),
+    Row(f"{_TEMPLATE}.startupTaints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.startupTaints"),
+    Row(f"{_TEMPLATE}.requirements", _ZONES, NODE_POOL, f"{_TEMPLATE}.requirements"),
+    Row(
+        f"{_TEMPLATE}.nodeClassRef",
+        {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "name": "default"},
+        NODE_POOL,
+        f"{_TEMPLATE}.nodeClassRef",
+        _REF,
+    ),
+    *_kubelet(f"{_TEMPLATE}.kubelet"),
+    Row("spec.disruption.consolidateAfter", "1m", NODE_POOL, "spec.disruption.consolidateAfter"),
+    Row(
+        "spec.disruption.consolidationPolicy",
+        "WhenUnderutilized",
+        NODE_POOL,
+        "spec.disruption",
+        {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"},
+    ),
+    Row(
+        "spec.disruption.expireAfter",
+        "24h",
+        NODE_POOL,
+        f"{_TEMPLATE}.expireAfter",
+        says="waits for no budgets",
+    ),
+    Row("spec.disruption.budgets", _BUDGETS, NODE_POOL, "spec.disruption.budgets"),
+    Row("spec.limits", {"cpu": "1000"}, NODE_POOL, "spec.limits"),
+    Row("spec.weight", 10, NODE_POOL, "spec.weight"),
+)
+NODE_CLAIM_V1BETA1 = (
+    *_same(
+        NODE_CLAIM,
+        taints=[_TAINT],
+        startupTaints=[_TAINT],
+        requirements=_ZONES,
+        resources={"requests": {"cpu": "1"}},
+    ),
+    Row(
+        "spec.nodeClassRef",
+        {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "name": "default"},
+        NODE_CLAIM,
+        "spec.nodeClassRef",
+        _REF,
+    ),
+    Row("spec.kubelet", KUBELET, "", "", says="the EC2NodeClass says how the kubelet runs"),
+)
+EC2_NODE_CLASS_V1BETA1 = (
+    *_same(
+        EC2_NODE_CLASS,
+        subnetSelectorTerms=[{"tags": _TAGS}, {"id": "subnet-1"}],
+        securityGroupSelectorTerms=[{"tags": _TAGS}, {"name": "nodes"}],
+        amiSelectorTerms=[{"id": "ami-1"}],
+        userData="echo hello",
+        role="nodes",
+        instanceProfile="nodes",
+        tags=_TAGS,
+        blockDeviceMappings=_MAPPINGS,
+        instanceStorePolicy="RAID0",
+        detailedMonitoring=True,
+        metadataOptions=_METADATA,
+        associatePublicIPAddress=True,
+        context="anything",
+    ),
+    Row("spec.amiFamily", "AL2023", EC2_NODE_CLASS, "spec.amiSelectorTerms", [{"alias": "al2023@latest"}]),
+)
+TABLES: dict[tuple[str, str], tuple[Row, ...]] = {
+    ("karpenter.sh/v1alpha5", "Provisioner"): PROVISIONER,
+    ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate"): AWS_NODE_TEMPLATE,
+    ("karpenter.sh/v1beta1", "NodePool"): NODE_POOL_V1BETA1,
+    ("karpenter.sh/v1beta1", "NodeClaim"): NODE_CLAIM_V1BETA1,
+    ("karpenter.k8s.aws/v1beta1", "EC2NodeClass"): EC2_NODE_CLASS_V1BETA1,
+}
+ROWS = [(*age, row) for age, rows in TABLES.items() for row in rows]
+IDS = [f"{kind}-{row.field}" for _, kind, row in ROWS]

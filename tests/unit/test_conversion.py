@@ -1,0 +1,475 @@
+"""Old objects as sets: what belongs together, what was understood without saying, and what people get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from nodesmith.model.conversion.changes import Conversion, Fate, Origin
+from nodesmith.model.conversion.converting import convert, loud
+from nodesmith.model.conversion.nodetemplates import Surroundings
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodepools import parse_nodepool
+
+PROVISIONER = """
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: default}
+spec:
+  requirements:
+    - {key: karpenter.sh/capacity-type, operator: In, values: [spot, on-demand]}
+  limits: {resources: {cpu: 1000}}
+  consolidation: {enabled: true}
+  provider:
+    subnetSelector: {karpenter.sh/discovery: blue}
+    securityGroupSelector: {karpenter.sh/discovery: blue}
+"""
+
+
+def provisioner(name: str = "default", **spec: Any) -> dict[str, Any]:
+    """Give a Provisioner of the AWSNodeTemplate `default`; None takes a field away."""
+    whole = {"providerRef": {"name": "default"}, **spec}
+    kept = {field: value for field, value in whole.items() if value is not None}
+    metadata = {"name": name}
+    return {"apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner", "metadata": metadata, "spec": kept}
+
+
+def template(name: str = "default", **spec: Any) -> dict[str, Any]:
+    tags = {"karpenter.sh/discovery": "blue"}
+    whole = {"subnetSelector": tags, "securityGroupSelector": tags, "instanceProfile": "nodes", **spec}
+    kept = {field: value for field, value in whole.items() if value is not None}
+    metadata = {"name": name}
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1alpha1",
+        "kind": "AWSNodeTemplate",
+        "metadata": metadata,
+        "spec": kept,
+    }
+
+
+def beta_pool(**template_spec: Any) -> dict[str, Any]:
+    spec = {"requirements": [], "nodeClassRef": {"name": "default"}, **template_spec}
+    return {
+        "apiVersion": "karpenter.sh/v1beta1",
+        "kind": "NodePool",
+        "metadata": {"name": "default"},
+        "spec": {"template": {"spec": spec}},
+    }
+
+
+def made(found: Conversion, kind: str, name: str = "default") -> Mapping[str, Any]:
+    return next(
+        o.manifest
+        for o in found.objects
+        if (o.manifest["kind"], o.manifest["metadata"]["name"]) == (kind, name)
+    )
+
+
+def said(found: Conversion, fate: Fate) -> dict[str, str]:
+    return {change.field: change.why for change in found.changes if change.fate is fate}
+
+
+def requirements(found: Conversion) -> dict[str, list[str]]:
+    pool = made(found, "NodePool")
+    return {r["key"]: r.get("values") for r in pool["spec"]["template"]["spec"]["requirements"]}
+
+
+def test_a_provisioner_with_its_provider_becomes_a_pool_and_a_class_that_can_both_be_read() -> None:
+    found = convert([yaml.safe_load(PROVISIONER)])
+
+    assert [each.manifest["kind"] for each in found.objects] == ["EC2NodeClass", "NodePool"]
+    pool, nodeclass = parse_nodepool(made(found, "NodePool")), parse_nodeclass(made(found, "EC2NodeClass"))
+    assert pool.problems == nodeclass.problems == ()
+    assert pool.value is not None
+    assert nodeclass.value is not None
+    assert pool.value.nodeclass.name == nodeclass.value.name == "default"
+    assert pool.value.labels["karpenter.sh/provisioner-name"] == "default"
+    assert pool.value.expire_after_seconds is None
+    assert nodeclass.value.role == "KarpenterNodeRole-blue"
+    assert nodeclass.value.metadata_options.http_put_response_hop_limit == 2
+
+
+def test_what_a_provisioner_left_unsaid_is_said() -> None:
+    assert requirements(convert([provisioner()])) == {
+        "kubernetes.io/os": ["linux"],
+        "kubernetes.io/arch": ["amd64"],
+        "karpenter.sh/capacity-type": ["on-demand"],
+        "karpenter.k8s.aws/instance-category": ["c", "m", "r"],
+        "karpenter.k8s.aws/instance-generation": ["2"],
+    }
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "karpenter.k8s.aws/instance-family",
+        "karpenter.k8s.aws/instance-category",
+        "karpenter.k8s.aws/instance-generation",
+    ],
+)
+def test_a_provisioner_that_chooses_types_is_given_no_others(key: str) -> None:
+    found = requirements(
+        convert([provisioner(requirements=[{"key": key, "operator": "In", "values": ["5"]}])])
+    )
+    assert sum("instance" in key for key in found) == 1
+
+
+def test_a_label_of_the_template_speaks_like_a_requirement() -> None:
+    found = requirements(convert([provisioner(labels={"kubernetes.io/arch": "arm64"})]))
+    assert "kubernetes.io/arch" not in found
+
+
+def test_the_key_that_blog_posts_show_is_read_as_the_category_that_is_meant() -> None:
+    given = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["c", "m", "r"]}
+    found = convert([provisioner(requirements=[given])])
+
+    assert requirements(found)["karpenter.k8s.aws/instance-category"] == ["c", "m", "r"]
+    assert "karpenter.k8s.aws/instance-generation" not in requirements(found), "it chooses types itself"
+    (loudly,) = map(str, loud(found.changes))
+    where, _, how = loudly.partition(" karpenter.k8s.aws/instance-cpu ")
+    assert where == "Provisioner/default: spec.requirements[0].key"
+    assert how == "is read as karpenter.k8s.aws/instance-category"
+
+
+MISTAKES = [
+    ("karpenter.k8s.aws/instance.gpu.name", "a100", "karpenter.k8s.aws/instance-gpu-name", "a100"),
+    ("karpenter.k8s.aws/instance.family", "m5", "karpenter.k8s.aws/instance-family", "m5"),
+    ("node.kubernetes.io/instance-family", "m5", "karpenter.k8s.aws/instance-family", "m5"),
+    ("node.kubernetes.io/instance-size", "large", "karpenter.k8s.aws/instance-size", "large"),
+    ("karpenter.k8s.aws/instance-family", "m", "karpenter.k8s.aws/instance-category", "m"),
+    ("karpenter.k8s.aws/instance-memory", "r", "karpenter.k8s.aws/instance-category", "r"),
+    ("eks.amazonaws.com/instance-category", "m", "karpenter.k8s.aws/instance-category", "m"),
+    (
+        "eks.amazonaws.com/instance-gpu-manufacturer",
+        "nvidia",
+        "karpenter.k8s.aws/instance-gpu-manufacturer",
+        "nvidia",
+    ),
+    ("eks.amazonaws.com/capacityType", "ON_DEMAND", "karpenter.sh/capacity-type", "on-demand"),
+    ("node.k8s.aws/capacity-type", "SPOT", "karpenter.sh/capacity-type", "spot"),
+    ("karpenter.sh/capacity-type", "ON_DEMAND", "karpenter.sh/capacity-type", "on-demand"),
+    ("karpenter.sh/capacity-type", "onDemand", "karpenter.sh/capacity-type", "on-demand"),
+    ("kubernetes.io/arch", "x86_64", "kubernetes.io/arch", "amd64"),
+    ("kubernetes.io/arch", "aarch64", "kubernetes.io/arch", "arm64"),
+    ("kubernetes.io/os", "Linux", "kubernetes.io/os", "linux"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "meant", "meaning"), MISTAKES)
+def test_a_mistake_whose_meaning_is_beyond_doubt_is_repaired_and_said(
+    key: str, value: str, meant: str, meaning: str
+) -> None:
+    given = [{"key": key, "operator": "In", "values": [value], "minValues": 1}]
+    for pool in (provisioner(requirements=given), beta_pool(requirements=given), today(requirements=given)):
+        found = convert([pool])
+        first = made(found, "NodePool")["spec"]["template"]["spec"]["requirements"][0]
+        assert first == {"key": meant, "operator": "In", "values": [meaning], "minValues": 1}
+        assert len(said(found, Fate.REPAIRED)) == 1
+
+
+def today(**template_spec: Any) -> dict[str, Any]:
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    return {**beta_pool(**{"nodeClassRef": ref, **template_spec}), "apiVersion": "karpenter.sh/v1"}
+
+
+@pytest.mark.parametrize(
+    "key", ["instance-pods", "instance-ami-id", "instance-accelerator-memory"], ids=lambda key: str(key)
+)
+def test_a_key_without_an_equivalent_is_refused_with_what_to_do_instead(key: str) -> None:
+    found = convert([provisioner(requirements=[{"key": f"karpenter.k8s.aws/{key}", "operator": "Exists"}])])
+    assert "no node has this label" in said(found, Fate.REFUSED)["spec.requirements[0].key"]
+
+
+@pytest.mark.parametrize("values", [["4", "c"], ["4"], ["xlarge"], ["m5"], []])
+def test_values_that_may_be_what_they_say_are_left_alone(values: list[str]) -> None:
+    given = [{"key": "karpenter.k8s.aws/instance-size", "operator": "In", "values": values}]
+    assert not loud(convert([provisioner(requirements=given)]).changes)
+
+
+def test_keys_that_were_right_once_are_renamed_in_old_objects_only() -> None:
+    given = [{"key": "beta.kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
+    old, new = convert([provisioner(requirements=given)]), convert([today(requirements=given)])
+
+    assert "kubernetes.io/arch" in requirements(old)
+    assert "beta.kubernetes.io/arch" in requirements(new), "v1 understands it as well"
+    assert not loud(old.changes) + new.changes
+
+
+def test_an_object_of_today_that_needs_nothing_is_handed_back_itself() -> None:
+    pool = today()
+    found = convert([pool])
+    assert found.objects[0].manifest is pool
+    assert found.changes == ()
+
+
+def test_fields_of_v1beta1_are_carried_over_wherever_they_are() -> None:
+    """A cluster keeps both versions in one object, and shows it as v1."""
+    pool = today(
+        kubelet={"maxPods": 30}, nodeClassRef={"apiVersion": "karpenter.k8s.aws/v1beta1", "name": "default"}
+    )
+    pool["spec"]["disruption"] = {"consolidationPolicy": "WhenUnderutilized", "expireAfter": "24h"}
+    pool["spec"]["template"]["spec"]["expireAfter"] = "720h"  # the API server's default
+    found = convert([pool, {"kind": "EC2NodeClass", **NODE_CLASS}])
+    spec = made(found, "NodePool")["spec"]
+
+    assert spec["template"]["spec"]["expireAfter"] == "24h"
+    assert spec["template"]["spec"]["nodeClassRef"]["group"] == "karpenter.k8s.aws"
+    assert spec["disruption"] == {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
+    assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 30}
+
+
+NODE_CLASS: dict[str, Any] = {
+    "apiVersion": "karpenter.k8s.aws/v1",
+    "metadata": {"name": "default"},
+    "spec": {"role": "nodes", "amiSelectorTerms": [{"alias": "al2023@latest"}]},
+}
+
+
+def test_an_age_that_was_edited_as_v1_holds_against_the_one_of_v1beta1() -> None:
+    pool = today(expireAfter="48h")
+    pool["spec"]["disruption"] = {"expireAfter": "24h"}
+    found = convert([pool])
+
+    assert made(found, "NodePool")["spec"]["template"]["spec"]["expireAfter"] == "48h"
+    assert "holds" in said(found, Fate.DROPPED)["spec.disruption.expireAfter"]
+
+
+def test_two_pools_that_disagree_about_the_kubelet_get_a_class_each() -> None:
+    pools = [
+        provisioner(name, kubeletConfiguration={"maxPods": n})
+        for name, n in (("a", 10), ("b", 20), ("c", 20))
+    ]
+    found = convert([*pools, provisioner("d"), template()])
+    used = {
+        name: made(found, "NodePool", name)["spec"]["template"]["spec"]["nodeClassRef"]["name"]
+        for name in "abcd"
+    }
+
+    assert used == {"a": "default-a", "b": "default-b", "c": "default-b", "d": "default"}
+    assert "kubelet" not in made(found, "EC2NodeClass")["spec"]
+    assert made(found, "EC2NodeClass", "default-a")["spec"]["kubelet"] == {"maxPods": 10}
+    assert made(found, "EC2NodeClass", "default-b")["spec"]["kubelet"] == {"maxPods": 20}
+    assert made(found, "EC2NodeClass", "default-b")["spec"]["instanceProfile"] == "nodes"
+
+
+def test_pools_that_agree_about_the_kubelet_leave_the_class_its_name() -> None:
+    pools = [provisioner(name, kubeletConfiguration={"maxPods": 10}) for name in "ab"]
+    found = convert([*pools, template()])
+    assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 10}
+    assert sum(each.manifest["kind"] == "EC2NodeClass" for each in found.objects) == 1
+
+
+def test_settings_of_the_kubelet_without_their_class_are_said_to_be_lost() -> None:
+    found = convert([provisioner(kubeletConfiguration={"maxPods": 10})])
+    assert "convert both together" in said(found, Fate.DROPPED)["spec.kubeletConfiguration"]
+
+
+def test_an_old_object_yields_to_one_of_today_with_its_name() -> None:
+    found = convert([provisioner(), template(), today(), {"kind": "EC2NodeClass", **NODE_CLASS}])
+
+    assert [each.number for each in found.objects] == [2, 3]
+    assert [c.object for c in found.changes if c.fate is Fate.DROPPED] == [
+        "Provisioner/default",
+        "AWSNodeTemplate/default",
+    ]
+
+
+def test_a_class_that_a_provisioner_holds_takes_no_name_that_is_taken() -> None:
+    found = convert([yaml.safe_load(PROVISIONER), template()])
+    assert made(found, "EC2NodeClass", "default-provider")["spec"]["role"] == "KarpenterNodeRole-blue"
+    ref = made(found, "NodePool")["spec"]["template"]["spec"]["nodeClassRef"]
+    assert ref["name"] == "default-provider"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"providerRef": {"name": "default"}, "provider": {}}, "spec.provider"),
+        ({"providerRef": None}, "spec.providerRef"),
+        ({"consolidation": {"enabled": True}, "ttlSecondsAfterEmpty": 30}, "spec.ttlSecondsAfterEmpty"),
+        ({"consolidation": {"enabled": "true"}}, "spec.consolidation.enabled"),
+    ],
+)
+def test_what_its_author_must_decide_is_refused(fields: dict[str, Any], field: str) -> None:
+    assert field in said(convert([provisioner(**fields)]), Fate.REFUSED)
+
+
+def test_a_field_that_nobody_knew_is_said_to_have_no_effect_with_what_may_have_been_meant() -> None:
+    found = convert([provisioner(ttlSecondAfterEmpty=30), template(subnetSelectr={})])
+    assert "did you mean 'ttlSecondsAfterEmpty'" in said(found, Fate.DROPPED)["spec.ttlSecondAfterEmpty"]
+    assert "did you mean 'subnetSelector'" in said(found, Fate.DROPPED)["spec.subnetSelectr"]
+
+
+def test_values_of_a_selector_are_alternatives_and_its_keys_are_not() -> None:
+    found = convert([template(subnetSelector={"zone": "a, b", "team": "blue,red", "any": ""})])
+    terms = [each["tags"] for each in made(found, "EC2NodeClass")["spec"]["subnetSelectorTerms"]]
+    assert terms == [{"zone": z, "team": t, "any": "*"} for z in "ab" for t in ("blue", "red")]
+
+
+def test_images_are_chosen_by_owner_name_and_tags_together() -> None:
+    found = convert(
+        [template(amiSelector={"aws::owners": "self,123456789012", "aws::name": "eks-*", "team": "blue"})]
+    )
+    spec = made(found, "EC2NodeClass")["spec"]
+    terms = spec["amiSelectorTerms"]
+    assert terms == [
+        {"owner": o, "name": "eks-*", "tags": {"team": "blue"}} for o in ("self", "123456789012")
+    ]
+    assert spec["amiFamily"] == "AL2", "was the default, and says how user data is made"
+
+
+def test_more_alternatives_than_there_may_be_terms_are_refused() -> None:
+    many = ",".join(map(str, range(6)))
+    found = convert([template(subnetSelector={"a": many, "b": many})])
+    assert "fewer alternatives" in said(found, Fate.REFUSED)["spec.subnetSelector"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kubernetes", "alias"),
+    [
+        ({}, "", "al2023@latest"),
+        ({}, "1.33", "al2023@latest"),
+        ({}, "1.32", "al2@latest"),
+        ({"amiFamily": "AL2"}, "1.27", "al2@latest"),
+        ({"amiFamily": "AL2"}, "", "al2023@latest"),
+        ({"amiFamily": "Windows2022"}, "", "windows2022@latest"),
+    ],
+)
+def test_a_family_without_a_selector_becomes_its_alias(
+    fields: dict[str, Any], kubernetes: str, alias: str
+) -> None:
+    found = convert([template(**fields)], Surroundings(kubernetes=kubernetes))
+    assert made(found, "EC2NodeClass")["spec"]["amiSelectorTerms"] == [{"alias": alias}]
+    assert ("Amazon Linux 2023" in " ".join(map(str, loud(found.changes)))) == (alias == "al2023@latest")
+
+
+def test_ubuntu_takes_user_data_as_al2_does_and_needs_its_images_selected() -> None:
+    found = convert([template(amiFamily="Ubuntu")])
+    spec = made(found, "EC2NodeClass")["spec"]
+    assert spec["amiFamily"] == "AL2"
+    assert spec["blockDeviceMappings"][0]["ebs"]["volumeSize"] == "20Gi"
+    assert "ssmParameter" in said(found, Fate.REFUSED)["spec.amiFamily"]
+    selected = convert([template(amiFamily="Ubuntu", amiSelector={"aws-ids": "ami-1"})])
+    assert not said(selected, Fate.REFUSED)
+
+
+def test_the_images_of_a_class_keep_the_version_that_it_was_pinned_to() -> None:
+    pinned = {"compatibility.karpenter.k8s.aws/v1-alias-version": "v20240101"}
+    nodeclass = {
+        "apiVersion": "karpenter.k8s.aws/v1beta1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "default", "annotations": pinned},
+        "spec": {"amiFamily": "AL2023"},
+    }
+    assert made(convert([nodeclass]), "EC2NodeClass")["spec"]["amiSelectorTerms"] == [
+        {"alias": "al2023@v20240101"}
+    ]
+
+
+def test_the_instance_profile_of_the_installation_is_given_to_each_class() -> None:
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "karpenter-global-settings"},
+        "data": {"aws.defaultInstanceProfile": "profile-of-all"},
+    }
+    lacks = template(instanceProfile=None)
+    assert made(convert([lacks, settings]), "EC2NodeClass")["spec"]["instanceProfile"] == "profile-of-all"
+    told = convert([lacks], Surroundings(role="role-of-all"))
+    assert made(told, "EC2NodeClass")["spec"]["role"] == "role-of-all"
+    assert not [c for c in loud(told.changes) if "instanceProfile" in c.field]
+
+
+def test_limits_are_found_on_either_floor() -> None:
+    flat, deep = provisioner(limits={"cpu": 10}), today()
+    deep["spec"]["limits"] = {"resources": {"cpu": 10}}
+    for pool in (flat, deep):
+        found = convert([pool])
+        assert made(found, "NodePool")["spec"]["limits"] == {"cpu": 10}
+        assert said(found, Fate.REPAIRED)
+
+
+def test_what_kubectl_wrote_down_of_the_old_form_is_left_behind() -> None:
+    pool = provisioner()
+    pool["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"}
+    assert made(convert([pool]), "NodePool")["metadata"]["annotations"] == {
+        "a": "b",
+        "nodesmith.dev/provisioner": "default",
+    }
+
+
+def test_workloads_are_converted_on_request_only() -> None:
+    spec = {
+        "nodeSelector": {
+            "karpenter.sh/provisioner-name": "default",
+            "eks.amazonaws.com/capacityType": "SPOT",
+        },
+        "topologySpreadConstraints": [
+            {"topologyKey": "failure-domain.beta.kubernetes.io/zone", "maxSkew": 1}
+        ],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "beta.kubernetes.io/arch", "operator": "Exists"}]}
+                    ]
+                },
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "preference": {
+                            "matchExpressions": [
+                                {"key": "node.k8s.aws/capacity-type", "operator": "In", "values": ["SPOT"]}
+                            ]
+                        },
+                    }
+                ],
+            },
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "podAffinityTerm": {"topologyKey": "failure-domain.beta.kubernetes.io/zone"},
+                    }
+                ]
+            },
+        },
+    }
+    annotations = {"karpenter.sh/do-not-evict": "true"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "a"},
+        "spec": {"template": {"metadata": {"annotations": annotations}, "spec": spec}},
+    }
+    assert convert([deployment]).objects[0].manifest is deployment
+    pod = convert([deployment], workloads=True).objects[0].manifest["spec"]["template"]
+
+    assert pod["metadata"]["annotations"] == {"karpenter.sh/do-not-disrupt": "true"}
+    assert pod["spec"]["nodeSelector"] == {
+        "karpenter.sh/nodepool": "default",
+        "karpenter.sh/capacity-type": "spot",
+    }
+    zone = {"topologyKey": "topology.kubernetes.io/zone"}
+    assert pod["spec"]["topologySpreadConstraints"] == [{**zone, "maxSkew": 1}]
+    affinity = pod["spec"]["affinity"]
+    required = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert required == [{"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "Exists"}]}]
+    preferred = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred[0]["preference"]["matchExpressions"] == [
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+    ]
+    apart = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart == [{"weight": 1, "podAffinityTerm": zone}]
+
+
+def test_an_item_of_a_converted_list_knows_its_place_in_the_old_one() -> None:
+    pool = next(o for o in convert([yaml.safe_load(PROVISIONER)]).objects if o.manifest["kind"] == "NodePool")
+    assert pool.origin("spec.template.spec.requirements[0].key") == Origin(0, "spec.requirements[0].key")
+    assert pool.origin("metadata.name") == Origin(0, "metadata.name")
+    assert pool.origin("spec.template.spec.expireAfter") is None
