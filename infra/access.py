@@ -9,12 +9,11 @@ from constructs import Construct
 from infra import names
 from infra.grants import Grant, attach
 from infra.permissions import Scope, write_grant
-from nodesmith.settings import snapshot_key
+from nodesmith.settings import WOKEN, snapshot_key
 
 # As forwarder/ names them.
 FORWARDER_NAMESPACE = "nodesmith"
 FORWARDER_SERVICE_ACCOUNT = "nodesmith-forwarder"
-FORWARDER_WAKES = ("provisioning", "lifecycle", "readiness")
 
 
 def access_entry(scope: Construct, cluster: str, role: iam.IRole, group: str) -> None:
@@ -34,7 +33,7 @@ def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
     role = iam.Role(construct, "Forwarder", assumed_by=_forwarder(scope))
     own = tuple(
         names.arn("sqs", names.physical_name(scope.cluster, concern), region=scope.region)
-        for concern in FORWARDER_WAKES
+        for concern in WOKEN
     )
     attach(
         role,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import CfnOutput, Environment, Stack, Tags
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from constructs import Construct
 
 from infra import names
-from infra.access import FORWARDER_WAKES, access_entry, forwarder_access
+from infra.access import access_entry, forwarder_access
 from infra.alarms import own_metric, watch_forwarder, watch_function, watch_queue
 from infra.concerns import CLUSTER_CONCERNS, Concern
 from infra.context import ClusterContext
@@ -17,11 +19,13 @@ from infra.functions import Code, FunctionSpec, function, layer
 from infra.permissions import Scope
 from infra.queues import Queues, feed, queues
 from infra.ticks import Ticker
+from nodesmith.settings import WOKEN
 
 LAYERS = ("core", "vendor", "kubernetes", "packing")
 
 # Which changes are news: `pending` is our own doing, and known.
-NEWS = ["running", "shutting-down", "stopped", "stopping", "terminated"]
+NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
+GONE = ("terminated",)
 
 
 class ClusterStack(Stack):
@@ -50,7 +54,8 @@ class ClusterStack(Stack):
         for concern in CLUSTER_CONCERNS:
             self._serve(concern)
         self._tick()
-        self._listen(self._queues["lifecycle"])
+        self._listen("InstanceStateChange", NEWS, self._queues["lifecycle"])
+        self._listen("InstanceGone", GONE, self._queues["termination"])
         watch_forwarder(self, cluster.name, cluster.alarm_topic_arn)
         dashboard(self, cluster.region, cluster.name, list(self._queues))
         self._output(forwarder_access(self, self._scope).role_arn)
@@ -81,7 +86,7 @@ class ClusterStack(Stack):
 
     def _environment(self) -> dict[str, str]:
         """Give what `nodesmith.settings` reads. AWS_REGION comes from Lambda."""
-        urls = {f"{name.upper()}_QUEUE_URL": self._queues[name].live.queue_url for name in FORWARDER_WAKES}
+        urls = {f"{name.upper()}_QUEUE_URL": self._queues[name].live.queue_url for name in WOKEN}
         return {
             "CLUSTER_NAME": self._cluster.name,
             "TABLE_NAME": names.TABLE_NAME,
@@ -100,7 +105,7 @@ class ClusterStack(Stack):
             message = {"cluster": self._cluster.name, "why": "tick"}
             ticker.every(concern.tick_minutes, concern.name, arns[concern.name], message)
 
-    def _listen(self, lifecycle: Queues) -> None:
+    def _listen(self, name: str, states: Sequence[str], woken: Queues) -> None:
         """Turn EC2's news into hints. EC2 does not say whose instance it is, so each cluster looks."""
         instance, state = (
             events.EventField.from_path(f"$.detail.{each}") for each in ("instance-id", "state")
@@ -108,19 +113,19 @@ class ClusterStack(Stack):
         hint = {"cluster": self._cluster.name, "why": f"{instance} is {state}"}
         events.Rule(
             self,
-            "InstanceStateChange",
-            description=f"EC2 instances that change, for {self._cluster.name}",
+            name,
+            description=f"EC2 instances that become {', '.join(states)}, for {self._cluster.name}",
             event_pattern=events.EventPattern(
                 source=["aws.ec2"],
                 detail_type=["EC2 Instance State-change Notification"],
-                detail={"state": NEWS},
+                detail={"state": list(states)},
             ),
-            targets=[targets.SqsQueue(lifecycle.live, message=events.RuleTargetInput.from_object(hint))],
+            targets=[targets.SqsQueue(woken.live, message=events.RuleTargetInput.from_object(hint))],
         )
 
     def _output(self, forwarder_role_arn: str) -> None:
         """Say what the forwarder's configuration needs, and what people look for."""
         CfnOutput(self, "BucketName", value=names.bucket_name(self._cluster.region))
-        for name in FORWARDER_WAKES:
+        for name in WOKEN:
             CfnOutput(self, f"{name.capitalize()}QueueUrl", value=self._queues[name].live.queue_url)
         CfnOutput(self, "ForwarderRoleArn", value=forwarder_role_arn)

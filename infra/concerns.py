@@ -39,6 +39,7 @@ class Concern:
 CLUSTER_CONCERNS = (
     Concern("provisioning", 1, 60, 1769, permissions.provisioning_grants, packs=True),
     Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),
+    Concern("termination", 1, 60, 1024, permissions.termination_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),
     Concern("observation", 1, 60, 1024, permissions.observation_grants, READER),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from infra import names
 from infra.grants import Grant
 from infra.launching import instance_profile_grants, launch_grants, terminate_grant
-from nodesmith.settings import catalog_key, decision_key, partition_key, snapshot_key, unplaced_key
+from nodesmith.settings import WOKEN, catalog_key, decision_key, partition_key, snapshot_key, unplaced_key
 
 LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
 
@@ -97,7 +97,19 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "lifecycle", "provisioning", "readiness"),
+        send_grant(scope, "lifecycle", "provisioning", "readiness", "termination"),
+    ]
+
+
+def termination_grants(scope: Scope) -> list[Grant]:
+    """End nodes: see what runs, terminate it. Taints and evictions are for RBAC."""
+    return [
+        *ledger_grants(scope),
+        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        describe_grant(scope.region, "Instances"),
+        terminate_grant(scope.cluster, scope.region),
+        describe_cluster_grant(scope),
+        send_grant(scope, "readiness", "termination"),
     ]
 
 
@@ -127,7 +139,7 @@ def observation_grants(scope: Scope) -> list[Grant]:
         *read_grants(scope.region, key),
         write_grant(scope.region, key),
         describe_cluster_grant(scope),
-        send_grant(scope, "lifecycle", "provisioning", "readiness"),
+        send_grant(scope, *WOKEN),
     ]
 
 

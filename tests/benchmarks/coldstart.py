@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from layers.vendor.build import build
+from nodesmith.model.events import WOKEN
 from tests.benchmarks.figures import Figure, reference_ms
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +34,7 @@ _ENVIRONMENT = {
     "CLUSTER_NAME": "bench",
     "TABLE_NAME": "nodesmith",
     "BUCKET_NAME": "bench",
-    **{
-        f"{concern}_QUEUE_URL": "https://sqs.test/q" for concern in ("PROVISIONING", "LIFECYCLE", "READINESS")
-    },
+    **{f"{concern.upper()}_QUEUE_URL": "https://sqs.test/q" for concern in WOKEN},
 }
 
 

@@ -11,12 +11,11 @@ from moto import mock_aws
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern, Hint, parse_hint
+from nodesmith.model.events import WOKEN, Concern, Hint, parse_hint
 from nodesmith.ports import Blobs, Hints
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints
 
-WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
 Received = Callable[[Concern], list[Hint]]
 
 

@@ -17,7 +17,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.nodeclassstatus import (
     ClusterInfo,
     Image,
@@ -80,6 +80,16 @@ FULL_CLAIM = NodeClaim(
     launched_at=NOW + timedelta(seconds=3),
     registered_at=NOW + timedelta(seconds=40),
     initialized_at=NOW + timedelta(seconds=60),
+    terminating_at=NOW + timedelta(minutes=9),
+    cause="Deleted",
+    deadline=NOW + timedelta(hours=1),
+    drained_at=NOW + timedelta(minutes=10),
+    detached_at=NOW + timedelta(minutes=11),
+    terminated_at=NOW + timedelta(minutes=12),
+    history=(
+        Transition(Phase.LAUNCHED, NOW + timedelta(seconds=3)),
+        Transition(Phase.TERMINATING, NOW + timedelta(minutes=9), "Deleted: Node a was deleted"),
+    ),
     reason="NodeNotReady",
     message="Node ip-10-0-0-1 is not Ready",
     decision="20261121T083015Z-abc",

@@ -22,6 +22,7 @@ from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.settings import WOKEN
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -50,7 +51,6 @@ QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
 """Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
 HURRIED = 10.0
 """A speed at which leases, back-offs and ticks, of one to a few minutes, pass in seconds."""
-FORWARDER_WAKES = ("provisioning", "lifecycle", "readiness")
 _GLANCE_SECONDS = 0.1
 _ENDED = {"shutting-down", "terminated"}
 Manifest = Mapping[str, Any]
@@ -166,7 +166,7 @@ class System(Started):
         return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, **urls}
 
     def _queue_urls(self) -> Mapping[str, str]:
-        return {c: self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in FORWARDER_WAKES}
+        return {c: self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in WOKEN}
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)

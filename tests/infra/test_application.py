@@ -46,6 +46,7 @@ def test_a_cluster_says_what_its_forwarder_needs_to_know(alpha: Template) -> Non
         "LifecycleQueueUrl",
         "ProvisioningQueueUrl",
         "ReadinessQueueUrl",
+        "TerminationQueueUrl",
     ]
 
 

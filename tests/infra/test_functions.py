@@ -17,7 +17,7 @@ from tests.infra.deployment import REGION, ROOT
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
-TALKING = ["lifecycle", "readiness", "observation"]
+TALKING = ["lifecycle", "termination", "readiness", "observation"]
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333"
 
 
@@ -76,6 +76,7 @@ def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: T
             provisioning_queue_url=f"{QUEUE}/nodesmith-beta-provisioning",
             lifecycle_queue_url=f"{QUEUE}/nodesmith-beta-lifecycle",
             readiness_queue_url=f"{QUEUE}/nodesmith-beta-readiness",
+            termination_queue_url=f"{QUEUE}/nodesmith-beta-termination",
             reserved_enis=1,
             isolated_vpc=True,
         )
@@ -110,6 +111,7 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
     assert layers == {
         "provisioning": ["Core", "Vendor", "Packing"],
         "lifecycle": ["Core", "Vendor", "Kubernetes"],
+        "termination": ["Core", "Vendor", "Kubernetes"],
         "readiness": ["Core", "Vendor", "Kubernetes"],
         "observation": ["Core", "Vendor", "Kubernetes"],
     }

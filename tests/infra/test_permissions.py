@@ -10,6 +10,7 @@ import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import (
+    WOKEN,
     catalog_key,
     decision_key,
     decision_snapshot_key,
@@ -72,12 +73,12 @@ def test_only_calls_that_know_no_resources_are_allowed_on_everything(templates: 
 
 
 def test_describing_stops_at_the_region(alpha: Template) -> None:
-    for concern in ("provisioning", "lifecycle"):
+    for concern in ("provisioning", "lifecycle", "termination"):
         assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION)
         assert not may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion="us-east-1")
 
 
-@pytest.mark.parametrize("concern", ["provisioning", "lifecycle", "readiness"])
+@pytest.mark.parametrize("concern", ["provisioning", "lifecycle", "termination", "readiness"])
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
     alpha: Template, concern: str
 ) -> None:
@@ -111,6 +112,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
     assert written == {
         "provisioning": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
         "lifecycle": [],
+        "termination": [],
         "readiness": [],
         "observation": [snapshot_key("alpha")],
     }
@@ -133,7 +135,7 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
     alpha: Template, concern: str
 ) -> None:
     source = (ROOT / "layers/core/python/nodesmith/controllers" / f"{concern}.py").read_text()
-    woken = set(re.findall(r"Concern\.([A-Z]+)", source))
+    woken = set(re.findall(r"Concern\.([A-Z]+)", source)) | {each.name for each in WOKEN if "WOKEN" in source}
     for other in ALL:
         expected = other.upper() in woken
         assert may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-alpha-{other}") is expected
@@ -150,7 +152,7 @@ def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> No
 def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:
     cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
     asking = [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}alpha")]
-    assert asking == ["lifecycle", "readiness", "observation"]
+    assert asking == ["lifecycle", "termination", "readiness", "observation"]
     assert not [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}beta")]
 
 
@@ -179,7 +181,7 @@ def test_the_forwarder_writes_one_object_and_wakes_its_own_queues(alpha: Templat
     assert sorted((action, each["Resource"]) for each in statements for action in each["Action"]) == [
         ("s3:PutObject", [f"{BUCKET}/{snapshot_key('alpha')}"]),
         *(
-            (action, [f"{SQS}:nodesmith-alpha-{each}" for each in ("lifecycle", "provisioning", "readiness")])
+            (action, [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(WOKEN)])
             for action in ("sqs:GetQueueUrl", "sqs:SendMessage")
         ),
     ]
@@ -211,6 +213,7 @@ def test_the_api_server_knows_writers_and_readers_and_not_provisioning(alpha: Te
     }
     assert groups == {
         f"{alpha.role_of('lifecycle')}.Arn": ["nodesmith:writer"],
+        f"{alpha.role_of('termination')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('readiness')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('observation')}.Arn": ["nodesmith:reader"],
     }

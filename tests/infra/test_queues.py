@@ -81,6 +81,7 @@ def test_every_concern_looks_from_time_to_time(alpha: Template) -> None:
     assert ticks == {
         "nodesmith-alpha-provisioning": "rate(1 minute)",
         "nodesmith-alpha-lifecycle": "rate(1 minute)",
+        "nodesmith-alpha-termination": "rate(1 minute)",
         "nodesmith-alpha-readiness": "rate(5 minutes)",
         "nodesmith-alpha-observation": "rate(1 minute)",
     }
@@ -107,20 +108,23 @@ def test_ticks_come_only_from_the_stacks_own_schedules(alpha: Template) -> None:
     assert alpha.only("Scheduler::ScheduleGroup")["Name"] == "nodesmith-alpha-ticks"
 
 
-def test_an_instance_that_changes_wakes_lifecycle_with_a_hint_that_names_it(alpha: Template) -> None:
-    rule = alpha.only("Events::Rule")
+@pytest.mark.parametrize(("concern", "state"), [("lifecycle", "running"), ("termination", "terminated")])
+def test_an_instance_that_changes_wakes_whom_it_concerns_with_a_hint_that_names_it(
+    alpha: Template, concern: str, state: str
+) -> None:
+    queue = f"{by_name(alpha)[f'nodesmith-alpha-{concern}'][0]}.Arn"
+    rules = alpha.of_type("Events::Rule").values()
+    (rule,) = [rule for rule in rules if [target["Arn"] for target in rule["Targets"]] == [queue]]
     assert rule["EventPattern"]["source"] == ["aws.ec2"]
     assert rule["EventPattern"]["detail-type"] == ["EC2 Instance State-change Notification"]
     (target,) = rule["Targets"]
-    assert target["Arn"] == f"{by_name(alpha)['nodesmith-alpha-lifecycle'][0]}.Arn"
-    event = {"detail": {"instance-id": "i-0123456789abcdef0", "state": "running"}}
+    event = {"detail": {"instance-id": "i-0123456789abcdef0", "state": state}}
     assert event["detail"]["state"] in rule["EventPattern"]["detail"]["state"]
     body = transformed(target["InputTransformer"], event)
-    assert parse_hint(body, "alpha") == Hint("alpha", "i-0123456789abcdef0 is running")
+    assert parse_hint(body, "alpha") == Hint("alpha", f"i-0123456789abcdef0 is {state}")
 
 
-def test_only_the_rule_and_roles_of_the_cluster_reach_its_queues(alpha: Template) -> None:
-    (rule,) = alpha.of_type("Events::Rule")
+def test_only_the_rules_and_roles_of_the_cluster_reach_its_queues(alpha: Template) -> None:
     allowed = [
         statement
         for policy in alpha.of_type("SQS::QueuePolicy").values()
@@ -129,6 +133,7 @@ def test_only_the_rule_and_roles_of_the_cluster_reach_its_queues(alpha: Template
     ]
     assert [(each["Principal"], each["Condition"]) for each in allowed] == [
         ({"Service": "events.amazonaws.com"}, {"ArnEquals": {"aws:SourceArn": f"{rule}.Arn"}})
+        for rule in alpha.of_type("Events::Rule")
     ]
 
 

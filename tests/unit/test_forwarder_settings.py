@@ -19,6 +19,7 @@ GOOD = {
     "PROVISIONING_QUEUE_URL": "https://sqs/p",
     "LIFECYCLE_QUEUE_URL": "https://sqs/l",
     "READINESS_QUEUE_URL": "https://sqs/r",
+    "TERMINATION_QUEUE_URL": "https://sqs/t",
 }
 
 

@@ -15,7 +15,7 @@ from nodesmith.decisions.lifecycle import (
     registration_patch,
     to_check,
 )
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Open, Register, Show, Wait
+from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Open, Register, Show, Wait
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -126,13 +126,13 @@ def test_an_instance_is_looked_at_when_its_node_has_left_and_never_without_one()
 
 
 @pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.INITIALIZED])
-def test_a_claim_whose_instance_has_gone_with_its_node_is_given_up(phase: Phase) -> None:
+def test_a_claim_whose_instance_has_gone_with_its_node_comes_to_its_end(phase: Phase) -> None:
     claim = replace(REGISTERED, phase=phase)
     (command,) = steps(claim, checked=[claim.name])
-    assert isinstance(command, GiveUp)
-    assert command.claim.reason == "InstanceTerminated"
+    assert isinstance(command, End)
+    assert (command.claim.phase, command.claim.cause) == (Phase.TERMINATING, "InstanceTerminated")
     alive = {claim.name: (instance(),)}
-    assert not any(isinstance(c, GiveUp) for c in steps(claim, checked=[claim.name], instances=alive))
+    assert not any(isinstance(c, End) for c in steps(claim, checked=[claim.name], instances=alive))
 
 
 @pytest.mark.parametrize("state", ["shutting-down", "terminated"])

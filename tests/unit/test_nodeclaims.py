@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
-from nodesmith.model.nodeclaims import NodeClaim, Phase, from_item, to_item
+from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition, from_item, to_item
 from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import Resources
@@ -19,7 +19,7 @@ FULLEST = NodeClaim(
     nodepool="default",
     nodeclass=NodeClassRef("blue"),
     created_at=CREATED,
-    phase=Phase.INITIALIZED,
+    phase=Phase.TERMINATED,
     phase_since=CREATED + timedelta(seconds=50),
     nodepool_uid="0-1",
     nodepool_hash="11",
@@ -53,6 +53,16 @@ FULLEST = NodeClaim(
     launched_at=CREATED + timedelta(seconds=3),
     registered_at=CREATED + timedelta(seconds=40),
     initialized_at=CREATED + timedelta(seconds=50),
+    terminating_at=CREATED + timedelta(minutes=9),
+    cause="Deleted",
+    deadline=CREATED + timedelta(hours=1),
+    drained_at=CREATED + timedelta(minutes=10),
+    detached_at=CREATED + timedelta(minutes=11),
+    terminated_at=CREATED + timedelta(minutes=12),
+    history=(
+        Transition(Phase.LAUNCHED, CREATED + timedelta(seconds=3)),
+        Transition(Phase.TERMINATING, CREATED + timedelta(minutes=9), "Deleted: Node a was deleted"),
+    ),
     reason="Because",
     message="of this",
     decision="d-1",
@@ -110,6 +120,7 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
             "karpenter.sh/nodepool-hash": "11",
             "karpenter.sh/nodepool-hash-version": "nodesmith-v1",
         },
+        "finalizers": ["karpenter.sh/termination"],
         "ownerReferences": [
             {
                 "apiVersion": "karpenter.sh/v1",
@@ -183,8 +194,21 @@ def test_the_status_is_what_has_come_of_it() -> None:
     }
 
 
+def test_the_end_of_a_claim_is_told_step_by_step() -> None:
+    begun = replace(FULLEST, phase=Phase.TERMINATING, drained_at=None, detached_at=None, terminated_at=None)
+    told = conditions(replace(begun, reason="DoNotDisrupt"))
+    assert told["Drained"] == ("Unknown", "DoNotDisrupt", "12:09:00Z")
+    assert told["VolumesDetached"] == ("Unknown", "AwaitingReconciliation", "12:09:00Z")
+    assert conditions(FULLEST)["InstanceTerminating"] == ("True", "InstanceTerminating", "12:12:00Z")
+
+
+def test_no_step_leads_back() -> None:
+    with pytest.raises(ValueError, match="no step leads from Terminated to Initialized"):
+        FULLEST.advanced(Phase.INITIALIZED, CREATED)
+
+
 def test_a_claim_that_is_through_is_ready() -> None:
-    assert conditions(FULLEST) == {
+    assert conditions(replace(FULLEST, terminating_at=None)) == {
         "Launched": ("True", "Launched", "12:00:03Z"),
         "Registered": ("True", "Registered", "12:00:40Z"),
         "Initialized": ("True", "Initialized", "12:00:50Z"),

@@ -6,7 +6,7 @@ Names, timeouts and cadences are those of `infra/`, which cannot be imported wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ TABLE_NAME = "nodesmith"
 RECEIVES = 5
 BATCH_SIZE = 10
 NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
+GONE = ("terminated",)
 
 Client = Callable[[str], Any]
 """Gives the boto3 client of a service."""
@@ -37,6 +38,7 @@ class Concern:
 CONCERNS = (
     Concern("provisioning", 1, 60),
     Concern("lifecycle", 1, 60),
+    Concern("termination", 1, 60),
     Concern("readiness", 5, 120),
     Concern("observation", 1, 60),
 )
@@ -72,7 +74,8 @@ def deploy(client: Client, cluster: str, region: str) -> Deployment:
     live, dead = {}, {}
     for concern in CONCERNS:
         live[concern.name], dead[concern.name] = _make_queues(client("sqs"), cluster, concern)
-    _make_rule(client("events"), cluster, region)
+    _make_rule(client("events"), cluster, region, "lifecycle", NEWS)
+    _make_rule(client("events"), cluster, region, "termination", GONE)
     return Deployment(cluster, region, bucket, live, dead)
 
 
@@ -110,18 +113,18 @@ def _make_queues(sqs: Any, cluster: str, concern: Concern) -> tuple[str, str]:
     return sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"], dead
 
 
-def _make_rule(events: Any, cluster: str, region: str) -> None:
-    """EC2's news of instances become hints for `lifecycle`."""
-    name = f"{queue_name(cluster, 'lifecycle')}-instances"
+def _make_rule(events: Any, cluster: str, region: str, concern: str, states: Sequence[str]) -> None:
+    """EC2's news of instances become hints."""
+    name = f"{queue_name(cluster, concern)}-instances"
     pattern = {
         "source": ["aws.ec2"],
         "detail-type": ["EC2 Instance State-change Notification"],
-        "detail": {"state": list(NEWS)},
+        "detail": {"state": list(states)},
     }
     transformer = {
         "InputPathsMap": {"instance": "$.detail.instance-id", "state": "$.detail.state"},
         "InputTemplate": f'{{"cluster":"{cluster}","why":"<instance> is <state>"}}',
     }
-    arn = f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue_name(cluster, 'lifecycle')}"
+    arn = f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue_name(cluster, concern)}"
     events.put_rule(Name=name, EventPattern=json.dumps(pattern), State="ENABLED")
-    events.put_targets(Rule=name, Targets=[{"Id": "lifecycle", "Arn": arn, "InputTransformer": transformer}])
+    events.put_targets(Rule=name, Targets=[{"Id": concern, "Arn": arn, "InputTransformer": transformer}])

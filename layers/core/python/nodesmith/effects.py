@@ -15,8 +15,27 @@ from typing import assert_never
 from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
-from nodesmith.errors import Conflict, Transient
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Open, Register, Show, Wait
+from nodesmith.decisions.termination.steps import closing_patch
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.commands import (
+    Advance,
+    Close,
+    Command,
+    DeletePods,
+    End,
+    Evict,
+    Forget,
+    GiveUp,
+    Initialize,
+    Nominate,
+    Open,
+    Register,
+    Release,
+    Show,
+    TerminateInstances,
+    TerminationCommand,
+    Wait,
+)
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.launches import (
     Deferred,
@@ -154,7 +173,7 @@ def carry_out(
             if not cluster.register_node(command.claim.node_name, initialization_patch(command.claim)):
                 raise Transient(f"Node {command.claim.node_name} went away while it was initialized")
             _save_and_show(command.claim, store, cluster)
-        case Register() | Wait() | GiveUp():
+        case Register() | Wait() | GiveUp() | End():
             _save_and_show(command.claim, store, cluster)
         case Forget():
             if command.claim.instance_id:
@@ -165,6 +184,69 @@ def carry_out(
             cluster.apply_nodeclaim(manifest(command.claim))
         case _:
             assert_never(command)
+
+
+def begin_end(command: End, store: Store, cluster: Cluster) -> NodeClaim:
+    """Note that a claim's end has begun; give it as the ledger then holds it. Raises Conflict, Transient."""
+    saved = store.save(command.claim)
+    cluster.apply_nodeclaim(manifest(saved))
+    return saved
+
+
+def carry_out_end(command: TerminationCommand, store: Store, cluster: Cluster) -> None:
+    """Carry out one command of a claim's end, but for `TerminateInstances`, see `terminate`.
+
+    Raises Transient, and Conflict when the claim has moved on.
+    """
+    claim = command.claim
+    match command:
+        case Close():
+            if command.node:
+                cluster.register_node(command.node, closing_patch(claim))
+                cluster.request_deletion("Node", command.node, claim.provider_id)
+            cluster.request_deletion("NodeClaim", claim.name)
+        case Evict():
+            cluster.evict(command.pods)
+        case DeletePods():
+            cluster.delete_pods(command.pods)
+        case Wait():
+            _save_and_show(claim, store, cluster)
+            cluster.event("NodeClaim", claim.name, claim.reason, claim.message, warning=True)
+        case Advance():
+            _save_and_show(claim, store, cluster)
+        case Release():
+            if command.node:
+                cluster.release_node(command.node, claim.provider_id)
+            cluster.delete_nodeclaim(claim.name)
+            store.forget(claim)
+        case TerminateInstances():
+            raise TypeError("instances are terminated together, by `terminate`")
+        case _:
+            assert_never(command)
+
+
+def terminate(
+    commands: Sequence[TerminateInstances],
+    store: Store,
+    cloud: Cloud,
+    cluster: Cluster,
+    failures: list[str],
+) -> int:
+    """Terminate the instances of all these claims in one call, then note it of each; give how many were noted.
+
+    What fails for one claim is added to `failures`. Raises Transient when EC2 could not be asked.
+    """
+    cloud.terminate(sorted({instance for command in commands for instance in command.instances}))
+    noted = 0
+    for command in commands:
+        try:
+            _save_and_show(command.claim, store, cluster)
+            noted += 1
+        except Conflict:
+            continue  # another run has noted the same
+        except (Transient, Rejected) as error:
+            failures.append(f"NodeClaim {command.claim.name}: {error}")
+    return noted
 
 
 def _save_and_show(claim: NodeClaim, store: Store, cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from botocore.session import get_session
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern, parse_hint
+from nodesmith.model.events import WOKEN, Concern, parse_hint
 from nodesmith.settings import Settings, read_settings
 from nodesmith.telemetry import Telemetry
 
@@ -139,5 +139,4 @@ class Parts:
         return hinted
 
     def _queue_urls(self) -> dict[Concern, str]:
-        woken = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
-        return {concern: self.settings.queue_url(concern) for concern in woken}
+        return {concern: self.settings.queue_url(concern) for concern in WOKEN}

@@ -68,6 +68,26 @@ def lifecycle() -> Handler:
     return parts.handler(follow_once)
 
 
+def termination() -> Handler:
+    """Compose termination: nodes that are to go are drained, their instances terminated, their claims forgotten."""
+    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.termination import Alarm, Termination, end_nodes
+
+    parts = Parts(Concern.TERMINATION)
+    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    alarm = Alarm()
+
+    def end_nodes_once() -> None:
+        cluster = ApiCluster(parts.api_server(), now)
+        run = Termination(
+            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now, alarm
+        )
+        parts.telemetry.ran(end_nodes(run))
+
+    return parts.handler(end_nodes_once)
+
+
 def readiness() -> Handler:
     """Compose readiness: EC2NodeClasses are resolved, conditions written."""
     from nodesmith.adapters.kubernetes import ApiCluster

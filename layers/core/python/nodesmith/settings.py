@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
+from nodesmith.model.events import WOKEN as WOKEN
 from nodesmith.model.policies import (
     DefaultSpread,
     MinValuesPolicy,
@@ -68,6 +69,7 @@ class Settings:
     provisioning_queue_url: str = _setting("PROVISIONING_QUEUE_URL", "SQS queue of the concern", "")
     lifecycle_queue_url: str = _setting("LIFECYCLE_QUEUE_URL", "SQS queue of the concern", "")
     readiness_queue_url: str = _setting("READINESS_QUEUE_URL", "SQS queue of the concern", "")
+    termination_queue_url: str = _setting("TERMINATION_QUEUE_URL", "SQS queue of the concern", "")
     cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
     cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
     cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; empty: ask EKS", "")
@@ -111,6 +113,7 @@ class Settings:
             "provisioning": self.provisioning_queue_url,
             "lifecycle": self.lifecycle_queue_url,
             "readiness": self.readiness_queue_url,
+            "termination": self.termination_queue_url,
         }[concern]
 
 

@@ -13,7 +13,16 @@ from nodesmith.decisions.lifecycle import next_steps, to_check
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Open, Register
+from nodesmith.model.commands import (
+    Command,
+    End,
+    Forget,
+    GiveUp,
+    Initialize,
+    Nominate,
+    Open,
+    Register,
+)
 from nodesmith.model.events import Concern, Hint
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
@@ -102,6 +111,8 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
     kinds = {type(command) for command in commands}
     if GiveUp in kinds or Register in kinds or done["Conflict"]:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
+    if End in kinds:
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up"))
     if Initialize in kinds:  # by then the scheduler has bound pods, and others may have taken one's room

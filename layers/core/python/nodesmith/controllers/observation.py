@@ -9,12 +9,11 @@ from typing import Protocol
 
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern, Hint
+from nodesmith.model.events import WOKEN, Hint
 from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 
-_WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
 _CLOCK_SKEW = timedelta(minutes=1)
 """How far a forwarder's clock may be ahead: a snapshot of next year must not count as fresh until then."""
 
@@ -44,7 +43,7 @@ def observe(run: Observation) -> bool:
     if _is_fresh(run, now):
         return False
     run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, run.observer().observe()))
-    for concern in _WOKEN:
+    for concern in WOKEN:
         run.hints.send(concern, Hint(run.cluster_name, "observed without the forwarder"))
     return True
 

@@ -1,10 +1,11 @@
-"""Commands: what is to be done about one claim. A closed union; one without an effect fails the type check."""
+"""Commands: what is to be done about one claim. Closed unions; one without an effect fails the type check."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from nodesmith.model.evictions import PodOnNode
 from nodesmith.model.nodeclaims import NodeClaim
 
 
@@ -67,4 +68,62 @@ class Show:
     claim: NodeClaim
 
 
-Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Show
+@dataclass(frozen=True, slots=True)
+class End:
+    """Note that the claim is to go, and why; nothing has been done about it yet."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Keep new pods and load balancers off the claim's Node, and mark both objects as being deleted.
+
+    `node` is empty where there is no Node (any more). Nothing of the claim changes.
+    """
+
+    claim: NodeClaim
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask for these pods to leave, as far as their budgets allow; nothing of the claim changes."""
+
+    claim: NodeClaim
+    pods: tuple[PodOnNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePods:
+    """End these pods within the claim's deadline, whatever protects them; nothing of the claim changes."""
+
+    claim: NodeClaim
+    pods: tuple[PodOnNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Note that the claim's end has come a step further."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateInstances:
+    """Terminate what runs for the claim; the claim is as it is from then on."""
+
+    claim: NodeClaim
+    instances: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let go of a claim whose instance is gone: Node, object, ledger entry, in this order."""
+
+    claim: NodeClaim
+    node: str
+
+
+Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Show | End
+TerminationCommand: TypeAlias = Close | Evict | DeletePods | Wait | Advance | TerminateInstances | Release

@@ -15,8 +15,13 @@ class Concern(StrEnum):
     PROVISIONING = "provisioning"
     LIFECYCLE = "lifecycle"
     READINESS = "readiness"
+    TERMINATION = "termination"
     CATALOG = "catalog"
     OBSERVATION = "observation"
+
+
+WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)
+"""Those that others wake: the forwarder, and each other."""
 
 
 @dataclass(frozen=True, slots=True)

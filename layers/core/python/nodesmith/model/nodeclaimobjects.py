@@ -26,6 +26,11 @@ from nodesmith.model.times import format_time
 NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
 NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
 _STAGES = ("Launched", "Registered", "Initialized")
+_STEPS = (
+    ("Drained", "drained_at"),
+    ("VolumesDetached", "detached_at"),
+    ("InstanceTerminating", "terminated_at"),
+)
 _AWAITING = "AwaitingReconciliation"
 _REFUTING = frozenset({"MultipleNodesFound"})
 """Reasons that say no; all others say not yet."""
@@ -71,6 +76,7 @@ def _metadata(claim: NodeClaim) -> dict[str, Any]:
         "name": claim.name,
         "labels": dict(sorted(labels_of(claim).items())),
         "annotations": dict(sorted(annotations_of(claim).items())),
+        "finalizers": [labels.TERMINATION_FINALIZER],
     }
     if claim.nodepool_uid:
         metadata["ownerReferences"] = [
@@ -131,6 +137,21 @@ def _conditions(claim: NodeClaim) -> Iterator[dict[str, Any]]:
     else:
         status, since = ("False", claim.phase_since) if given_up else ("Unknown", claim.created_at)
         yield _condition("Ready", status, since, "UnhealthyDependents", f"waits for {', '.join(pending)}")
+    if claim.terminating_at is not None:
+        yield from _end(claim, claim.terminating_at)
+
+
+def _end(claim: NodeClaim, since: datetime) -> Iterator[dict[str, Any]]:
+    """Say how far its end has come; the step that it is at carries the claim's reason."""
+    at_work = True
+    for step, at in _STEPS:
+        reached = getattr(claim, at)
+        if reached is not None:
+            yield _condition(step, "True", reached, step, "")
+        else:
+            reason, message = (claim.reason, claim.message) if at_work else ("", "")
+            yield _condition(step, "Unknown", since, reason or _AWAITING, message)
+            at_work = False
 
 
 def _condition(kind: str, status: str, since: datetime, reason: str, message: str) -> dict[str, Any]:

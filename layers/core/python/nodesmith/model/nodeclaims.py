@@ -22,14 +22,49 @@ from nodesmith.model.taints import Taint
 
 
 class Phase(StrEnum):
-    """Where a claim stands. It only ever moves down this list, and GivenUp ends it from anywhere."""
+    """Where a claim stands. It only ever moves down this list, along `SUCCESSORS`."""
 
     PENDING = "Pending"
     """The intent to buy is committed; an instance may or may not exist."""
     LAUNCHED = "Launched"
     REGISTERED = "Registered"
     INITIALIZED = "Initialized"
+    TERMINATING = "Terminating"
+    """It is to go, whoever asked: no new pods come, those that are there are evicted."""
+    DRAINED = "Drained"
+    """No pod is left that would need to go; its volumes are let go of."""
+    DETACHED = "Detached"
+    """Nothing is attached any more."""
+    TERMINATED = "Terminated"
+    """EC2 has been asked to terminate the instance. Once that is gone, so is the claim."""
     GIVEN_UP = "GivenUp"
+    """It never became a Node, or only in name: instance, object and entry go without a drain."""
+
+
+ENDING = frozenset({Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED})
+"""The phases that termination sees to. None of them leads back."""
+
+SUCCESSORS: Mapping[Phase, frozenset[Phase]] = {
+    Phase.PENDING: frozenset({Phase.LAUNCHED, Phase.TERMINATING, Phase.GIVEN_UP}),
+    Phase.LAUNCHED: frozenset({Phase.REGISTERED, Phase.TERMINATING, Phase.GIVEN_UP}),
+    Phase.REGISTERED: frozenset({Phase.INITIALIZED, Phase.TERMINATING}),
+    Phase.INITIALIZED: frozenset({Phase.TERMINATING}),
+    Phase.TERMINATING: frozenset({Phase.DRAINED}),
+    Phase.DRAINED: frozenset({Phase.DETACHED}),
+    Phase.DETACHED: frozenset({Phase.TERMINATED}),
+    Phase.TERMINATED: frozenset(),
+    Phase.GIVEN_UP: frozenset(),
+}
+"""What may follow what; after the last two a claim is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step of a claim's life: the phase it came to, when, and why where there is more to say than its name."""
+
+    phase: Phase
+    at: datetime
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +104,16 @@ class NodeClaim:
     launched_at: datetime | None = None
     registered_at: datetime | None = None
     initialized_at: datetime | None = None
+    terminating_at: datetime | None = None
+    """When its end was decided. `cause` says by what, in one CamelCase word."""
+    cause: str = ""
+    deadline: datetime | None = None
+    """When its instance goes whatever is still on it; None for never."""
+    drained_at: datetime | None = None
+    detached_at: datetime | None = None
+    terminated_at: datetime | None = None
+    history: tuple[Transition, ...] = ()
+    """The steps so far, after Pending."""
     reason: str = ""
     """Why it does not advance or was given up, in one CamelCase word; `message` says it in a sentence."""
     message: str = ""
@@ -77,16 +122,48 @@ class NodeClaim:
     revision: int = 0
     """Counts writes to the ledger: the optimistic lock."""
 
-    def given_up(self, reason: str, message: str, now: datetime) -> NodeClaim:
-        """Give the claim as it ends: EC2 is not asked for it again."""
+    @property
+    def is_ending(self) -> bool:
+        """True from the decision that it goes until it is forgotten."""
+        return self.phase in ENDING
+
+    def advanced(self, phase: Phase, now: datetime, reason: str = "", message: str = "") -> NodeClaim:
+        """Give the claim in its next phase, with what is said of it there. Raises ValueError where none leads there."""
+        if phase not in SUCCESSORS[self.phase]:
+            raise ValueError(f"NodeClaim {self.name}: no step leads from {self.phase} to {phase}")
+        step = Transition(phase, now, ": ".join(filter(None, (reason, message))))
+        reached: dict[str, Any] = {_REACHED_AT[phase]: now} if phase in _REACHED_AT else {}
         return replace(
             self,
-            phase=Phase.GIVEN_UP,
+            phase=phase,
             phase_since=now,
             reason=reason,
             message=message,
-            launch=FrozenMap(),
+            history=(*self.history, step),
+            **reached,
         )
+
+    def given_up(self, reason: str, message: str, now: datetime) -> NodeClaim:
+        """Give the claim as it ends: EC2 is not asked for it again."""
+        return replace(self.advanced(Phase.GIVEN_UP, now, reason, message), launch=FrozenMap())
+
+    def terminating(
+        self, cause: str, message: str, now: datetime, deadline: datetime | None = None
+    ) -> NodeClaim:
+        """Give the claim as its end begins. `deadline` is None for however long its pods take."""
+        ending = self.advanced(Phase.TERMINATING, now, cause, message)
+        return replace(ending, cause=cause, deadline=deadline, launch=FrozenMap())
+
+
+_REACHED_AT: Mapping[Phase, str] = {
+    Phase.LAUNCHED: "launched_at",
+    Phase.REGISTERED: "registered_at",
+    Phase.INITIALIZED: "initialized_at",
+    Phase.TERMINATING: "terminating_at",
+    Phase.DRAINED: "drained_at",
+    Phase.DETACHED: "detached_at",
+    Phase.TERMINATED: "terminated_at",
+}
 
 
 def to_item(claim: NodeClaim) -> dict[str, Any]:
@@ -111,6 +188,8 @@ def _write(name: str, value: Any) -> Any:
             return write_requirements(value)
         case NodeClassRef():
             return {"group": value.group, "kind": value.kind, "name": value.name}
+        case tuple() if name == "history":
+            return [[step.phase, step.at.isoformat(), step.cause] for step in value]
         case tuple() if name in ("taints", "startup_taints"):
             return write_taints(value)
         case _:
@@ -125,8 +204,11 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("taints", "startup_taints"), read_taints),
     **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
     **dict.fromkeys(("labels", "annotations", "launch"), FrozenMap),
+    "history": lambda steps: tuple(
+        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
+    ),
     **dict.fromkeys(
-        ("created_at", "phase_since", "launched_at", "registered_at", "initialized_at"),
+        ("created_at", "phase_since", "deadline", *_REACHED_AT.values()),
         datetime.fromisoformat,
     ),
 }

@@ -70,7 +70,9 @@ def _ending(command: Command) -> bool | None:
             return None
 
 
-def _noted(health: RegistrationHealth, claim: NodeClaim, registered: bool, now: datetime) -> RegistrationHealth:
+def _noted(
+    health: RegistrationHealth, claim: NodeClaim, registered: bool, now: datetime
+) -> RegistrationHealth:
     """Add how one claim ended."""
     older = health.since is not None and claim.created_at < health.since
     if older or any(ending.claim == claim.name for ending in health.endings):
@@ -95,9 +97,7 @@ def _failed(after: RegistrationHealth, claim: NodeClaim, now: datetime) -> Regis
     backoff = after.backoff
     if after.is_unhealthy:
         backoff = next_backoff(backoff, claim.reason, now, FIRST_WAIT)
-    return replace(
-        after, reason=claim.reason, message=claim.message, backoff=backoff, offerings=offerings
-    )
+    return replace(after, reason=claim.reason, message=claim.message, backoff=backoff, offerings=offerings)
 
 
 def _offering(claim: NodeClaim) -> OfferingKey:

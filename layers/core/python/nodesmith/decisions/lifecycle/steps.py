@@ -13,7 +13,18 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.nomination import to_nominate
 from nodesmith.model import labels
-from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Nominate, Open, Register, Show, Wait
+from nodesmith.model.commands import (
+    Command,
+    End,
+    Forget,
+    GiveUp,
+    Initialize,
+    Nominate,
+    Open,
+    Register,
+    Show,
+    Wait,
+)
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import annotations_of, labels_of, manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -69,7 +80,7 @@ def next_steps(
         command = _next_step(claim, nodes, dead, now)
         if isinstance(command, Register):
             openings.append(Open(claim, nodes[0].name))
-        if command is None and _is_stale(claim, shown.get(claim.name)):
+        if command is None and _is_stale(claim, shown.get(claim.name)) and not _is_last(claim, shown):
             command = Show(claim)
         if command is not None:
             commands.append(command)
@@ -86,21 +97,24 @@ def _next_step(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetim
         case Phase.LAUNCHED:
             return _register(claim, nodes, dead, now)
         case Phase.REGISTERED | Phase.INITIALIZED if dead:
-            return _give_up(claim, "InstanceTerminated", f"instance {claim.instance_id} has gone", now)
+            gone = f"instance {claim.instance_id} has gone"
+            return End(claim.terminating("InstanceTerminated", gone, now))
         case Phase.REGISTERED:
             return _initialize(claim, nodes, now)
         case Phase.GIVEN_UP:
             return Forget(claim)
         case Phase.PENDING | Phase.INITIALIZED:
             return None
+        case Phase.TERMINATING | Phase.DRAINED | Phase.DETACHED | Phase.TERMINATED:
+            return None  # termination's
 
 
 def _register(claim: NodeClaim, nodes: Sequence[Node], dead: bool, now: datetime) -> Command | None:
     if len(nodes) > 1:
         return _wait(claim, *_multiple(claim, nodes))
     if nodes:
-        registered = _at(claim, Phase.REGISTERED, now)
-        return Register(replace(registered, node_name=nodes[0].name, registered_at=now))
+        registered = claim.advanced(Phase.REGISTERED, now)
+        return Register(replace(registered, node_name=nodes[0].name))
     if dead:
         return _give_up(claim, "InstanceTerminated", f"instance {claim.instance_id} has gone", now)
     if now - claim.created_at >= REGISTRATION_TIMEOUT:
@@ -118,10 +132,8 @@ def _initialize(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Comma
     obstacle = _initialization_obstacle(claim, node)
     if obstacle is not None:
         return _wait(claim, *obstacle)
-    initialized = _at(claim, Phase.INITIALIZED, now)
-    return Initialize(
-        replace(initialized, initialized_at=now, capacity=node.capacity, allocatable=node.allocatable)
-    )
+    initialized = claim.advanced(Phase.INITIALIZED, now)
+    return Initialize(replace(initialized, capacity=node.capacity, allocatable=node.allocatable))
 
 
 def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
@@ -147,10 +159,6 @@ def _initialization_obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | 
     return None
 
 
-def _at(claim: NodeClaim, phase: Phase, now: datetime) -> NodeClaim:
-    return replace(claim, phase=phase, phase_since=now, reason="", message="")
-
-
 def _give_up(claim: NodeClaim, reason: str, message: str, now: datetime) -> GiveUp:
     return GiveUp(claim.given_up(reason, message, now))
 
@@ -160,6 +168,11 @@ def _wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
     if (claim.reason, claim.message) == (reason, message):
         return None
     return Wait(replace(claim, reason=reason, message=message))
+
+
+def _is_last(claim: NodeClaim, shown: Mapping[str, object]) -> bool:
+    """Tell whether a claim ends and its object is gone: nobody needs to see it again."""
+    return claim.is_ending and claim.name not in shown
 
 
 def _is_stale(claim: NodeClaim, shown: Mapping[str, object] | None) -> bool:
@@ -189,6 +202,7 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
         add_taints=() if synced else (*claim.taints, *claim.startup_taints),
         remove_taints=(UNREGISTERED,),
         provider_id=claim.provider_id,
+        add_finalizers=(labels.TERMINATION_FINALIZER,),
     )
 
 

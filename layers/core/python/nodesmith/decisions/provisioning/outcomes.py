@@ -29,12 +29,7 @@ def launched_claim(
         offering[labels.ZONE_ID] = sold.zone_id
     known = kind.labels if kind else {}
     return replace(
-        claim,
-        phase=Phase.LAUNCHED,
-        phase_since=now,
-        launched_at=now,
-        reason="",
-        message="",
+        claim.advanced(Phase.LAUNCHED, now),
         instance_id=instance.id,
         provider_id=instance.provider_id,
         instance_type=instance.instance_type,

@@ -1,0 +1,153 @@
+"""The story of termination: see whose end has begun, take each claim a step towards it; one's trouble is its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.decisions.termination import next_steps, to_check, to_end
+from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
+from nodesmith.effects import begin_end, carry_out_end, terminate
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.commands import Close, Release, TerminateInstances, TerminationCommand
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+from nodesmith.settings import snapshot_key
+
+SOON = SHORTEST_DRAIN
+"""When to look again after something was done: by then it shows, and where nobody tells us, we see."""
+
+
+@dataclass(slots=True)
+class Alarm:
+    """When this function has already asked to be woken; kept from run to run, so that looks do not multiply."""
+
+    due: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """What a run needs."""
+
+    cluster_name: str
+    store: Store
+    cloud: Cloud
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+    alarm: Alarm = field(default_factory=Alarm)
+
+
+def end_nodes(run: Termination) -> Counter[str]:
+    """Take every claim that ends a step further; give the number of commands carried out, by kind.
+
+    Raises Transient after all others are done when a call failed.
+    """
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    if data is None:
+        return Counter()
+    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
+    done: Counter[str] = Counter()
+    failures: list[str] = []
+    claims = _begun(run, ledger, snapshot, now, done, failures)
+    if not any(claim.is_ending for claim in claims):
+        _raise(failures)
+        return done
+    checked = to_check(claims, snapshot)
+    try:
+        instances = run.cloud.instances_of(checked) if checked else {}
+    except Transient as error:  # whoever still has pods need not wait for EC2
+        failures.append(str(error))
+        checked, instances = [], {}
+    commands = next_steps(claims, snapshot, instances, checked, now)
+    _carry_out(run, commands, done, failures)
+    _wake(run, claims, commands, done, now)
+    _raise(failures)
+    return done
+
+
+def _begun(
+    run: Termination,
+    ledger: Ledger,
+    snapshot: Snapshot,
+    now: datetime,
+    done: Counter[str],
+    failures: list[str],
+) -> list[NodeClaim]:
+    """Give the ledger's claims, those whose end begins now as they are from then on."""
+    claims = {claim.name: claim for claim in ledger.claims}
+    for command in to_end(ledger.claims, snapshot, now):
+        try:
+            claims[command.claim.name] = begin_end(command, run.store, run.cluster)
+            done["End"] += 1
+        except Conflict:
+            done["Conflict"] += 1
+        except (Transient, Rejected) as error:
+            failures.append(f"NodeClaim {command.claim.name}: {error}")
+    return list(claims.values())
+
+
+def _carry_out(
+    run: Termination, commands: Sequence[TerminationCommand], done: Counter[str], failures: list[str]
+) -> None:
+    """Carry out the commands claim by claim, then terminate all instances in one call.
+
+    Where a Node could not be closed, its pods are left alone: others would take their place on it.
+    """
+    open_yet: set[str] = set()
+    for command in commands:
+        if command.claim.name in open_yet or isinstance(command, TerminateInstances):
+            continue
+        try:
+            carry_out_end(command, run.store, run.cluster)
+            done[type(command).__name__] += 1
+        except Conflict:
+            done["Conflict"] += 1
+        except (Transient, Rejected) as error:
+            failures.append(f"NodeClaim {command.claim.name}: {error}")
+            if isinstance(command, Close):
+                open_yet.add(command.claim.name)
+    last = [c for c in commands if isinstance(c, TerminateInstances) and c.claim.name not in open_yet]
+    if last:
+        done["TerminateInstances"] += terminate(last, run.store, run.cloud, run.cluster, failures)
+
+
+def _wake(
+    run: Termination,
+    claims: Sequence[NodeClaim],
+    commands: Sequence[TerminationCommand],
+    done: Counter[str],
+    now: datetime,
+) -> None:
+    """Ask to look again where something was done, once; events tell the rest, and a tick what they do not."""
+    kinds = {type(command) for command in commands}
+    if Release in kinds:
+        run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
+    if kinds - {Release} or done["Conflict"] or done["End"]:
+        _set(run, SOON, now)
+    nearest = min(
+        (c.deadline for c in claims if c.is_ending and c.deadline and c.deadline > now), default=None
+    )
+    if nearest is not None and nearest - now < timedelta(minutes=1):
+        _set(run, nearest - now, now)
+
+
+def _set(run: Termination, wait: timedelta, now: datetime) -> None:
+    if run.alarm.due is not None and now < run.alarm.due <= now + wait:
+        return
+    run.hints.send(
+        Concern.TERMINATION, Hint(run.cluster_name, "nodes end"), max(1, round(wait.total_seconds()))
+    )
+    run.alarm.due = now + wait
+
+
+def _raise(failures: Sequence[str]) -> None:
+    if failures:
+        raise Transient("; ".join(failures))

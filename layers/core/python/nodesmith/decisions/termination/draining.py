@@ -1,0 +1,89 @@
+"""Draining: which pods of a node must go, in which order, and which of them now.
+
+Rules are Karpenter's: four tiers, one after the other; pods that tolerate the taint of a disrupted node stay, as do
+static ones; one that is stuck terminating is waited for no longer. Past the deadline nothing protects a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import DISRUPTED, first_untolerated
+
+STUCK_AFTER = timedelta(minutes=1)
+"""How long past the end of its grace a terminating pod is waited for."""
+_LEAST_GRACE_SECONDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What a look at a node's pods found. `left` must still go, in order; `evict` and `delete` are some of them.
+
+    `delete` holds the seconds of grace that are left until the deadline.
+    """
+
+    left: tuple[Pod, ...] = ()
+    evict: tuple[Pod, ...] = ()
+    delete: tuple[tuple[Pod, int], ...] = ()
+
+
+def drain(pods: Iterable[Pod], allowances: Allowances, deadline: datetime | None, now: datetime) -> Drain:
+    """Look at the pods of one node that is to be emptied."""
+    left = sorted(
+        (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
+        key=lambda pod: (tier(pod), pod.key),
+    )
+    if not left:
+        return Drain()
+    overdue = [] if deadline is None else [pod for pod in left if _is_overdue(pod, deadline, now)]
+    forced = {pod.key for pod in overdue}
+    current = [pod for pod in left if tier(pod) == tier(left[0]) and pod.key not in forced]
+    evict = [
+        pod
+        for pod in current
+        if not pod.deleting and not refuses_disruption(pod, now) and allowances.take(pod)
+    ]
+    return Drain(tuple(left), tuple(evict), tuple((pod, _grace_seconds(deadline, now)) for pod in overdue))
+
+
+def must_go(shape: Shape) -> bool:
+    """Tell whether pods of a shape leave a node that is drained."""
+    return not shape.is_static and first_untolerated((DISRUPTED,), shape.tolerations) is not None
+
+
+def is_stuck(pod: Pod, now: datetime) -> bool:
+    """Tell whether a pod should long have ended."""
+    return pod.deletion_at is not None and now - pod.deletion_at > STUCK_AFTER
+
+
+def tier(pod: Pod) -> int:
+    """Give when it is a pod's turn: daemons after the others of their kind, those critical to the system last."""
+    return 2 * pod.shape.critical + pod.shape.is_daemon
+
+
+def _is_overdue(pod: Pod, deadline: datetime, now: datetime) -> bool:
+    """Tell whether a pod would outlive the deadline unless it is deleted now."""
+    if pod.deleting:
+        return pod.deletion_at is not None and pod.deletion_at > deadline
+    return now > deadline - timedelta(seconds=pod.shape.grace_seconds)
+
+
+def _grace_seconds(deadline: datetime | None, now: datetime) -> int:
+    seconds = 0.0 if deadline is None else (deadline - now).total_seconds()
+    return max(_LEAST_GRACE_SECONDS, int(seconds))
+
+
+def attached(node: str, snapshot: Snapshot) -> list[str]:
+    """Name the volumes that must be detached from a drained node, but for those of pods that stay on it."""
+    staying = {pod.key for pod in snapshot.pods if pod.node == node and not must_go(pod.shape)}
+    return sorted(
+        attachment.volume
+        for attachment in snapshot.attachments
+        if attachment.node == node and not staying.intersection(attachment.pods)
+    )

@@ -1,0 +1,76 @@
+"""Which pods may not be evicted, by their own word or by their budgets'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+
+_UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|us|µs|ns|h|m|s)"
+_DURATION = re.compile(f"(?:{_PART})+", re.ASCII)
+
+
+def protected_for(annotation: str | None) -> timedelta | None:
+    """Read `karpenter.sh/do-not-disrupt`: how long a pod is protected, counted from its start; None for not at all.
+
+    `true` is for ever; otherwise a positive duration as Go writes it. Anything else protects nothing, as in Karpenter.
+    """
+    if annotation == "true":
+        return timedelta.max
+    if annotation is None or not _DURATION.fullmatch(annotation):
+        return None
+    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in re.findall(_PART, annotation))
+    return timedelta(seconds=seconds) if seconds > 0 else None
+
+
+def refuses_disruption(pod: Pod, now: datetime) -> bool:
+    """Tell whether a pod asks not to be disrupted; one that has not started is still protected."""
+    span = protected_for(pod.shape.annotations.get(DO_NOT_DISRUPT))
+    if span is None:
+        return False
+    return span == timedelta.max or pod.started_at is None or now - pod.started_at < span
+
+
+class Allowances:
+    """What PodDisruptionBudgets still allow in one look; it shrinks as pods are chosen for eviction."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        self._budgets = tuple(budgets)
+        self._left = {budget.key: budget.disruptions_allowed for budget in self._budgets}
+        self._guards: dict[Shape, tuple[PodDisruptionBudget, ...]] = {}
+
+    def guards(self, shape: Shape) -> tuple[PodDisruptionBudget, ...]:
+        """Give the budgets that guard pods of a shape."""
+        if shape not in self._guards:
+            self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
+        return self._guards[shape]
+
+    def take(self, pod: Pod) -> bool:
+        """Tell whether the pod may be evicted, by the API server's rules; if so, count it.
+
+        More than one budget refuses always. A pod that is not ready is free where its budget says so, or where enough
+        others are healthy.
+        """
+        guards = self.guards(pod.shape)
+        if not guards:
+            return True
+        if len(guards) > 1:
+            return False
+        budget = guards[0]
+        if not pod.ready and (budget.always_allow_unhealthy or is_met(budget)):
+            return True
+        if self._left[budget.key] <= 0:
+            return False
+        self._left[budget.key] -= 1
+        return True
+
+
+def is_met(budget: PodDisruptionBudget) -> bool:
+    """Tell whether as many pods are healthy as the budget demands."""
+    return budget.current_healthy >= budget.desired_healthy > 0

@@ -1,0 +1,172 @@
+"""What is to be done about each claim that ends, a step at a time; each step can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.decisions.termination.draining import Drain, attached, drain
+from nodesmith.decisions.termination.protection import Allowances
+from nodesmith.decisions.termination.waiting import why_not_gone
+from nodesmith.model.commands import (
+    Advance,
+    Close,
+    DeletePods,
+    Evict,
+    Release,
+    TerminateInstances,
+    TerminationCommand,
+    Wait,
+)
+from nodesmith.model.evictions import PodOnNode
+from nodesmith.model.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node, NodePatch
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import DISRUPTED
+
+SHORTEST_DRAIN = timedelta(seconds=5)
+"""Time for load balancers and kube-scheduler to hear of it (Karpenter's MinDrainTime)."""
+LAUNCH_MAY_STILL_COME = timedelta(seconds=75)
+"""As long as a function may still be at work on a claim that it is launching: its lease."""
+_FAR = datetime.max.replace(tzinfo=UTC)
+
+
+def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[str]:
+    """Name the ending claims whose instance is worth a call: its Node does not say that it runs."""
+    running = {node.provider_id for node in snapshot.nodes if node.is_ready}
+    return sorted(
+        claim.name
+        for claim in claims
+        if claim.is_ending and (claim.phase is Phase.TERMINATED or claim.provider_id not in running)
+    )
+
+
+def next_steps(
+    claims: Sequence[NodeClaim],
+    snapshot: Snapshot,
+    instances: Mapping[str, tuple[Instance, ...]],
+    checked: Iterable[str],
+    now: datetime,
+) -> list[TerminationCommand]:
+    """Give what is to be done, in order: all of one claim's commands before the next claim's.
+
+    Budgets are spent on the node whose deadline, then whose end came first, so that nodes empty one after the other.
+    `instances` are those found for the claims in `checked`.
+    """
+    allowances, looked_at = Allowances(snapshot.budgets), frozenset(checked)
+    views = _views(claims, snapshot)
+    ending = sorted(
+        (claim for claim in claims if claim.is_ending),
+        key=lambda c: (c.deadline or _FAR, c.terminating_at or c.phase_since, c.name),
+    )
+    commands: list[TerminationCommand] = []
+    for claim in ending:
+        known = instances.get(claim.name, ()) if claim.name in looked_at else None
+        commands += _steps(views[claim.name], known, snapshot, allowances, now)
+    return commands
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One claim and what the cluster shows of it."""
+
+    claim: NodeClaim
+    node: Node | None
+    shown: Mapping[str, Any] | None
+    pods: tuple[Pod, ...]
+
+
+def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
+    objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
+    ending = [claim for claim in claims if claim.is_ending]
+    names = {nodes[c.provider_id].name for c in ending if c.provider_id in nodes}
+    pods: dict[str, list[Pod]] = {name: [] for name in names}
+    for pod in snapshot.pods:
+        if pod.node in pods:
+            pods[pod.node].append(pod)
+    found = {}
+    for claim in ending:
+        node = nodes.get(claim.provider_id) if claim.provider_id else None
+        found[claim.name] = _View(
+            claim, node, objects.get(claim.name), tuple(pods.get(node.name, ()) if node else ())
+        )
+    return found
+
+
+def _steps(
+    view: _View,
+    instances: tuple[Instance, ...] | None,
+    snapshot: Snapshot,
+    allowances: Allowances,
+    now: datetime,
+) -> list[TerminationCommand]:
+    claim, node = view.claim, view.node
+    if instances is not None and all(i.state == "terminated" for i in instances) and _is_settled(claim, now):
+        return [Release(claim, node.name if node else "")]
+    if claim.phase is Phase.TERMINATED:
+        return []
+    deadline = deadline_of(claim, view.shown, now)
+    commands: list[TerminationCommand] = [] if _is_closed(view) else [Close(claim, node.name if node else "")]
+    found = drain(view.pods, allowances, deadline, now) if claim.phase is Phase.TERMINATING else Drain()
+    if node and found.evict:
+        commands.append(Evict(claim, tuple(PodOnNode(pod.key, node.name) for pod in found.evict)))
+    if node and found.delete:
+        commands.append(DeletePods(claim, tuple(PodOnNode(p.key, node.name, s) for p, s in found.delete)))
+    onward = _onward(replace(claim, deadline=deadline), view, found, snapshot, now)
+    if onward.phase is Phase.TERMINATED:
+        alive = tuple(sorted({claim.instance_id, *(i.id for i in instances or () if i.is_alive)} - {""}))
+        return [*commands, TerminateInstances(onward, alive)]
+    if onward.phase is not claim.phase:
+        commands.append(Advance(onward))
+    waiting = why_not_gone(onward, snapshot, now)
+    if onward.phase is claim.phase and waiting is not None and waiting.reason != claim.reason:
+        commands.append(Wait(replace(onward, reason=waiting.reason, message=waiting.message)))
+    return commands
+
+
+def _is_settled(claim: NodeClaim, now: datetime) -> bool:
+    """Tell whether no launch can still bring an instance about that nobody has seen yet."""
+    return bool(claim.instance_id) or now - (claim.terminating_at or now) >= LAUNCH_MAY_STILL_COME
+
+
+def _is_closed(view: _View) -> bool:
+    marked = view.shown is None or bool(view.shown["metadata"].get("deletionTimestamp"))
+    node = view.node
+    return marked and (
+        node is None
+        or (node.deleting and DISRUPTED in node.taints and EXCLUDE_FROM_LOAD_BALANCERS in node.labels)
+    )
+
+
+def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now: datetime) -> NodeClaim:
+    """Take the claim as far as nothing is in its way."""
+    is_late = claim.deadline is not None and now >= claim.deadline
+    begun = claim.terminating_at or claim.phase_since
+    if claim.phase is Phase.TERMINATING:
+        if view.node is not None and (found.left or now - begun < SHORTEST_DRAIN) and not is_late:
+            return claim
+        claim = claim.advanced(Phase.DRAINED, now)
+    if claim.phase is Phase.DRAINED:
+        if view.node is not None and attached(view.node.name, snapshot) and not is_late:
+            return claim
+        claim = claim.advanced(Phase.DETACHED, now)
+    if not claim.instance_id and not _is_settled(claim, now):
+        return claim
+    return claim.advanced(Phase.TERMINATED, now)
+
+
+def closing_patch(claim: NodeClaim) -> NodePatch:
+    """Give what keeps new pods and load balancers off a Node, and its object until we let go of it."""
+    return NodePatch(
+        labels={EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"},
+        add_taints=(DISRUPTED,),
+        add_finalizers=(TERMINATION_FINALIZER,),
+        provider_id=claim.provider_id,
+    )

@@ -1,0 +1,149 @@
+"""Why a node that ends is not gone yet: the one thing it waits for, in the words that Events and commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
+from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
+from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a claim's end waits for. `on` is the object, as `Kind/name`; `fix` what would help, empty for nothing."""
+
+    reason: str
+    message: str
+    on: str
+    since: datetime
+    fix: str = ""
+
+
+def why_not_gone(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> Waiting | None:
+    """Give what an ending claim waits for; None for one that does not end, or goes on at the next look."""
+    match claim.phase:
+        case Phase.TERMINATING:
+            return _drain(claim, snapshot, now)
+        case Phase.DRAINED:
+            return _volumes(claim, snapshot)
+        case Phase.TERMINATED:
+            message = f"EC2 is shutting down instance {claim.instance_id}"
+            return Waiting("InstanceTerminating", message, f"Instance/{claim.instance_id}", claim.phase_since)
+        case _:
+            return None
+
+
+def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
+    volumes = attached(_node_name(claim, snapshot), snapshot)
+    if not volumes:
+        return None
+    more = f" and {len(volumes) - 1} more" if len(volumes) > 1 else ""
+    return Waiting(
+        "AwaitingVolumeDetachment",
+        f"volume {volumes[0]}{more} is still attached",
+        f"PersistentVolume/{volumes[0]}",
+        claim.phase_since,
+        "nothing for some minutes; then see the CSI driver's controller",
+    )
+
+
+def _drain(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> Waiting | None:
+    name = _node_name(claim, snapshot)
+    left = [p for p in snapshot.pods if p.node == name and must_go(p.shape) and not is_stuck(p, now)]
+    if not left:
+        return None
+    first = min(map(tier, left))
+    current = sorted((pod for pod in left if tier(pod) == first), key=lambda pod: pod.key)
+    since = claim.terminating_at or claim.phase_since
+    return (
+        _protected(current, since, now)
+        or _guarded(current, Allowances(snapshot.budgets), since)
+        or _ending(current, since)
+    )
+
+
+def _protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | None:
+    held = [pod for pod in pods if not pod.deleting and refuses_disruption(pod, now)]
+    if not held:
+        return None
+    value = held[0].shape.annotations[DO_NOT_DISRUPT]
+    return Waiting(
+        "DoNotDisrupt",
+        f"pod {held[0].key}{_more(held)} is annotated {DO_NOT_DISRUPT}={value}",
+        f"Pod/{held[0].key}",
+        since,
+        "delete the pod or the annotation, or let it end",
+    )
+
+
+def _guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Waiting | None:
+    held = [pod for pod in pods if not pod.deleting and not allowances.take(pod)]
+    if not held or len(held) < len([pod for pod in pods if not pod.deleting]):
+        return None  # some may go, and the others after them
+    guards = allowances.guards(held[0].shape)
+    if len(guards) > 1:
+        names = " and ".join(budget.key for budget in guards)
+        message = f"pod {held[0].key}{_more(held)} is guarded by {len(guards)} budgets, {names}: no eviction is allowed"
+        return Waiting(
+            "MultiplePodDisruptionBudgets",
+            message,
+            f"Pod/{held[0].key}",
+            since,
+            "let one PodDisruptionBudget select it",
+        )
+    budget = guards[0]
+    fix = (
+        "raise its maxUnavailable, or lower its minAvailable"
+        if budget.never_allows
+        else "its pods must become ready"
+    )
+    message = (
+        f"pod {held[0].key}{_more(held)} is guarded by PodDisruptionBudget {budget.key}: {arithmetic(budget)}"
+    )
+    return Waiting("PodDisruptionBudget", message, f"PodDisruptionBudget/{budget.key}", since, fix)
+
+
+def arithmetic(budget: PodDisruptionBudget) -> str:
+    """Say how a budget comes to what it allows."""
+    asked = (
+        f"maxUnavailable {budget.max_unavailable}"
+        if budget.max_unavailable
+        else f"minAvailable {budget.min_available}"
+    )
+    count = (
+        f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} needed ({asked}), "
+        f"{budget.disruptions_allowed} may go"
+    )
+    return count + ("; it never allows any" if budget.never_allows else "")
+
+
+def _ending(pods: Iterable[Pod], since: datetime) -> Waiting:
+    ending = sorted(
+        (pod for pod in pods if pod.deletion_at is not None),
+        key=lambda pod: (pod.deletion_at or since, pod.key),
+    )
+    if not ending:
+        pods = sorted(pods, key=lambda pod: pod.key)
+        return Waiting(
+            "Draining", f"pod {pods[0].key}{_more(pods)} is to be evicted", f"Pod/{pods[0].key}", since
+        )
+    last = ending[-1]
+    grace = last.shape.grace_seconds
+    message = f"pod {last.key}{_more(ending)} is ending, with a grace of {grace} s"
+    return Waiting("Draining", message, f"Pod/{last.key}", since)
+
+
+def _more(pods: list[Pod]) -> str:
+    return f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
+
+
+def _node_name(claim: NodeClaim, snapshot: Snapshot) -> str:
+    """Find the claim's Node by its provider id; a name alone may be another's by now."""
+    return next((n.name for n in snapshot.nodes if n.provider_id and n.provider_id == claim.provider_id), "")
