@@ -22,6 +22,7 @@ from infra.ticks import Ticker
 from nodesmith.settings import WOKEN
 
 LAYERS = ("core", "vendor", "kubernetes", "packing")
+from infra.launching import made_by_us
 
 # Which changes are news: `pending` is our own doing, and known.
 NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
@@ -80,6 +81,7 @@ class ClusterStack(Stack):
         if talks:
             access_entry(room, cluster.name, role, concern.kubernetes_group)
         rejected = own_metric("Rejected", cluster.name, concern.name)
+            own_interfaces=made_by_us(cluster.name) if concern.deletes_interfaces else {},
         watch_function(room, name, rejected, concern.tick_minutes, cluster.alarm_topic_arn)
         dead = names.physical_name(cluster.name, f"{concern.name}-dead")
         watch_queue(room, name, dead, cluster.alarm_topic_arn)

@@ -16,7 +16,8 @@ WRITER, READER = "nodesmith:writer", "nodesmith:reader"  # Kubernetes groups; fo
 class Concern:
     """One function of a cluster.
 
-    `kubernetes_group` is set for those that talk to the API server, `packs` for those that decide what to buy.
+    `kubernetes_group` is set for those that talk to the API server, `packs` for those that decide what to buy,
+    `deletes_interfaces` for those whose own code may delete network interfaces.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Concern:
     grants: Callable[[Scope], list[Grant]]
     kubernetes_group: str = ""
     packs: bool = False
+    deletes_interfaces: bool = False
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -42,6 +44,15 @@ CLUSTER_CONCERNS = (
     Concern("termination", 1, 60, 1024, permissions.termination_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),
     Concern("observation", 1, 60, 1024, permissions.observation_grants, READER),
+    Concern(
+        "garbagecollection",
+        2,
+        120,
+        1024,
+        permissions.garbagecollection_grants,
+        WRITER,
+        deletes_interfaces=True,
+    ),
 )
 
 CATALOG_TICK_MINUTES = 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aws_cdk import Duration, RemovalPolicy, Stack
@@ -30,7 +30,10 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """What differs between functions. `name` is the physical name, `concern` the folder under functions/."""
+    """What differs between functions. `name` is the physical name, `concern` the folder under functions/.
+
+    `own_interfaces` are condition keys that tell the network interfaces that the function's own code may delete.
+    """
 
     name: str
     concern: str
@@ -39,6 +42,7 @@ class FunctionSpec:
     environment: Mapping[str, str]
     grants: tuple[Grant, ...]
     vpc: Vpc | None = None
+    own_interfaces: Mapping[str, str] = field(default_factory=dict)
 
 
 def layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
@@ -68,10 +72,8 @@ def function(
         removal_policy=RemovalPolicy.DESTROY,
     )
     role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-    attach(
-        role,
-        [_log_grant(log_group), TRACE, *spec.grants, *(vpc_grants(scope, spec.name) if spec.vpc else ())],
-    )
+    attached = vpc_grants(scope, spec.name, spec.own_interfaces) if spec.vpc else ()
+    attach(role, [_log_grant(log_group), TRACE, *spec.grants, *attached])
     made = lambda_.Function(
         scope,
         "Function",
@@ -104,27 +106,27 @@ def _log_grant(log_group: logs.LogGroup) -> Grant:
     return Grant("Log", ("logs:CreateLogStream", "logs:PutLogEvents"), (log_group.log_group_arn,))
 
 
-def vpc_grants(scope: Construct, function_name: str) -> tuple[Grant, Grant]:
-    """Let Lambda attach the function to the VPC, and keep the function's own code from doing the same."""
+def vpc_grants(scope: Construct, function_name: str, own_interfaces: Mapping[str, str]) -> tuple[Grant, ...]:
+    """Let Lambda attach the function to the VPC, and keep the function's own code from doing the same.
+
+    Its code may delete interfaces of its own, where it has any; a denial of all others does not say it may.
+    """
     changes = (
         "ec2:AssignPrivateIpAddresses",
         "ec2:CreateNetworkInterface",
-        "ec2:DeleteNetworkInterface",
         "ec2:UnassignPrivateIpAddresses",
     )
-    actions = (*changes, "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
+    deletion = ("ec2:DeleteNetworkInterface",)
+    actions = (*changes, *deletion, "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
     own = names.arn("lambda", f"function:{function_name}", region=Stack.of(scope).region)
+    code = {"ArnEquals": {"lambda:SourceFunctionArn": own}}
+    others = {"StringNotEquals": own_interfaces} if own_interfaces else {}
+    everything, deny = "a denial covers everything", iam.Effect.DENY
     why = "Lambda asks for these on all resources to attach a function to a VPC"
     return (
         Grant("AttachToVpc", actions, ("*",), wildcard=why),
-        Grant(
-            "NotFromCode",
-            changes,
-            ("*",),
-            {"ArnEquals": {"lambda:SourceFunctionArn": own}},
-            "a denial covers everything",
-            iam.Effect.DENY,
-        ),
+        Grant("NotFromCode", changes, ("*",), code, everything, deny),
+        Grant("NoDeletionFromCode", deletion, ("*",), {**code, **others}, everything, deny),
     )
 
 

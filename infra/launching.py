@@ -12,6 +12,7 @@ from infra.grants import Grant
 
 CREATED = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
 NO_IDS_YET = "ids are EC2's to give; the tags are a condition"
+PER_NODECLASS = "one profile per EC2NodeClass and role, made at run time"
 NODE_CHOICE = "which images, subnets and groups is for the cluster's EC2NodeClasses to say"
 
 Conditions = Mapping[str, Mapping[str, object]]
@@ -50,29 +51,81 @@ def terminate_grant(cluster: str, region: str) -> Grant:
     )
 
 
+def collection_grants(cluster: str, region: str) -> list[Grant]:
+    """End and delete what nodesmith made for the cluster: the tag that only it gives is a condition as well.
+
+    What Karpenter made carries all the others.
+    """
+    kinds = ("instance", "launch-template", "network-interface", "volume")
+    actions = (
+        "ec2:DeleteLaunchTemplate",
+        "ec2:DeleteNetworkInterface",
+        "ec2:DeleteVolume",
+        "ec2:TerminateInstances",
+    )
+    ours = _and_equals(_tagged("Resource", cluster), made_by_us(cluster))
+    return [
+        Grant(
+            "Collect",
+            actions,
+            tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in kinds),
+            ours,
+            NO_IDS_YET,
+        ),
+        Grant(
+            "CollectProfiles",
+            ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"),
+            (_made_profiles(cluster, region),),
+            _profile_tags("Resource", cluster, region),
+            PER_NODECLASS,
+        ),
+        _read_profile_grant(cluster, region),
+        Grant(
+            "ListProfiles",
+            ("iam:ListInstanceProfiles",),
+            ("*",),
+            wildcard="IAM's list calls know no resources",
+        ),
+    ]
+
+
+def made_by_us(cluster: str) -> Mapping[str, str]:
+    """Give the condition key that tells what nodesmith made for a cluster, with its value."""
+    return {"aws:ResourceTag/nodesmith.dev/managed-by": cluster}
+
+
 def instance_profile_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[Grant]:
     """Make the instance profiles of the cluster's EC2NodeClasses: in the cluster's own path, with its tags."""
-    made = names.arn("iam", f"instance-profile/nodesmith/{region}/{cluster}/*")
-    missing = names.arn("iam", f"instance-profile/{cluster}_*")  # IAM knows the path of what exists only
-    why = "one profile per EC2NodeClass and role, made at run time"
+    made = _made_profiles(cluster, region)
     return [
         Grant(
             "MakeProfile",
             ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"),
             (made,),
             _profile_tags("Request", cluster, region),
-            why,
+            PER_NODECLASS,
         ),
         Grant(
             "FillProfile",
             ("iam:AddRoleToInstanceProfile",),
             (made,),
             _profile_tags("Resource", cluster, region),
-            why,
+            PER_NODECLASS,
         ),
-        Grant("ReadProfile", ("iam:GetInstanceProfile",), (made, missing), wildcard=why),
+        _read_profile_grant(cluster, region),
         pass_role_grant(node_roles),
     ]
+
+
+def _made_profiles(cluster: str, region: str) -> str:
+    return names.arn("iam", f"instance-profile/nodesmith/{region}/{cluster}/*")
+
+
+def _read_profile_grant(cluster: str, region: str) -> Grant:
+    """Look at a profile, also at one that is not there: IAM knows the path of what exists only."""
+    missing = names.arn("iam", f"instance-profile/{cluster}_*")
+    resources = (_made_profiles(cluster, region), missing)
+    return Grant("ReadProfile", ("iam:GetInstanceProfile",), resources, wildcard=PER_NODECLASS)
 
 
 def pass_role_grant(node_roles: Sequence[str]) -> Grant:
@@ -118,5 +171,8 @@ def _profile_tags(whose: str, cluster: str, region: str) -> Conditions:
 
 def _while_creating(tags: Conditions) -> Conditions:
     """Narrow to tags given in the call that creates: what exists already can not be tagged into the cluster."""
-    creating = {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]}
-    return {**tags, "StringEquals": {**tags["StringEquals"], **creating}}
+    return _and_equals(tags, {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]})
+
+
+def _and_equals(tags: Conditions, more: Mapping[str, object]) -> Conditions:
+    return {**tags, "StringEquals": {**tags["StringEquals"], **more}}

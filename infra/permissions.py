@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from infra import names
 from infra.grants import Grant
-from infra.launching import instance_profile_grants, launch_grants, terminate_grant
+from infra.launching import collection_grants, instance_profile_grants, launch_grants, terminate_grant
 from nodesmith.settings import WOKEN, catalog_key, decision_key, partition_key, snapshot_key, unplaced_key
 
 LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
@@ -140,6 +140,18 @@ def observation_grants(scope: Scope) -> list[Grant]:
         write_grant(scope.region, key),
         describe_cluster_grant(scope),
         send_grant(scope, *WOKEN),
+    ]
+
+
+def garbagecollection_grants(scope: Scope) -> list[Grant]:
+    """Find what was made for the cluster, and let go of it. What it writes to the API server is for RBAC."""
+    return [
+        *ledger_grants(scope),
+        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        describe_grant(scope.region, "Instances", "LaunchTemplates", "NetworkInterfaces", "Volumes"),
+        *collection_grants(scope.cluster, scope.region),
+        describe_cluster_grant(scope),
+        send_grant(scope, "lifecycle"),
     ]
 
 

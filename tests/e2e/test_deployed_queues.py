@@ -231,7 +231,13 @@ def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
     rare = every_seconds(
         changed("AWS::Scheduler::Schedule", "Tickerreadiness", ScheduleExpression="rate(2 hours)")
     )
-    assert now == {"provisioning": 60, "lifecycle": 60, "readiness": 300, "observation": 60}
+    assert now == {
+        "provisioning": 60,
+        "lifecycle": 60,
+        "readiness": 300,
+        "observation": 60,
+        "garbagecollection": 120,
+    }
     assert rare == {**now, "readiness": 7200}
 
 

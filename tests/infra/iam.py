@@ -76,6 +76,8 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
     match operator:
         case "StringEquals" | "ArnEquals":
             return bool(found) and found[0] in wanted
+        case "StringNotEquals":
+            return not found or found[0] not in wanted
         case "StringLike":
             return bool(found) and any(fnmatchcase(found[0], pattern) for pattern in wanted)
         case "ForAllValues:StringEquals":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.adapters.instanceprofiles import profile_name
 from nodesmith.model.nodeclasses import EC2NodeClass
 from tests.infra.deployment import REGION
 from tests.infra.iam import allows, may
 from tests.infra.templates import Template
 
+ALL = [concern.name for concern in CLUSTER_CONCERNS]
 EC2 = "arn:aws:ec2:eu-west-1:111122223333"
 PROFILE = "arn:aws:iam::111122223333:instance-profile/"
 
@@ -18,6 +20,7 @@ def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
     return {
         f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
         f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
+        f"aws:{whose}Tag/nodesmith.dev/managed-by": cluster,
         f"aws:{whose}Tag/karpenter.sh/nodepool": "default",
         f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "default",
         f"aws:{whose}Tag/topology.kubernetes.io/region": REGION,
@@ -56,7 +59,7 @@ def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
 
 
 def test_only_provisioning_can_launch(alpha: Template) -> None:
-    for concern in ("lifecycle", "readiness", "observation"):
+    for concern in ("lifecycle", "readiness", "observation", "garbagecollection"):
         statements = alpha.statements(alpha.role_of(concern))
         for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
             assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
@@ -93,11 +96,57 @@ def test_a_profile_that_does_not_exist_yet_may_be_asked_for(alpha: Template) -> 
     assert may(alpha, "readiness", "iam:GetInstanceProfile", missing)
 
 
-def test_only_lifecycle_terminates_and_only_the_clusters_own_instances(alpha: Template) -> None:
-    instance = f"{EC2}:instance/i-1"
-    for concern in ("provisioning", "lifecycle", "readiness", "observation"):
+@pytest.mark.parametrize("concern", ALL)
+def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
+    alpha: Template, concern: str
+) -> None:
+    instance, statements = f"{EC2}:instance/i-1", alpha.statements(alpha.role_of(concern))
+    own = allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "alpha"))
+    assert own is (concern in {"lifecycle", "garbagecollection"})
+    assert not allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "beta"))
+    assert not allows(statements, "ec2:TerminateInstances", instance)
+
+
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        ("TerminateInstances", "instance"),
+        ("DeleteLaunchTemplate", "launch-template"),
+        ("DeleteVolume", "volume"),
+        ("DeleteNetworkInterface", "network-interface"),
+    ],
+)
+def test_garbage_collection_ends_what_nodesmith_made_for_the_cluster_and_nothing_else(
+    alpha: Template, action: str, kind: str
+) -> None:
+    resource = f"{EC2}:{kind}/1"
+    for concern in ALL:
+        collects = concern == "garbagecollection"
         statements = alpha.statements(alpha.role_of(concern))
-        own = allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "alpha"))
-        assert own is (concern == "lifecycle")
-        assert not allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "beta"))
-        assert not allows(statements, "ec2:TerminateInstances", instance)
+        if action != "TerminateInstances":
+            assert allows(statements, f"ec2:{action}", resource, tags("Resource", "alpha")) is collects
+        if not collects:
+            continue
+        for missing in tags("Resource", "alpha").keys() & _OWNERSHIP:
+            fewer = {key: value for key, value in tags("Resource", "alpha").items() if key != missing}
+            assert not allows(statements, f"ec2:{action}", resource, fewer)
+            assert not allows(statements, f"ec2:{action}", resource, {**fewer, missing: "other"})
+
+
+_OWNERSHIP = {
+    "aws:ResourceTag/kubernetes.io/cluster/alpha",
+    "aws:ResourceTag/eks:eks-cluster-name",
+    "aws:ResourceTag/nodesmith.dev/managed-by",
+}
+
+
+def test_instance_profiles_are_deleted_in_the_clusters_own_path_and_with_its_tags(alpha: Template) -> None:
+    for concern in ALL:
+        statements = alpha.statements(alpha.role_of(concern))
+        for action in ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"):
+            for cluster in ("alpha", "beta"):
+                profile = f"{PROFILE}nodesmith/{REGION}/{cluster}/uid/{cluster}_0a"
+                own = cluster == "alpha" and concern == "garbagecollection"
+                assert allows(statements, action, profile, tags("Resource", cluster)) is own
+            assert not allows(statements, action, f"{PROFILE}somebody-elses", tags("Resource", "alpha"))
+            assert not allows(statements, action, f"{PROFILE}nodesmith/{REGION}/alpha/uid/alpha_0a")

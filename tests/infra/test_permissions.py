@@ -37,9 +37,13 @@ EVERYTHING = {
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplates",
+    "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSpotPriceHistory",
     "ec2:DescribeSubnets",
+    "ec2:DescribeVolumes",
+    "iam:ListInstanceProfiles",
 }
 ATTACH_TO_VPC = {
     "ec2:AssignPrivateIpAddresses",
@@ -73,12 +77,14 @@ def test_only_calls_that_know_no_resources_are_allowed_on_everything(templates: 
 
 
 def test_describing_stops_at_the_region(alpha: Template) -> None:
-    for concern in ("provisioning", "lifecycle", "termination"):
+    for concern in ("provisioning", "lifecycle", "termination", "garbagecollection"):
         assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION)
         assert not may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion="us-east-1")
 
 
-@pytest.mark.parametrize("concern", ["provisioning", "lifecycle", "termination", "readiness"])
+@pytest.mark.parametrize(
+    "concern", ["provisioning", "lifecycle", "termination", "readiness", "garbagecollection"]
+)
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
     alpha: Template, concern: str
 ) -> None:
@@ -115,6 +121,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         "termination": [],
         "readiness": [],
         "observation": [snapshot_key("alpha")],
+        "garbagecollection": [],
     }
     assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}")] == [
         catalog_key(REGION)
@@ -152,7 +159,7 @@ def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> No
 def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:
     cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
     asking = [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}alpha")]
-    assert asking == ["lifecycle", "termination", "readiness", "observation"]
+    assert asking == ["lifecycle", "termination", "readiness", "observation", "garbagecollection"]
     assert not [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}beta")]
 
 
@@ -161,6 +168,32 @@ def test_code_in_a_vpc_can_not_make_network_interfaces_though_lambda_can(beta: T
     assert may(beta, "readiness", "ec2:CreateNetworkInterface", "*")
     assert not may(beta, "readiness", "ec2:CreateNetworkInterface", "*", lambda__SourceFunctionArn=own)
     assert may(beta, "readiness", "ec2:DescribeSubnets", "*", lambda__SourceFunctionArn=own)
+
+
+def test_code_in_a_vpc_deletes_no_interfaces_but_garbage_collection_those_that_we_made(
+    alpha: Template, beta: Template
+) -> None:
+    action, interface = (
+        "ec2:DeleteNetworkInterface",
+        "arn:aws:ec2:eu-west-1:111122223333:network-interface/eni-1",
+    )
+    tags = {
+        "aws:ResourceTag/kubernetes.io/cluster/{}": "owned",
+        "aws:ResourceTag/eks:eks-cluster-name": "{}",
+        "aws:ResourceTag/karpenter.sh/nodepool": "default",
+        "aws:ResourceTag/nodesmith.dev/managed-by": "{}",
+    }
+    for cluster, template in (("alpha", alpha), ("beta", beta)):
+        ours: dict[str, Any] = {key.format(cluster): value.format(cluster) for key, value in tags.items()}
+        theirs = {**ours, "aws:ResourceTag/nodesmith.dev/managed-by": "other"}
+        karpenters = {key: value for key, value in ours.items() if not key.endswith("managed-by")}
+        for concern in ALL:
+            function = f"arn:aws:lambda:eu-west-1:111122223333:function:nodesmith-{cluster}-{concern}"
+            code: dict[str, Any] = {"lambda:SourceFunctionArn": function}
+            collects = concern == "garbagecollection"
+            assert may(template, concern, action, interface, **code, **ours) is collects
+            assert not may(template, concern, action, interface, **code, **theirs)
+            assert not may(template, concern, action, interface, **code, **karpenters)
 
 
 def test_every_function_has_a_role_of_its_own(templates: dict[str, Template]) -> None:
@@ -216,6 +249,7 @@ def test_the_api_server_knows_writers_and_readers_and_not_provisioning(alpha: Te
         f"{alpha.role_of('termination')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('readiness')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('observation')}.Arn": ["nodesmith:reader"],
+        f"{alpha.role_of('garbagecollection')}.Arn": ["nodesmith:writer"],
     }
 
 

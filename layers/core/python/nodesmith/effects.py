@@ -249,5 +249,22 @@ def terminate(
     return noted
 
 
+def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster) -> None:
+    """Carry out one deletion, each of which may be repeated. Raises Transient, and Conflict when a claim moved on."""
+    match item:
+        case garbage.Terminate():
+            cloud.terminate(item.instances)
+        case garbage.End():
+            _save_and_show(item.claim, store, cluster)
+        case garbage.Release():
+            cluster.release_node(item.node, item.provider_id)
+        case garbage.Lift():
+            cluster.delete_nodeclaim(item.nodeclaim)
+        case garbage.Remove():
+            cloud.remove(item.owned)
+        case _:
+            assert_never(item)
+
+
 def _save_and_show(claim: NodeClaim, store: Store, cluster: Cluster) -> None:
     cluster.apply_nodeclaim(manifest(store.save(claim)))

@@ -7,7 +7,7 @@ initialisation; it gives the handler. Nothing here decides anything.
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern
@@ -130,6 +130,34 @@ def catalog() -> Handler:
     """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
     from nodesmith.adapters.catalogs import StoredCatalogs, embedded_prices
     from nodesmith.adapters.pricing import aws_market
+def garbagecollection() -> Handler:
+    """Compose garbage collection: what nobody needs any more goes."""
+    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
+
+    parts = Parts(Concern.GARBAGECOLLECTION)
+    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    detached_since: dict[str, datetime] = {}
+
+    def collect_once() -> None:
+        cluster = ApiCluster(parts.api_server(), now)
+        run = GarbageCollection(
+            parts.settings.cluster_name,
+            store,
+            parts.cloud(),
+            cluster,
+            parts.blobs,
+            parts.hints,
+            now,
+            detached_since,
+        )
+        report = collect_garbage(run)
+        parts.telemetry.ran(report.counts, collected=report.collected)
+
+    return parts.handler(collect_once)
+
+
     from nodesmith.controllers.catalog import refresh_catalog
 
     parts = Parts(Concern.CATALOG)

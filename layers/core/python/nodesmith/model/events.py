@@ -18,6 +18,7 @@ class Concern(StrEnum):
     TERMINATION = "termination"
     CATALOG = "catalog"
     OBSERVATION = "observation"
+    GARBAGECOLLECTION = "garbagecollection"
 
 
 WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)

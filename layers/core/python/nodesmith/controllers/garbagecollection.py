@@ -1,0 +1,125 @@
+"""The story of garbage collection: look at AWS, then at the ledger, and let go of what neither side needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
+from nodesmith.effects import collect
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, Terminate
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+from nodesmith.settings import snapshot_key
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageCollection:
+    """What a run needs."""
+
+    cluster_name: str
+    store: Store
+    cloud: Cloud
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+    detached_since: dict[str, datetime] = field(default_factory=dict)
+    """since when volumes and interfaces are seen attached to nothing; kept from run to run"""
+
+
+@dataclass(slots=True)
+class GarbageReport:
+    """What went, as counts and by name, and how much is left for the next run (`counts["Left"]`)."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    collected: list[str] = field(default_factory=list)
+
+
+def collect_garbage(run: GarbageCollection) -> GarbageReport:
+    """Let go of what nobody needs. Raises Transient after all else is done when a call failed.
+
+    The snapshot is read before AWS is asked, and the ledger after it: `decisions/garbagecollection` says why.
+    """
+    report, failures = GarbageReport(), list[str]()
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    if data is None:
+        return report
+    facts = _look(run, own_snapshot(data, run.cluster_name), failures)
+    found, left = garbage(facts)
+    report.counts["Left"] = left
+    for each in found:
+        try:
+            collect(each, run.store, run.cloud, run.cluster)
+            names = _names(each)
+            report.counts[_counted(each)] += len(names)
+            report.collected += names
+        except Conflict:
+            report.counts["Conflict"] += 1
+        except (Transient, Rejected) as error:
+            failures.append(str(error))
+    if any(isinstance(each, End) for each in found):
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "instances have gone"))
+    if failures:
+        raise Transient("; ".join(failures))
+    return report
+
+
+def _look(run: GarbageCollection, snapshot: Snapshot, failures: list[str]) -> Facts:
+    instances = run.cloud.owned_instances()
+    owned: dict[Kind, Sequence[Owned]] = {}
+    for kind in Kind:
+        try:
+            owned[kind] = run.cloud.owned(kind)
+        except Transient as error:  # the other kinds need not wait
+            failures.append(str(error))
+    ledger, now = run.store.load(), run.clock()
+    since = still_detached(run.detached_since, owned, now)
+    run.detached_since.clear()
+    run.detached_since.update(since)
+    living = _living(run, suspects(snapshot, instances, ledger), failures)
+    return Facts(snapshot, instances, owned, ledger, living, since, now)
+
+
+def _living(run: GarbageCollection, suspected: list[str], failures: list[str]) -> Sequence[str]:
+    """Who of the suspects lives: all of them while EC2 does not say."""
+    if not suspected:
+        return ()
+    try:
+        return sorted(run.cloud.living(suspected))
+    except Transient as error:
+        failures.append(str(error))
+        return suspected
+
+
+def _counted(garbage: Garbage) -> str:
+    match garbage:
+        case Terminate():
+            return f"Instances{garbage.why}"
+        case End():
+            return "NodeClaimsEnded"
+        case Release():
+            return "NodesReleased"
+        case Lift():
+            return "NodeClaimsReleased"
+        case Remove():
+            return f"{garbage.owned.kind.title().replace('-', '')}sRemoved"
+
+
+def _names(garbage: Garbage) -> Sequence[str]:
+    match garbage:
+        case Terminate():
+            return garbage.instances
+        case End():
+            return (garbage.claim.name,)
+        case Release():
+            return (garbage.node,)
+        case Lift():
+            return (garbage.nodeclaim,)
+        case Remove():
+            return (garbage.owned.id,)
