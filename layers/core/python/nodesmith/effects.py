@@ -17,6 +17,7 @@ from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.decisions.termination.steps import closing_patch
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model import garbage
 from nodesmith.model.commands import (
     Advance,
     Close,
