@@ -25,6 +25,7 @@ _LOOK_SECONDS = 0.5  # how late, in real seconds, a stop may be noticed
 _WHY = {
     Concern.PROVISIONING: "pods pending: {}",
     Concern.LIFECYCLE: "nodes and NodeClaims changed: {}",
+    Concern.TERMINATION: "nodes end: {}",
     Concern.READINESS: "NodePools and EC2NodeClasses changed: {}",
 }
 

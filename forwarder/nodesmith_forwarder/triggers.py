@@ -1,9 +1,8 @@
-"""Whom a change concerns. Everything that changed must be in the snapshot; only some of it wakes anybody."""
+"""Whom a change concerns. Everything that changed gets into the snapshot; only some of it wakes anybody."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
 
 from nodesmith.model.events import Concern
 from nodesmith.observation.mirror import (
@@ -18,26 +17,34 @@ from nodesmith.observation.mirror import (
     VOLUMES,
     Change,
 )
+from nodesmith_forwarder.drains import can_wait, moves_a_drain
+from nodesmith_forwarder.manifests import conditions, is_wanted_otherwise
 from nodesmith_forwarder.windows import Topic
 
 
-def triggered(change: Change, is_awaited: Callable[[str], bool]) -> Iterator[tuple[Topic, str]]:
-    """Give the topics of a change, each with the key that counts once in its window.
+def triggered(
+    change: Change, is_awaited: Callable[[str], bool], ending: Collection[str]
+) -> Iterator[tuple[Topic, str]]:
+    """Give the topics of a change, each with the key that counts once in its window; none where the change can wait.
 
     What a NodePool, an EC2NodeClass, a volume or a namespace's labels have become may be what a pending pod was waiting
     for, so provisioning looks too; a new namespace is empty, and its pods speak for themselves. `is_awaited` tells
-    whether a pod waits for a claim (namespace/name).
+    whether a pod waits for a claim (namespace/name), `ending` which nodes end.
     """
     key = f"{change.kind.kind}/{change.key}"
+    if can_wait(change, ending):
+        return
     yield None, key
+    if moves_a_drain(change, ending):
+        yield Concern.TERMINATION, key
     if change.kind == PODS and change.after is not None and change.after.is_provisionable:
         yield Concern.PROVISIONING, change.after.uid
-    elif change.kind == NODES or (change.kind == NODECLAIMS and _is_wanted_otherwise(change)):
+    elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
         yield Concern.LIFECYCLE, key
     elif change.kind in (NODEPOOLS, NODECLASSES):
-        if _is_wanted_otherwise(change):
+        if is_wanted_otherwise(change):
             yield Concern.READINESS, key
-        if _is_wanted_otherwise(change) or _conditions(change.before) != _conditions(change.after):
+        if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):
             yield Concern.PROVISIONING, key
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
@@ -53,16 +60,3 @@ def _is_awaited_volume(change: Change, is_awaited: Callable[[str], bool]) -> boo
     if change.kind == VOLUMES:
         return is_awaited(change.after.claim) if change.after.claim else change.after.offers is not None
     return change.kind == STORAGE_CLASSES
-
-
-def _is_wanted_otherwise(change: Change) -> bool:
-    """Tell whether more than the status has changed, which is our own handwriting."""
-    return _without_status(change.before) != _without_status(change.after)
-
-
-def _without_status(manifest: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return manifest and {part: value for part, value in manifest.items() if part != "status"}
-
-
-def _conditions(manifest: Mapping[str, Any] | None) -> Any:
-    return ((manifest or {}).get("status") or {}).get("conditions")

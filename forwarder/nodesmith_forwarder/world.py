@@ -7,7 +7,18 @@ from collections.abc import Collection, Iterable, Mapping
 from threading import Condition
 
 from nodesmith.model.pods import Manifest
-from nodesmith.observation.mirror import PODS, VOLUME_CLAIMS, WATCHED, Change, Mirror, WatchedKind, observed
+from nodesmith.observation.endingnodes import ended_by, ended_by_claim
+from nodesmith.observation.mirror import (
+    NODECLAIMS,
+    NODES,
+    PODS,
+    VOLUME_CLAIMS,
+    WATCHED,
+    Change,
+    Mirror,
+    WatchedKind,
+    observed,
+)
 from nodesmith.observation.wire import Observed
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.triggers import triggered
@@ -29,6 +40,8 @@ class World:
         self._current: set[str] = set()
         self._mounting: Counter[str] = Counter()
         """Pending pods by each claim that they mount."""
+        self._ending: Counter[str] = Counter()
+        """Nodes that end, by name: how many of Node and NodeClaim say so."""
 
     def put(self, kind: WatchedKind, manifests: Iterable[Manifest]) -> None:
         """Take in the newest states of objects."""
@@ -69,21 +82,31 @@ class World:
     def _note(self, changes: Iterable[Change | None]) -> None:
         now, opened = self._clock.now(), False
         for change in changes:
-            if change and change.kind == PODS:
+            if change:
                 self._count(change)
-            for topic, key in triggered(change, self._is_awaited) if change else ():
+            for topic, key in triggered(change, self._is_awaited, self._ending) if change else ():
                 opened = self.windows.note(topic, key, now) or opened
         if opened:
             self.changed.notify_all()
 
     def _count(self, change: Change) -> None:
-        for pod, step in ((change.before, -1), (change.after, 1)):
-            for mount in pod.claims if pod and pod.is_provisionable else ():
-                self._mounting[mount.key] += step
-                if not self._mounting[mount.key]:
-                    del self._mounting[mount.key]
+        for state, step in ((change.before, -1), (change.after, 1)):
+            if state is None:
+                continue
+            if change.kind == PODS and state.is_provisionable:
+                _add(self._mounting, (mount.key for mount in state.claims), step)
+            elif change.kind in (NODES, NODECLAIMS):
+                ended = ended_by(state) if change.kind == NODES else ended_by_claim(state)
+                _add(self._ending, filter(None, [ended]), step)
 
     def _is_awaited(self, claim: str) -> bool:
         """Tell whether a pod waits for a claim. Where the scheduler had one made for a node it waits for no other."""
         known = self._mirrors[VOLUME_CLAIMS.name].objects.get(claim)
         return claim in self._mounting and not (known and known.selected_node)
+
+
+def _add(counted: Counter[str], keys: Iterable[str], step: int) -> None:
+    for key in keys:
+        counted[key] += step
+        if not counted[key]:
+            del counted[key]

@@ -16,10 +16,12 @@ import yaml
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.volumeattachments import VolumeAttachment
 from nodesmith.observation.wire import decode
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.local.apiserver import Store, Write
+from nodesmith_cli.local.apiserver.deletion import DeleteOptions
 from nodesmith_cli.local.apiserver.subresources import bound
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_forwarder import watching
@@ -28,7 +30,7 @@ from tests.clusters import Manifest, deployment_pod, node, rolled
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints
 from tests.served import CRDS, created
-from tests.storage import claim, pod_with, storage_class, volume
+from tests.storage import attachment, claim, pod_with, storage_class, volume
 
 SPEED = 20.0
 PATIENCE_SECONDS = 15.0
@@ -183,6 +185,33 @@ def test_a_node_that_joins_and_one_that_goes_wake_lifecycle(stage: Stage) -> Non
         stage.store.delete("nodes", stage.snapshot.nodes[0].name)
         eventually(lambda: stage.told(Concern.LIFECYCLE) == 2)
         assert not stage.snapshot.nodes
+
+
+def test_the_end_of_a_node_is_followed_until_its_pods_and_volumes_are_gone(stage: Stage) -> None:
+    machine, at_once = node(1, rolled(1)), DeleteOptions(grace_seconds=0)
+    machine["metadata"]["finalizers"] = ["karpenter.sh/termination"]
+    name = machine["metadata"]["name"]
+    pod = {**deployment_pod(1, rolled(1), name)}
+    pod["metadata"]["name"] = "a"
+    created(stage.store, "nodes", machine)
+    created(stage.store, "pods", pod)
+    created(stage.store, "volumeattachments", attachment("pv-1", name))
+    with stage.forwarding():
+        eventually(lambda: stage.pods() == {"a"})
+        assert (stage.told(Concern.TERMINATION), stage.snapshot.attachments) == (0, ())
+
+        stage.store.delete("nodes", name)
+        eventually(lambda: stage.told(Concern.TERMINATION) == 1)
+        assert stage.snapshot.nodes[0].deleting
+        assert stage.snapshot.attachments == (VolumeAttachment(name, "pv-1"),)
+
+        stage.store.delete("pods", "a", "team-1", at_once)
+        eventually(lambda: stage.told(Concern.TERMINATION) == 2)
+        assert stage.pods() == set()
+
+        stage.store.delete("volumeattachments", f"csi-pv-1-{name}")
+        eventually(lambda: stage.told(Concern.TERMINATION) == 3)
+        assert stage.snapshot.attachments == ()
 
 
 def test_a_new_nodepool_wakes_readiness_and_its_status_only_what_waits_for_it(stage: Stage) -> None:

@@ -73,7 +73,7 @@ def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
     s3.create_bucket(Bucket="snapshots")
     queues = {
         name: sqs.create_queue(QueueName=name)["QueueUrl"]
-        for name in ("provisioning", "lifecycle", "readiness")
+        for name in ("provisioning", "lifecycle", "termination", "readiness")
     }
     kubeconfig, log, port = tmp_path / "config", tmp_path / "log", free_port()
     with LocalApiServer(crds=CRDS, now=now) as server, log.open("wb") as output:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
 from nodesmith.model.events import Concern
 from nodesmith.observation.mirror import (
+    ATTACHMENTS,
+    BUDGETS,
     DAEMONSETS,
     NAMESPACES,
     NODECLAIMS,
@@ -23,18 +26,28 @@ from nodesmith.observation.mirror import (
     WatchedKind,
 )
 from nodesmith_forwarder.triggers import triggered
-from tests.clusters import Manifest, deployment_pod, node, rolled
-from tests.storage import claim, storage_class, volume
+from nodesmith_forwarder.windows import Topic
+from tests.clusters import Manifest, budget, deployment_pod, node, rolled
+from tests.storage import attachment, claim, storage_class, volume
 
 
-def woken(kind: WatchedKind, *states: Manifest | None, awaited: str = "") -> set[Concern]:
+def woken(
+    kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
+) -> set[Concern]:
     """Say who is woken by the last of the states; None is the object's removal. A pod waits for the claim `awaited`."""
+    topics = topics_of(kind, *states, awaited=awaited, ending=ending)
+    assert topics is None or None in topics, "whatever changed must reach the snapshot"
+    return {topic for topic in topics or () if topic is not None}
+
+
+def topics_of(
+    kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
+) -> list[Topic] | None:
+    """Give the topics of the last of the states; None where it changes nothing."""
     mirror, change = Mirror(kind), None
     for before, state in zip((None, *states), states, strict=False):
         change = mirror.put(state) if state is not None else mirror.drop(before or {})
-    topics = [topic for topic, _ in triggered(change, awaited.__eq__)] if change else []
-    assert (None in topics) == (change is not None), "whatever changed must reach the snapshot"
-    return {topic for topic in topics if topic is not None}
+    return [topic for topic, _ in triggered(change, awaited.__eq__, ending)] if change else None
 
 
 def custom(**spec: Any) -> Manifest:
@@ -84,13 +97,11 @@ def test_a_nodes_heartbeat_wakes_nobody() -> None:
     assert woken(NODES, machine, later) == set()
 
 
-def test_a_claims_deletion_wakes_lifecycle_and_its_status_nobody() -> None:
+def test_a_claims_spec_wakes_lifecycle_and_its_status_nobody() -> None:
     claim = custom(expireAfter="720h")
     status = {"status": {"conditions": [{"type": "Launched", "status": "True"}]}}
-    deleting = {**claim, "metadata": {"name": "x", "deletionTimestamp": "2026-11-21T08:00:00Z"}}
     assert woken(NODECLAIMS, claim) == {Concern.LIFECYCLE}
     assert woken(NODECLAIMS, claim, {**claim, **status}) == set()
-    assert woken(NODECLAIMS, claim, deleting) == {Concern.LIFECYCLE}
 
 
 @pytest.mark.parametrize("kind", [NODEPOOLS, NODECLASSES])
@@ -139,3 +150,99 @@ def test_a_namespace_wakes_provisioning_when_its_labels_change_and_not_when_it_c
     assert woken(NAMESPACES, plain) == set()
     assert woken(NAMESPACES, plain, teamed) == {Concern.PROVISIONING}
     assert woken(NAMESPACES, plain, None) == set()
+
+
+MACHINE = node(1, rolled(1))
+NAME = MACHINE["metadata"]["name"]
+LEAVING = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
+
+
+def with_metadata(manifest: Manifest, **fields: Any) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], **fields}}
+
+
+def unready(manifest: Manifest) -> Manifest:
+    return {**manifest, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+
+
+def allowing(count: int, **spec: Any) -> Manifest:
+    made = budget(1, 30)
+    made["spec"].update(spec)
+    made["status"]["disruptionsAllowed"] = count
+    return made
+
+
+def test_a_node_that_is_deleted_or_disrupted_wakes_termination() -> None:
+    taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+    disrupted = {**MACHINE, "spec": {**MACHINE["spec"], "taints": [taint]}}
+    for after in (with_metadata(MACHINE, **LEAVING), disrupted):
+        assert woken(NODES, MACHINE, after) == {Concern.LIFECYCLE, Concern.TERMINATION}
+        assert woken(NODES, after) == {Concern.LIFECYCLE, Concern.TERMINATION}, "as a forwarder finds it"
+        assert woken(NODES, after, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
+
+
+def test_a_node_whose_claim_ends_wakes_termination_with_whatever_becomes_of_it() -> None:
+    labelled = with_metadata(MACHINE, labels={"a": "b"})
+    assert woken(NODES, MACHINE, labelled) == {Concern.LIFECYCLE}
+    assert woken(NODES, MACHINE, labelled, ending=[NAME]) == {Concern.LIFECYCLE, Concern.TERMINATION}
+
+
+def test_a_claims_deletion_wakes_termination_and_what_we_write_into_its_status_nobody() -> None:
+    before = custom(expireAfter="720h")
+    deleting = with_metadata(before, **LEAVING)
+    status = {"conditions": [{"type": "Drained", "status": "Unknown"}]}
+    assert woken(NODECLAIMS, before, deleting) == {Concern.LIFECYCLE, Concern.TERMINATION}
+    assert woken(NODECLAIMS, deleting, {**deleting, "status": status}) == set()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [None, pod(NAME, **LEAVING), {**pod(NAME), "status": {"phase": "Succeeded"}}, unready(pod(NAME))],
+    ids=["gone", "being deleted", "at its end", "not ready"],
+)
+def test_a_pod_that_leaves_a_node_that_ends_wakes_termination(after: Manifest | None) -> None:
+    assert woken(PODS, pod(NAME), after, ending=[NAME]) == {Concern.TERMINATION}
+    assert set(topics_of(PODS, pod(NAME), after, ending=["another"]) or ()) <= {None}
+
+
+def test_a_pod_that_may_be_disrupted_after_all_wakes_termination() -> None:
+    kept = pod(NAME, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    assert woken(PODS, kept, pod(NAME), ending=[NAME]) == {Concern.TERMINATION}
+    assert woken(PODS, kept, pod(NAME), ending=["another"]) == set()
+
+
+def test_a_pod_that_is_not_ready_any_more_while_it_ends_can_wait() -> None:
+    ends = pod(NAME, **LEAVING)
+    assert topics_of(PODS, ends, unready(ends), ending=[NAME]) == []
+
+
+def test_a_pod_that_becomes_ready_can_wait_for_the_next_snapshot() -> None:
+    assert topics_of(PODS, unready(pod(NAME)), pod(NAME)) == []
+    moved = pod(NAME, deletionTimestamp="2026-11-21T12:00:00Z")
+    assert topics_of(PODS, unready(pod(NAME)), moved) == [None]
+
+
+def test_a_budget_that_allows_more_wakes_termination_while_a_node_ends() -> None:
+    fewer, more = allowing(0), allowing(1)
+    assert woken(BUDGETS, fewer, more, ending=[NAME]) == {Concern.TERMINATION}
+    assert woken(BUDGETS, fewer, None, ending=[NAME]) == {Concern.TERMINATION}
+    assert woken(BUDGETS, fewer, allowing(0, maxUnavailable="50%"), ending=[NAME]) == {Concern.TERMINATION}
+    assert topics_of(BUDGETS, more, fewer, ending=[NAME]) == []
+    assert woken(BUDGETS, more, ending=[NAME]) == set()
+
+
+def test_what_a_budget_counts_can_wait_while_no_node_ends() -> None:
+    assert topics_of(BUDGETS, allowing(0), allowing(1)) == []
+    assert topics_of(BUDGETS, allowing(0), allowing(0, maxUnavailable="50%")) == [None]
+
+
+def test_a_volume_that_has_left_a_node_that_ends_wakes_termination() -> None:
+    held = attachment("pv-1", NAME)
+    assert woken(ATTACHMENTS, held, None, ending=[NAME]) == {Concern.TERMINATION}
+    assert topics_of(ATTACHMENTS, held, ending=[NAME]) == [None]
+
+
+def test_volumes_of_nodes_that_stay_concern_nobody() -> None:
+    held = attachment("pv-1", NAME)
+    assert topics_of(ATTACHMENTS, held) == []
+    assert topics_of(ATTACHMENTS, held, None, ending=["another"]) == []

@@ -8,7 +8,7 @@ from nodesmith.model.events import Concern
 from nodesmith_forwarder.windows import Pace, Windows
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
-PODS, NODES = Concern.PROVISIONING, Concern.LIFECYCLE
+PODS, NODES, ENDS = Concern.PROVISIONING, Concern.LIFECYCLE, Concern.TERMINATION
 
 
 def at(seconds: float) -> datetime:
@@ -68,3 +68,27 @@ def test_the_pace_is_a_setting() -> None:
     assert windows.next_due() == at(3)
     windows.note(PODS, "b", at(2))
     assert windows.next_due() == at(4)
+
+
+def test_a_drain_is_told_of_within_a_second_however_much_of_it_there_is() -> None:
+    windows = Windows(Pace())
+    windows.note(ENDS, "a", at(0))
+    assert windows.next_due() == at(0.5)
+    for tenth in range(1, 10):
+        windows.note(ENDS, f"pod-{tenth}", at(tenth / 10))
+    assert windows.next_due() == at(1)
+    assert windows.take(at(1)) == {ENDS: 10}
+
+
+def test_a_pace_that_is_brisker_than_a_drains_holds_for_drains_too() -> None:
+    windows = Windows(Pace(timedelta(seconds=0.1), timedelta(seconds=0.2)))
+    windows.note(ENDS, "a", at(0))
+    assert windows.next_due() == at(0.1)
+
+
+def test_news_for_nobody_is_told_with_the_first_snapshot_that_is_written_anyway() -> None:
+    windows = Windows(Pace())
+    windows.note(PODS, "a", at(0))
+    windows.note(None, "a", at(0.9))
+    assert windows.take(at(1)) == {PODS: 1, None: 1}
+    assert windows.next_due() is None

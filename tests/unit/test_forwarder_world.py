@@ -1,4 +1,4 @@
-"""What the watches have seen wakes provisioning for a volume if a pending pod waits for it, and only then."""
+"""What the watches have seen decides whom a change wakes: who waits for a volume, and which nodes end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nodesmith.model.events import Concern
-from nodesmith.observation.mirror import PODS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, WATCHED, WatchedKind
+from nodesmith.observation.mirror import (
+    NODECLAIMS,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    WATCHED,
+    WatchedKind,
+)
 from nodesmith_forwarder.windows import Pace, Topic
 from nodesmith_forwarder.world import World
+from tests.clusters import deployment_pod, node, rolled
 from tests.storage import Manifest, claim, pod_with, storage_class, volume
 
 
@@ -97,3 +107,52 @@ def test_a_volume_that_could_not_be_made_on_the_chosen_node_wakes_provisioning(s
     seen.put(VOLUME_CLAIMS, claim("data", annotations={"volume.kubernetes.io/selected-node": "n1"}))
     seen.put(VOLUME_CLAIMS, claim("data"))
     assert seen.woken() == {Concern.PROVISIONING: 1}
+
+
+class Ends:
+    """A node with two pods, and its NodeClaim, of which one or the other is deleted and comes back."""
+
+    def __init__(self) -> None:
+        self.seen = Seen()
+        self.machine = node(1, rolled(1))
+        self.name = self.machine["metadata"]["name"]
+        self.pods = [deployment_pod(1, rolled(seed), self.name) for seed in (1, 2)]
+        self.claim: Manifest = {"metadata": {"name": "c1"}, "status": {"nodeName": self.name}}
+        self.seen.put(NODES, self.machine)
+        self.seen.put(NODECLAIMS, self.claim)
+        self.seen.put(PODS, *self.pods)
+        self.seen.woken()
+
+    def put(self, kind: WatchedKind, manifest: Manifest, *, deleted: bool) -> None:
+        leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
+        self.seen.put(kind, {**manifest, "metadata": {**manifest["metadata"], **leaving}})
+        self.seen.woken()
+
+    def is_told_of_a_pod(self) -> bool:
+        """Tell whether termination is woken by a pod that is gone; there is the same one again afterwards."""
+        self.seen.world.drop(PODS, self.pods[0])
+        woken = self.seen.woken()
+        self.seen.put(PODS, self.pods[0])
+        self.seen.woken()
+        return Concern.TERMINATION in woken
+
+
+def test_a_pods_end_wakes_termination_while_its_node_or_claim_is_deleted_and_only_then() -> None:
+    ends = Ends()
+    assert not ends.is_told_of_a_pod()
+    for kind, manifest in ((NODES, ends.machine), (NODECLAIMS, ends.claim)):
+        ends.put(kind, manifest, deleted=True)
+        assert ends.is_told_of_a_pod()
+        ends.put(kind, manifest, deleted=False)
+        assert not ends.is_told_of_a_pod()
+
+
+def test_a_node_ends_as_long_as_either_of_node_and_claim_says_so() -> None:
+    ends = Ends()
+    ends.put(NODES, ends.machine, deleted=True)
+    ends.put(NODECLAIMS, ends.claim, deleted=True)
+    ends.put(NODES, ends.machine, deleted=False)
+    assert ends.is_told_of_a_pod()
+    ends.seen.world.keep_only(NODECLAIMS, ())
+    ends.seen.woken()
+    assert not ends.is_told_of_a_pod()

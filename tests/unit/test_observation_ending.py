@@ -76,7 +76,7 @@ def a_node(name: str = "n1", *, deleting: bool = False, **spec: Any) -> Manifest
     return manifest
 
 
-DISRUPTED = {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}
+DISRUPTED = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 DELETED_CLAIM = {
     "metadata": {"name": "c1", "deletionTimestamp": LATER},
     "status": {"nodeName": "n1", "providerID": "aws:///us-east-1a/i-1"},
@@ -193,7 +193,7 @@ def test_one_budget_that_cannot_be_read_is_a_problem_and_the_rest_goes_on(
     "objects",
     [
         {"nodes": [a_node(deleting=True)]},
-        {"nodes": [a_node(**DISRUPTED)]},
+        {"nodes": [a_node(taints=[DISRUPTED])]},
         {"nodes": [a_node()], "nodeclaims": [DELETED_CLAIM]},
     ],
     ids=["deleted", "disrupted", "its NodeClaim deleted"],

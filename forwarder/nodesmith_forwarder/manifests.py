@@ -1,0 +1,22 @@
+"""What has become of a manifest, apart from our own handwriting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.observation.mirror import Change
+
+
+def is_wanted_otherwise(change: Change) -> bool:
+    """Tell whether more than the status has changed; of Karpenter's objects that is our own handwriting."""
+    return _without_status(change.before) != _without_status(change.after)
+
+
+def conditions(manifest: Mapping[str, Any] | None) -> Any:
+    """Give the conditions of an object, None where it or they are not there."""
+    return ((manifest or {}).get("status") or {}).get("conditions")
+
+
+def _without_status(manifest: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return manifest and {part: value for part, value in manifest.items() if part != "status"}
