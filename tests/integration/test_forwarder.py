@@ -203,7 +203,7 @@ def test_the_end_of_a_node_is_followed_until_its_pods_and_volumes_are_gone(stage
         stage.store.delete("nodes", name)
         eventually(lambda: stage.told(Concern.TERMINATION) == 1)
         assert stage.snapshot.nodes[0].deleting
-        assert stage.snapshot.attachments == (VolumeAttachment(name, "pv-1"),)
+        assert list(stage.snapshot.attachments) == [VolumeAttachment(name, "pv-1")]
 
         stage.store.delete("pods", "a", "team-1", at_once)
         eventually(lambda: stage.told(Concern.TERMINATION) == 2)
@@ -211,7 +211,7 @@ def test_the_end_of_a_node_is_followed_until_its_pods_and_volumes_are_gone(stage
 
         stage.store.delete("volumeattachments", f"csi-pv-1-{name}")
         eventually(lambda: stage.told(Concern.TERMINATION) == 3)
-        assert stage.snapshot.attachments == ()
+        assert list(stage.snapshot.attachments) == []
 
 
 def test_a_new_nodepool_wakes_readiness_and_its_status_only_what_waits_for_it(stage: Stage) -> None:
