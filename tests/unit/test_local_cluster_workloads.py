@@ -140,7 +140,7 @@ def test_a_stateful_set_claims_a_volume_for_each_pod() -> None:
     }
     world.add_workload("statefulsets", "db", replicas=2, serviceName="db", volumeClaimTemplates=[claim])
 
-    world.settle()
+    world.pass_time(10)  # the second comes when the first is ready, with its volume
 
     assert [name_of(each) for each in world.store.list("persistentvolumeclaims")] == [
         "data-db-0",

@@ -89,6 +89,11 @@ class World:
         conditions = self.node()["status"]["conditions"]
         return str(next(c["status"] for c in conditions if c["type"] == "Ready"))
 
+    def be_found_silent(self) -> None:
+        """Do the node lifecycle controller's part."""
+        unknown = [{**each, "status": "Unknown"} for each in self.node()["status"]["conditions"]]
+        self.store.patch("nodes", NAME, {"status": {"conditions": unknown}}, subresource="status")
+
     def taints(self) -> set[str]:
         """Those that are the kubelet's affair: what follows from conditions is the node lifecycle controller's."""
         taints = {f"{t['key']}:{t['effect']}" for t in self.node()["spec"].get("taints", [])}
@@ -118,8 +123,7 @@ def test_a_node_that_was_given_up_on_is_ready_again_at_the_next_heartbeat() -> N
     world = World(booting())
     world.after(0)
     world.after(60)
-    unknown = [{**each, "status": "Unknown"} for each in world.node()["status"]["conditions"]]
-    world.store.patch("nodes", NAME, {"status": {"conditions": unknown}}, subresource="status")
+    world.be_found_silent()
     world.after(61)
     assert world.ready() == "Unknown"
     world.after(75)
@@ -241,14 +245,52 @@ def test_every_change_of_state_is_announced_once() -> None:
     assert world.announced == [("i-0aaa", "pending"), ("i-0aaa", "running"), ("i-0aaa", "terminated")]
 
 
-def test_the_node_of_a_terminated_instance_goes_with_its_lease() -> None:
-    world = World(booting())
+@pytest.mark.parametrize("kwok", [False, True])
+def test_the_kubelet_goes_with_its_instance_and_its_node_when_that_is_found_not_ready(kwok: bool) -> None:
+    world = World(booting(), kwok=kwok)
     world.after(0)
     world.after(60)
     world.region.become("i-0aaa", "terminated")
     world.after(61)
+    world.after(70)
+    assert world.ready() == "True"
+    assert "kwok.x-k8s.io/node" not in world.node()["metadata"]["labels"]
+    lease = world.store.find("leases", NAME, "kube-node-lease")
+    assert lease is None if kwok else lease is not None and not lease["spec"].get("holderIdentity")
+    world.be_found_silent()
+    world.after(71)
+    world.after(76)
     assert world.node() is None
     assert world.store.find("leases", NAME, "kube-node-lease") is None
+
+
+def test_the_node_of_an_instance_that_is_still_shutting_down_is_kept() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(60)
+    world.region.become("i-0aaa", "shutting-down")
+    world.be_found_silent()
+    world.after(61)
+    assert world.node() is not None
+    world.region.become("i-0aaa", "terminated")
+    world.after(66)
+    assert world.node() is None
+
+
+def test_a_node_that_a_finalizer_holds_is_deleted_once_and_stays() -> None:
+    world = World(booting())
+    world.after(0)
+    world.after(60)
+    world.store.patch("nodes", NAME, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
+    world.region.become("i-0aaa", "terminated")
+    world.be_found_silent()
+    world.after(61)
+    deleted = world.node()["metadata"]["deletionTimestamp"]
+    world.after(70)
+    assert world.node()["metadata"]["deletionTimestamp"] == deleted
+    world.store.patch("nodes", NAME, {"metadata": {"finalizers": None}})
+    world.after(80)
+    assert world.node() is None
 
 
 def test_an_instance_terminated_while_it_boots_never_joins() -> None:
@@ -330,6 +372,7 @@ def test_what_the_api_server_misses_while_it_is_away_is_made_up_for(
     with ApiServer(now=lambda: START, store=store) as server:
         port = int(server.url.rpartition(":")[2])
         world = World(booting(), objects=ServerObjects(server.url, "", "anything"))
+        world.store = store
         world.after(0)
         world.after(27)
     for second in range(40, 60):
@@ -341,6 +384,7 @@ def test_what_the_api_server_misses_while_it_is_away_is_made_up_for(
     world.region.become("i-0aaa", "terminated")
     world.after(62)
     world.after(63)
+    world.be_found_silent()
     with ApiServer(port, now=lambda: START, store=store):
         world.after(64)
     assert store.list("nodes") == []

@@ -51,7 +51,7 @@ class Following:
         obj, verb = event["object"], event["type"]
         if verb == "ERROR":
             self._version = ""
-            raise failure(int(obj.get("code") or 500), b"", f"watching {self._path}")
+            raise failure(int(obj.get("code") or 500), obj, f"watching {self._path}")
         if verb != "BOOKMARK":
             self._tell(verb, _revision(obj))
         self._version = obj["metadata"]["resourceVersion"]

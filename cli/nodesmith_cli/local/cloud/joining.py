@@ -12,7 +12,7 @@ from typing import Any
 
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.apiserver.errors import ApiError
-from nodesmith_cli.local.apiserver.objects import condition_of, micro_timestamp
+from nodesmith_cli.local.apiserver.objects import View, condition_of, micro_timestamp
 from nodesmith_cli.local.cloud.nodes import (
     UNINITIALIZED,
     Machine,
@@ -88,16 +88,32 @@ class Joining:
         if self._objects.find("leases", name, _LEASES):
             self._objects.patch("leases", name, {"spec": spec}, _LEASES)
         else:
-            self._objects.create("leases", {"metadata": {"name": name, "namespace": _LEASES}, "spec": spec})
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+            metadata = {"name": name, "namespace": _LEASES, "ownerReferences": [owner]}
+            self._objects.create("leases", {"metadata": metadata, "spec": spec})
 
-    def leave(self, machine: Machine, name: str) -> None:
-        """Do what the cloud controller does for an instance that is gone: the lease goes, and the Node."""
+    def leave(self, machine: Machine, name: str) -> bool:
+        """Take the kubelet away with its instance; True when the Node has gone, or is another's, as well.
+
+        The node lifecycle controller finds out by the lease that nobody renews. The cloud controller looks at nodes
+        that are not ready, and deletes those of terminated instances.
+        """
         node = self._objects.find("nodes", name)
         if node is None or node["spec"].get("providerID") != machine.provider_id:
-            return
-        if self._objects.find("leases", name, _LEASES):
-            self._objects.delete("leases", name, _LEASES)
-        self._objects.delete("nodes", name)
+            return True
+        self._fall_silent(node)
+        if (condition_of(node, "Ready") or {}).get("status") != "True" and machine.state == "terminated":
+            self._objects.delete("nodes", name)
+            return self._objects.find("nodes", name) is None
+        return False
+
+    def _fall_silent(self, node: View) -> None:
+        name = node["metadata"]["name"]
+        if any(label in (node["metadata"].get("labels") or {}) for label in _KWOK):
+            self._patch(name, {"metadata": {"labels": dict.fromkeys(_KWOK)}})
+        lease = self._objects.find("leases", name, _LEASES)
+        if lease is not None and not self._labels and lease["spec"].get("holderIdentity"):
+            self._objects.patch("leases", name, {"spec": {"holderIdentity": None}}, _LEASES)
 
     def _patch(self, name: str, patch: Mapping[str, Any], subresource: str = "") -> None:
         try:

@@ -21,6 +21,7 @@ from nodesmith_cli.local.cloud.userdata import Unusable
 from nodesmith_cli.local.objects import Objects
 
 HEARTBEAT = timedelta(seconds=10)
+_CLOUD_LOOKS = timedelta(seconds=5)  # how often the cloud controller looks at nodes
 _LOOK_SECONDS = 0.1  # of life: how closely the simulation follows the clock
 _GONE = {"shutting-down", "terminated"}
 _log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Kubelets:
 
     def _live(self, machine: Machine, life: _Life, now: datetime) -> None:
         if machine.state in _GONE:
-            self._end(machine, life)
+            self._end(machine, life, now)
         elif machine.state != "stopped":
             self._advance(machine, life, now)
             if life.heartbeat and now - life.heartbeat >= HEARTBEAT:
@@ -142,11 +143,12 @@ class Kubelets:
         life.heartbeat = now
         self._joining.beat(life.node, now)
 
-    def _end(self, machine: Machine, life: _Life) -> None:
+    def _end(self, machine: Machine, life: _Life, now: datetime) -> None:
         """EC2 has taken the instance."""
         if life.stage is not Stage.GONE:
-            life.stage, life.heartbeat = Stage.GONE, None
+            life.stage, life.since = Stage.GONE, now
             self._announce(machine, machine.state)
-        if life.node:
-            self._joining.leave(machine, life.node)
-            life.node = ""
+        if life.node and now >= life.since:
+            if self._joining.leave(machine, life.node):
+                life.node = ""
+            life.since = now + _CLOUD_LOOKS

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from nodesmith_cli.local.apiserver.objects import View, name_of
 from nodesmith_cli.local.apiserver.store import Store
+from nodesmith_cli.local.cluster.attachments import Attachments
 from nodesmith_cli.local.cluster.budgets import Budgets
 from nodesmith_cli.local.cluster.controller import Controller
 from nodesmith_cli.local.cluster.daemonsets import DaemonSets
@@ -21,6 +22,7 @@ from nodesmith_cli.local.cluster.podrunner import Pace, PodRunner
 from nodesmith_cli.local.cluster.replicasets import ReplicaSets
 from nodesmith_cli.local.cluster.scheduler import Scheduler
 from nodesmith_cli.local.cluster.statefulsets import StatefulSets
+from nodesmith_cli.local.cluster.volumemaker import VolumeMaker
 
 IDLE_SECONDS = 5.0  # the longest sleep, in real time
 SILENCE_SECONDS = 5.0  # real seconds without a heartbeat that a node is allowed at any speed
@@ -63,6 +65,8 @@ class Cluster:
             TaintEviction(store, self._mirrors),
             PodGarbageCollection(store, self._mirrors, quarantine_seconds),
             Scheduler(store, self._mirrors),
+            VolumeMaker(store, self._mirrors),
+            Attachments(store, self._mirrors),
             PodRunner(store, self._mirrors, pace),
             Budgets(store, self._mirrors),
             EventExpiry(store),

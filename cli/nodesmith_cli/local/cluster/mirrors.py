@@ -28,6 +28,7 @@ KINDS = (
     "persistentvolumeclaims",
     "persistentvolumes",
     "storageclasses.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
 )
 
 
@@ -111,6 +112,11 @@ class Mirrors:
     def node(self, name: str) -> View | None:
         """Give a node by name."""
         return self["nodes"].objects.get(("", name))
+
+    def has_kubelet(self, node: str) -> bool:
+        """Tell whether somebody holds a node's lease; where there is none, nothing says that nobody does."""
+        lease = self["leases.coordination.k8s.io"].objects.get(("kube-node-lease", node))
+        return lease is None or bool(dig(lease, "spec", "holderIdentity"))
 
     def pods_of(self, owner: View) -> list[View]:
         """Give the pods that `owner` controls, by name."""

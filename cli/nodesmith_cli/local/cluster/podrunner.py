@@ -19,6 +19,7 @@ from nodesmith_cli.local.apiserver.objects import (  # fmt: skip
     timestamp,
 )
 from nodesmith_cli.local.apiserver.store import Store
+from nodesmith_cli.local.cluster.attachments import ATTACHMENTS, are_attached
 from nodesmith_cli.local.cluster.controller import Controller
 from nodesmith_cli.local.cluster.mirrors import Mirrors
 from nodesmith_cli.local.cluster.podfacts import is_leaving, is_over, node_name
@@ -39,7 +40,10 @@ class Pace:
 
 
 class PodRunner(Controller):
-    """Runs the pods that are bound to Ready nodes. On any other node nothing happens, as behind a lost kubelet."""
+    """Runs the pods that are bound to Ready nodes.
+
+    On any other node nothing happens, nor behind a kubelet that has died with its instance.
+    """
 
     def __init__(self, store: Store, mirrors: Mirrors, pace: Pace) -> None:
         super().__init__(store, mirrors)
@@ -48,12 +52,15 @@ class PodRunner(Controller):
         self._addresses = 0
         mirrors["pods"].listen(self._touch_bound)
         mirrors["nodes"].listen(self._touch_pods)
+        mirrors[ATTACHMENTS].listen(self._touch_mounting)
 
     def reconcile(self, key: Key) -> bool:
         """Bring one pod to its next state when the time for it has come."""
         pod = self.mirrors.pods.get(key)
         node = self.mirrors.node(node_name(pod)) if pod is not None else None
         if pod is None or node is None or not is_true(node, "Ready"):
+            return False
+        if not self.mirrors.has_kubelet(name_of(node)):
             return False
         if is_leaving(pod):
             return self._stop(key, pod)
@@ -67,6 +74,8 @@ class PodRunner(Controller):
 
     def _start(self, key: Key, pod: View, node: View) -> bool:
         since = self._bound_at.setdefault(pod["metadata"]["uid"], self.store.now())
+        if not are_attached(pod, self.mirrors):
+            return False
         if not self._has_come(key, since, self._pace.start_seconds):
             return False
         self._addresses += 1
@@ -116,6 +125,11 @@ class PodRunner(Controller):
             self.touch_object(before, after)
         elif after is None and before is not None:
             self._bound_at.pop(before["metadata"]["uid"], None)
+
+    def _touch_mounting(self, _before: View | None, after: View | None) -> None:
+        if after is not None and dig(after, "status", "attached"):
+            for pod in self.mirrors.pods_on(after["spec"]["nodeName"]):
+                self.touch_object(None, pod)
 
     def _touch_pods(self, before: View | None, after: View | None) -> None:
         if after is not None and is_true(after, "Ready") and (before is None or not is_true(before, "Ready")):

@@ -1,7 +1,7 @@
 """Volumes that decide where a pod may be: its claims must exist and be bound, or wait for the pod to be placed.
 
-Nobody here makes volumes: a claim that waits for its first consumer counts as one that can be served on any node that
-its class allows.
+A claim that waits for its first consumer can be served on any node that its class allows: its volume is made there
+afterwards (`volumemaker`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def volume_filters(pod: View, mirrors: Mirrors) -> Iterator[Filter]:
         claim = mirrors[CLAIMS].objects.get((pod["metadata"]["namespace"], name)) or {}
         volume = mirrors[VOLUMES].objects.get(("", str(dig(claim, "spec", "volumeName"))))
         required = dig(volume or {}, "spec", "nodeAffinity", "required")
-        allowed = dig(_class_of(claim, mirrors) or {}, "allowedTopologies")
+        allowed = dig(class_of(claim, mirrors) or {}, "allowedTopologies")
         if required:
             yield _reachable(required, _CONFLICT)
         elif allowed and not volume:
@@ -63,13 +63,13 @@ def _reachable(required: View, otherwise: str) -> Filter:
 
 
 def _unbound_reason(claim: View, mirrors: Mirrors) -> str:
-    known, name = _class_of(claim, mirrors), dig(claim, "spec", "storageClassName")
+    known, name = class_of(claim, mirrors), dig(claim, "spec", "storageClassName")
     if name and known is None:
         return f'storageclass.storage.k8s.io "{name}" not found'
     return "" if known and known.get("volumeBindingMode") == "WaitForFirstConsumer" else _UNBOUND
 
 
-def _class_of(claim: View, mirrors: Mirrors) -> View | None:
+def class_of(claim: View, mirrors: Mirrors) -> View | None:
     """Give a claim's StorageClass; the default one for a claim that names none."""
     classes = {str(each["metadata"]["name"]): each for each in mirrors[CLASSES].objects.values()}
     name = dig(claim, "spec", "storageClassName")
