@@ -87,6 +87,14 @@ def watch_forwarder(scope: Construct, cluster: str, topic_arn: str) -> None:
     _raise(scope, topic_arn, _Alarm(name, "sends no snapshots: see its pod", written, 3))
 
 
+def watch_registrations(scope: Construct, cluster: str, topic_arn: str) -> None:
+    """Watch whether nodes join: a NodePool whose nodes do not is left alone longer and longer."""
+    unhealthy = own_metric("NodePoolsUnhealthy", cluster, "readiness")
+    name = names.physical_name(cluster, "nodes-do-not-join")
+    meaning = "a NodePool's nodes do not join the cluster: see its condition NodeRegistrationHealthy"
+    _raise(scope, topic_arn, _Alarm(name, meaning, unhealthy, 2))
+
+
 def _metric(
     namespace: str, name: str, dimensions: Mapping[str, str], statistic: str, minutes: int
 ) -> cloudwatch.Metric:

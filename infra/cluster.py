@@ -11,7 +11,13 @@ from constructs import Construct
 
 from infra import names
 from infra.access import access_entry, forwarder_access
-from infra.alarms import own_metric, watch_forwarder, watch_function, watch_queue
+from infra.alarms import (
+    own_metric,
+    watch_forwarder,
+    watch_function,
+    watch_queue,
+    watch_registrations,
+)
 from infra.concerns import CLUSTER_CONCERNS, Concern
 from infra.context import ClusterContext
 from infra.dashboard import dashboard
@@ -58,6 +64,7 @@ class ClusterStack(Stack):
         self._listen("InstanceStateChange", NEWS, self._queues["lifecycle"])
         self._listen("InstanceGone", GONE, self._queues["termination"])
         watch_forwarder(self, cluster.name, cluster.alarm_topic_arn)
+        watch_registrations(self, cluster.name, cluster.alarm_topic_arn)
         dashboard(self, cluster.region, cluster.name, list(self._queues))
         self._output(forwarder_access(self, self._scope).role_arn)
 

@@ -27,6 +27,7 @@ from nodesmith.model.nodeclassstatus import (
     Subnet,
 )
 from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.taints import Effect, Taint
@@ -105,6 +106,15 @@ FULL_STATUS = NodeClassStatus(
     (Image("ami-1", "al2023", Requirements.of(requirement("kubernetes.io/arch", "In", ["arm64"])), True),),
     "profile",
     (StatusCondition("SubnetsReady", "False", "SubnetsNotFound", "none matches", NOW),),
+)
+FULL_HEALTH = RegistrationHealth(
+    "uid/1 default/7 ami-1",
+    NOW,
+    (Ending("default-a", True), Ending("default-b", False)),
+    "RegistrationTimeout",
+    "no Node has registered",
+    Backoff(NOW, 2, "RegistrationTimeout"),
+    {POOL: Backoff(NOW, 1, "RegistrationTimeout")},
 )
 FULL_CLUSTER = ClusterInfo("test", "https://api.test", "Q0E=", "fd00::/108", "1.34", "ipv6", "fd00::a")
 
@@ -315,6 +325,26 @@ def test_a_nodepools_back_off_comes_back_equal_and_can_be_cleared(store: Store) 
     store.save_nodepool_backoff("default", None)
     store.save_nodepool_backoff("never-seen", None)
     assert store.load().nodepool_backoffs == {}
+
+
+def test_what_is_known_of_a_nodepool_comes_back_under_the_next_revision_and_can_be_forgotten(
+    store: Store,
+) -> None:
+    store.save_health("default", FULL_HEALTH)
+    assert store.load().health == {"default": replace(FULL_HEALTH, revision=1)}
+    store.save_health("default", RegistrationHealth("other", revision=1))
+    assert store.load().health == {"default": RegistrationHealth("other", revision=2)}
+    store.forget_health("default")
+    store.forget_health("never-seen")
+    assert store.load().health == {}
+
+
+@pytest.mark.parametrize("revision", [0, 2])
+def test_of_two_who_learn_of_a_nodepool_at_once_one_looks_again(store: Store, revision: int) -> None:
+    store.save_health("default", FULL_HEALTH)
+    with pytest.raises(Conflict):
+        store.save_health("default", RegistrationHealth("late", revision=revision))
+    assert store.load().health["default"].basis == FULL_HEALTH.basis
 
 
 def test_back_offs_expire_from_the_table_a_day_after_they_end(

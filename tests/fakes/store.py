@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from nodesmith.errors import Conflict
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledgeritems import health_item, read_health
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.registrationhealth import RegistrationHealth
 
 
 def _nothing(method: str) -> None:
@@ -28,6 +30,7 @@ class FakeStore:
     cluster: ClusterInfo | None = None
     unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
     nodepool_backoffs: dict[str, Backoff] = field(default_factory=dict)
+    health: dict[str, RegistrationHealth] = field(default_factory=dict)
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
 
@@ -40,6 +43,7 @@ class FakeStore:
             self.cluster,
             dict(self.unavailable),
             dict(self.nodepool_backoffs),
+            dict(self.health),
         )
         self.raise_after("load")
         return ledger
@@ -105,6 +109,20 @@ class FakeStore:
         else:
             self.nodepool_backoffs[nodepool] = backoff
         self.raise_after("save_nodepool_backoff")
+
+    def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
+        self.raise_before("save_health")
+        known = self.health.get(nodepool)
+        if (known.revision if known else 0) != health.revision:
+            raise Conflict(f"what is known of NodePool {nodepool} has moved on")
+        saved = replace(health, revision=health.revision + 1)
+        self.health[nodepool] = read_health(json.loads(json.dumps(health_item(saved))))
+        self.raise_after("save_health")
+
+    def forget_health(self, nodepool: str) -> None:
+        self.raise_before("forget_health")
+        self.health.pop(nodepool, None)
+        self.raise_after("forget_health")
 
 
 def _stored(claim: NodeClaim) -> NodeClaim:

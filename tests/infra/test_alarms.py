@@ -43,11 +43,13 @@ def test_what_the_functions_say_of_themselves_is_what_the_alarms_listen_to(
     heard |= {
         listened(alarm(account, "nodesmith-catalog-rejected")),
         listened(alarm(alpha, "nodesmith-alpha-forwarder-away")),
+        listened(alarm(alpha, "nodesmith-alpha-nodes-do-not-join")),
     }
     for concern in ALL:
         Telemetry(concern, "alpha").rejected("a reason")
     Telemetry("catalog", "").rejected("a reason")
     Telemetry("observation", "alpha").ran({"SnapshotsWritten": 1})
+    Telemetry("readiness", "alpha").ran({"NodePoolsUnhealthy": 1})
     assert heard == {said(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line}
 
 

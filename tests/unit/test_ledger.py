@@ -10,6 +10,7 @@ from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger, next_backoff
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
 from nodesmith.model.nodeclassstatus import StatusCondition
+from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from tests.builders import NOW, claim, cluster_info, ledger, nodeclass_status
 
 OFFERING = OfferingKey("spot", "m5.large", "us-east-1a")
@@ -68,6 +69,11 @@ def full_ledger() -> Ledger:
         cluster=replace(cluster_info(), ip_family="ipv6"),
         unavailable={OFFERING: Backoff(NOW, 3, "InsufficientInstanceCapacity")},
         nodepool_backoffs={"default": Backoff(NOW, 1, "UnauthorizedOperation")},
+        health={
+            "default": RegistrationHealth(
+                "b", NOW, (Ending("a", False),), offerings={OFFERING: Backoff(NOW, 1)}
+            )
+        },
     )
 
 

@@ -163,19 +163,56 @@ def test_a_claim_whose_instance_was_not_looked_at_is_not_given_up() -> None:
     assert reason(steps(CLAIM, instances={}, checked=[]))[0] == "NodeNotFound"
 
 
-def test_a_claim_without_a_node_is_given_up_fifteen_minutes_after_it_was_made() -> None:
-    made = NOW - timedelta(minutes=15)
-    (command,) = steps(replace(CLAIM, created_at=made))
+def launched(minutes_ago: float) -> NodeClaim:
+    at = NOW - timedelta(minutes=minutes_ago)
+    return replace(CLAIM, created_at=at - timedelta(minutes=4), launched_at=at, phase_since=at)
+
+
+def test_a_claim_without_a_node_is_given_up_fifteen_minutes_after_its_instance_was_launched() -> None:
+    (command,) = steps(launched(15))
     assert isinstance(command, GiveUp)
     assert (command.claim.reason, command.claim.phase_since) == ("RegistrationTimeout", NOW)
-    assert command.claim.message == "no Node has registered within 15 minutes"
+    assert command.claim.message == "no Node has registered within 15 minutes of the launch"
     assert command.claim.instance_id == CLAIM.instance_id
-    assert reason(steps(replace(CLAIM, created_at=made + timedelta(seconds=1))))[0] == "NodeNotFound"
+    assert reason(steps(launched(14.9)))[0] == "NodeNotFound"
+
+
+def test_how_long_a_node_may_take_to_register_is_for_its_nodepool_to_say() -> None:
+    slow = builders.nodepool_manifest()
+    slow["metadata"]["annotations"] = {"nodesmith.dev/registration-timeout": "1h30m"}
+
+    def given_up(minutes: float, **fields: Any) -> list[type[Command]]:
+        claim = replace(launched(minutes), **fields)
+        snapshot = builders.snapshot(nodepools=(slow,), nodeclaims=(manifest(claim),))
+        return [type(command) for command in next_steps([claim], snapshot, {}, [], NOW)]
+
+    assert given_up(89) == [Wait]
+    assert given_up(90) == [GiveUp]
+    assert given_up(15, nodepool="another") == [GiveUp], (
+        "the claim of a NodePool that is gone has the default"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("Client.InternalError: Client error on launch", "InstanceTerminated"),
+        ("Client.InstanceInitiatedShutdown: Instance initiated shutdown", "InstanceTerminated"),
+        ("", "InstanceTerminated"),
+        ("Server.SpotInstanceTermination: Spot instance termination", "InstanceInterrupted"),
+        ("Client.UserInitiatedShutdown: User initiated shutdown", "InstanceInterrupted"),
+    ],
+)
+def test_an_instance_that_was_ended_from_outside_is_told_from_one_that_failed(told: str, reason: str) -> None:
+    gone = replace(instance("terminated"), id=CLAIM.instance_id, state_reason=told)
+    (command,) = steps(CLAIM, instances={CLAIM.name: (gone,)}, checked=[CLAIM.name])
+    assert isinstance(command, GiveUp)
+    assert command.claim.reason == reason
+    assert told in command.claim.message
 
 
 def test_a_node_that_appears_in_the_last_moment_still_counts() -> None:
-    late = replace(CLAIM, created_at=NOW - timedelta(minutes=20))
-    assert [type(step) for step in steps(late, nodes=[NODE])] == [Open, Register]
+    assert [type(step) for step in steps(launched(20), nodes=[NODE])] == [Open, Register]
 
 
 def test_a_registered_claim_is_initialized_with_what_its_node_really_offers() -> None:

@@ -1,4 +1,5 @@
 from copy import deepcopy
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -148,9 +149,45 @@ def test_a_surcharge_that_is_none_is_a_problem_and_the_pool_goes_on_without(text
     )
 
 
-def surcharged(text: str) -> dict[str, Any]:
-    annotations = {"nodesmith.dev/node-surcharge-hourly": text}
+@pytest.mark.parametrize(
+    ("text", "minutes"), [("1m", 1), ("90s", 1.5), ("20m", 20), ("1h30m", 90), ("24h", 1440), ("0h75m", 75)]
+)
+def test_time_outs_are_read_from_the_annotations_of_the_nodepool(text: str, minutes: float) -> None:
+    keys = ("nodesmith.dev/launch-timeout", "nodesmith.dev/registration-timeout")
+    options = parsed(annotated(dict.fromkeys(keys, text))).options
+    assert (options.launch_timeout, options.registration_timeout) == (timedelta(minutes=minutes),) * 2
+
+
+def test_without_annotations_the_time_outs_are_karpenters() -> None:
+    options = parsed(SMALLEST).options
+    assert options.launch_timeout == timedelta(minutes=5)
+    assert options.registration_timeout == timedelta(minutes=15)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "15", "soon", "-5m", "1.5h", "59s", "25h", "Never", "9" * 400 + "m", "5m "]
+)
+def test_a_time_out_that_is_none_is_a_problem_and_the_default_is_taken(text: str) -> None:
+    read = parse_nodepool(annotated({"nodesmith.dev/registration-timeout": text}))
+    assert read.value is not None
+    assert read.value.options.registration_timeout == timedelta(minutes=15)
+    (problem,) = read.problems
+    assert problem.field == "metadata.annotations[nodesmith.dev/registration-timeout]"
+    assert problem.remedy == "must be a duration of 1m to 24h, such as 20m or 1h30m; taken as 15m"
+
+
+def test_an_annotation_of_ours_that_is_misspelt_is_a_problem_and_others_are_none() -> None:
+    read = parse_nodepool(annotated({"nodesmith.dev/registraton-timeout": "20m", "example.com/x": "y"}))
+    (problem,) = read.problems
+    assert "did you mean 'nodesmith.dev/registration-timeout'?" in problem.remedy
+
+
+def annotated(annotations: dict[str, str]) -> dict[str, Any]:
     return {**SMALLEST, "metadata": {**SMALLEST["metadata"], "annotations": annotations}}
+
+
+def surcharged(text: str) -> dict[str, Any]:
+    return annotated({"nodesmith.dev/node-surcharge-hourly": text})
 
 
 def test_items_of_a_list_carry_no_kind_and_are_read_all_the_same() -> None:

@@ -20,6 +20,7 @@ from nodesmith.decisions.readiness import (
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclassstatus import Image, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.reduction import reduce_custom
 from tests import builders
@@ -47,8 +48,10 @@ def pooled(
     manifest: Manifest,
     states: Mapping[str, StatusCondition] = READY,
     snapshot: Snapshot | None = None,
+    health: RegistrationHealth | None = None,
 ) -> StatusUpdate | None:
-    return nodepool_update(manifest, parse_nodepool(manifest), states, snapshot or builders.snapshot(), NOW)
+    parsed = parse_nodepool(manifest)
+    return nodepool_update(manifest, parsed, states, health, snapshot or builders.snapshot(), NOW)
 
 
 def conditions(update: StatusUpdate | None) -> dict[str, tuple[str, str, str]]:
@@ -191,7 +194,47 @@ def test_a_nodepool_is_ready_when_it_is_valid_and_its_nodeclass_is_ready() -> No
         "ValidationSucceeded": ("True", "ValidationSucceeded", ""),
         "NodeClassReady": ("True", "NodeClassReady", ""),
         "Ready": ("True", "Ready", ""),
+        "NodeRegistrationHealthy": ("Unknown", "AwaitingReconciliation", ""),
     }
+
+
+@pytest.mark.parametrize(
+    ("endings", "reason", "says"),
+    [
+        ("f", "RegistrationTimeout", ("Unknown", "AwaitingReconciliation")),
+        ("t", "", ("True", "NodeRegistrationHealthy")),
+        ("tftt", "RegistrationTimeout", ("True", "NodeRegistrationHealthy")),
+        ("ff", "RegistrationTimeout", ("False", "RegistrationFailed")),
+        ("tffttf"[:4], "InstanceTerminated", ("False", "RegistrationFailed")),
+        ("ff", "LaunchTimeout", ("False", "LaunchFailed")),
+        ("ff", "Unauthorized", ("False", "Unauthorized")),
+    ],
+)
+def test_a_nodepool_says_whether_its_nodes_join_and_is_ready_all_the_same(
+    endings: str, reason: str, says: tuple[str, str]
+) -> None:
+    known = tuple(Ending(str(number), letter == "t") for number, letter in enumerate(endings))
+    health = RegistrationHealth("basis", endings=known, reason=reason, message="none came")
+    found = conditions(pooled(builders.nodepool_manifest(), health=health))
+    assert found["NodeRegistrationHealthy"][:2] == says
+    assert found["Ready"][0] == "True"
+    if says[0] == "False":
+        assert (
+            f"nodes did not join the cluster; the last: {reason}: none came"
+            in found["NodeRegistrationHealthy"][2]
+        )
+
+
+def test_an_annotation_that_means_nothing_is_named_in_the_status_of_a_nodepool_that_is_valid() -> None:
+    manifest = builders.nodepool_manifest()
+    manifest["metadata"]["annotations"] = {"nodesmith.dev/registration-timeout": "soon"}
+    update = pooled(manifest)
+    status, _, message = conditions(update)["ValidationSucceeded"]
+    assert status == "True"
+    assert "metadata.annotations[nodesmith.dev/registration-timeout] is 'soon': must be a duration" in message
+    assert pooled(seen(manifest, update)) is None
+    mended = {**seen(manifest, update), "metadata": builders.nodepool_manifest()["metadata"]}
+    assert conditions(pooled(mended))["ValidationSucceeded"][2] == ""
 
 
 def test_a_nodepool_without_its_nodeclass_names_it_and_those_there_are() -> None:
@@ -281,7 +324,7 @@ def test_a_new_generation_is_said_to_be_observed() -> None:
 def test_a_condition_of_another_writer_is_no_reason_to_write() -> None:
     manifest = builders.nodepool_manifest()
     shown = seen(manifest, pooled(manifest))
-    other = {"type": "NodeRegistrationHealthy", "status": "True", "reason": "x", "observedGeneration": 1}
+    other = {"type": "AuditedBySomebody", "status": "True", "reason": "x", "observedGeneration": 1}
     shown["status"] = {**shown["status"], "conditions": [*shown["status"]["conditions"], other]}
     assert pooled(shown) is None
 

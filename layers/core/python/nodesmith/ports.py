@@ -18,6 +18,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.registrationhealth import RegistrationHealth
 
 
 class Store(Protocol):
@@ -56,6 +57,12 @@ class Store(Protocol):
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
         """Write a NodePool's back-off, or clear it with None."""
 
+    def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
+        """Write whether a NodePool's nodes join. Raises Conflict when its revision has moved."""
+
+    def forget_health(self, nodepool: str) -> None:
+        """Remove what is known of a NodePool that is gone."""
+
 
 class Cloud(Protocol):
     """EC2, and what stands around it, for one cluster."""
@@ -69,16 +76,6 @@ class Cloud(Protocol):
     def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
         """Give the instances that carry these claims' tags, dead ones too, by claim; none → no entry."""
 
-    def terminate(self, instances: Collection[str]) -> None:
-        """Terminate instances by id; one that is gone or going is fine.
-
-        Raises Transient, when all have been tried, for those that EC2 will not end.
-        """
-
-    def cluster_info(self) -> ClusterInfo:
-        """Describe the cluster that new nodes join."""
-
-    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
     def owned_instances(self) -> Sequence[Instance]:
         """Give all living instances that carry the tags of this cluster and of nodesmith, whatever their claim."""
 
@@ -94,6 +91,16 @@ class Cloud(Protocol):
     def remove(self, owned: Owned) -> None:
         """Delete what `owned` gave; gone already is fine. Raises Transient too for what is still in use."""
 
+    def terminate(self, instances: Collection[str]) -> None:
+        """Terminate instances by id; one that is gone or going is fine.
+
+        Raises Transient, when all have been tried, for those that EC2 will not end.
+        """
+
+    def cluster_info(self) -> ClusterInfo:
+        """Describe the cluster that new nodes join."""
+
+    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
         """Resolve selectors, images and the instance profile (made if need be); what is missing is a condition."""
 
 

@@ -103,7 +103,11 @@ def readiness() -> Handler:
             parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now
         )
         report = make_ready(run)
-        counts = {"Resolved": len(report.resolved), "StatusesWritten": len(report.written)}
+        counts = {
+            "Resolved": len(report.resolved),
+            "StatusesWritten": len(report.written),
+            "NodePoolsUnhealthy": len(report.unhealthy),
+        }
         parts.telemetry.ran(counts)
 
     return parts.handler(make_ready_once)

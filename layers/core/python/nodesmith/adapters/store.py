@@ -1,8 +1,9 @@
 """DynamoDB: the ledger of one cluster, all of it in one partition.
 
 Items are `{pk, sk, ...}`. `META` carries the version that commits are conditional on and what is known of the cluster;
-`CLAIM#name`, `NODECLASS#name`, `OFFERING#capacityType#type#zone` and `BACKOFF#nodepool` hold one JSON document each in
-`doc`, claims with their `revision` beside it. Back-offs expire by the table's TTL a day after they end.
+`CLAIM#name`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`, `BACKOFF#nodepool` and `HEALTH#nodepool` hold one
+JSON document each in `doc`, claims and health with their `revision` beside it. Back-offs expire by the table's TTL a
+day after they end.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.ledgeritems import (
     backoff_item,
     cluster_item,
+    health_item,
     nodeclass_item,
     read_backoff,
     read_cluster,
+    read_health,
     read_nodeclass,
 )
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.settings import partition_key
 
 _META = "META"
@@ -173,6 +177,25 @@ class DynamoStore:
         else:
             self._write([{"PutRequest": {"Item": self._backoff(key, backoff)}}])
 
+    def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
+        """Write whether a NodePool's nodes join, on condition of its revision. Raises Conflict, Transient."""
+        saved = replace(health, revision=health.revision + 1)
+        item = self._item(f"HEALTH#{nodepool}", health_item(saved))
+        with _conflicts(f"what is known of NodePool {nodepool} has moved on from revision {health.revision}"):
+            self._client.put_item(
+                TableName=self._table,
+                Item={**item, "revision": {"N": str(saved.revision)}},
+                ConditionExpression="revision = :read"
+                if health.revision
+                else "attribute_not_exists(pk) OR revision = :read",
+                ExpressionAttributeValues={":read": {"N": str(health.revision)}},
+            )
+
+    def forget_health(self, nodepool: str) -> None:
+        """Delete what is known of a NodePool. Raises Transient."""
+        with transient_errors("dynamodb:DeleteItem"):
+            self._client.delete_item(TableName=self._table, Key=self._key(f"HEALTH#{nodepool}"))
+
     def _key(self, sk: str) -> Attributes:
         return {"pk": {"S": self._pk}, "sk": {"S": sk}}
 
@@ -215,6 +238,7 @@ class _Found:
         self._nodeclasses: dict[str, NodeClassStatus] = {}
         self._unavailable: dict[OfferingKey, Backoff] = {}
         self._backoffs: dict[str, Backoff] = {}
+        self._health: dict[str, RegistrationHealth] = {}
 
     def take(self, item: Attributes) -> None:
         kind, _, name = item["sk"]["S"].partition("#")
@@ -230,13 +254,21 @@ class _Found:
                 self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
             case "BACKOFF":
                 self._backoffs[name] = read_backoff(document)
+            case "HEALTH":
+                self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
             case _:
                 pass  # written by a newer version: not ours to read
 
     def ledger(self) -> Ledger:
         claims = tuple(sorted(self._claims, key=lambda c: c.name))
         return Ledger(
-            self._version, claims, self._nodeclasses, self._cluster, self._unavailable, self._backoffs
+            self._version,
+            claims,
+            self._nodeclasses,
+            self._cluster,
+            self._unavailable,
+            self._backoffs,
+            self._health,
         )
 
 

@@ -17,23 +17,26 @@ from nodesmith.model.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodepoolannotations import DEFAULTS
+from nodesmith.model.nodepools import NodePool
 from nodesmith.ports import Cloud, Store
 
 LEASE = timedelta(seconds=75)
-LAUNCH_TIMEOUT = timedelta(minutes=5)
-"""Karpenter's: a claim that has no instance by then is given up, and its pods are decided about anew."""
-_TIMED_OUT = f"no instance within {LAUNCH_TIMEOUT.seconds // 60} minutes"
 
 
 def carry_on(
     ledger: Ledger,
+    nodepools: Mapping[str, NodePool],
     nodeclasses: Mapping[str, EC2NodeClass],
     types: TypeLookup,
     store: Store,
     cloud: Cloud,
     clock: Callable[[], datetime],
 ) -> Settled:
-    """See to the pending claims whose lease has run out. Claims that another run takes are left to it."""
+    """See to the pending claims whose lease has run out. Claims that another run takes are left to it.
+
+    One that has no instance within its NodePool's launch time-out is given up, and its pods are decided about anew.
+    """
     now = clock()
     left = [_marked(c, store, now) for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
     mine = [claim for claim in left if claim is not None]
@@ -48,8 +51,9 @@ def carry_on(
             if instance is not None:
                 adopt(claim, instance, types, store, now)
                 settled.launched.append(claim.name)
-            elif now - claim.created_at >= LAUNCH_TIMEOUT:
-                store.save(claim.given_up("LaunchTimeout", _TIMED_OUT, now))
+            elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
+                why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
+                store.save(claim.given_up("LaunchTimeout", why, now))
                 settled.given_up.append(claim.name)
             else:
                 again.append(claim)
@@ -60,6 +64,11 @@ def carry_on(
     return Settled(
         settled.launched + repeated.launched, settled.given_up + repeated.given_up, repeated.deferred
     )
+
+
+def _timeout(claim: NodeClaim, nodepools: Mapping[str, NodePool]) -> timedelta:
+    pool = nodepools.get(claim.nodepool)
+    return (pool.options if pool else DEFAULTS).launch_timeout
 
 
 def _is_free(claim: NodeClaim, now: datetime) -> bool:

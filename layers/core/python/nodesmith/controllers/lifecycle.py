@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from nodesmith.controllers import registering
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Told, tell_unplaced
-from nodesmith.decisions.lifecycle import next_steps, to_check
+from nodesmith.decisions.lifecycle import next_steps, registrations, to_check
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -24,6 +25,7 @@ from nodesmith.model.commands import (
     Register,
 )
 from nodesmith.model.events import Concern, Hint
+from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
 
@@ -66,6 +68,8 @@ def follow(run: Lifecycle) -> Counter[str]:
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
     closed: set[str] = set()
+    health = registrations(commands, ledger, parsed_nodepools(snapshot.nodepools), now)
+    commands = registering.keep(run.store, health, commands, done, failures)
     for command in commands:
         if command.claim.name in closed:
             continue  # only a Node that is open is registered; one whose pods could not be nominated is
@@ -85,6 +89,7 @@ def follow(run: Lifecycle) -> Counter[str]:
     except (Transient, Rejected) as error:
         failures.append(str(error))
     _wake(run, commands, done)
+    registering.wake(run.hints, run.cluster_name, health)
     if failures:
         raise Transient("; ".join(failures))
     return done

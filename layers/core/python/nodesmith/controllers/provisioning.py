@@ -21,6 +21,7 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Hints, Store
 from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
@@ -144,7 +145,7 @@ def _resume(run: Provisioning, types: _TypeTable, outcome: Outcome) -> Ledger:
     """
     ledger = run.store.load()
     try:
-        settled = carry_on(ledger, types.nodeclasses, types, run.store, run.cloud, run.clock)
+        settled = carry_on(ledger, types.nodepools, types.nodeclasses, types, run.store, run.cloud, run.clock)
     except Transient as error:
         outcome.deferred.append(f"NodeClaims left behind: {error}")
         return ledger
@@ -187,6 +188,7 @@ class _TypeTable:
     def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings) -> None:
         parsed = [parse_nodeclass(manifest).value for manifest in snapshot.nodeclasses]
         self.nodeclasses: dict[str, EC2NodeClass] = {n.name: n for n in parsed if n is not None}
+        self.nodepools = parsed_nodepools(snapshot.nodepools)
         self._catalog, self._settings = catalog, settings
         self._tables: dict[str, dict[str, InstanceType]] = {}
 

@@ -20,8 +20,9 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.nodepools import parse_nodepool, parsed_nodepools
 from nodesmith.model.problems import Parsed
+from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
@@ -44,10 +45,11 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessReport:
-    """EC2NodeClasses resolved anew, and objects (`Kind/name`) whose status was written."""
+    """EC2NodeClasses resolved anew, objects (`Kind/name`) whose status was written, NodePools that are unhealthy."""
 
     resolved: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    unhealthy: tuple[str, ...] = ()
 
 
 def make_ready(run: Readiness) -> ReadinessReport:
@@ -62,13 +64,28 @@ def make_ready(run: Readiness) -> ReadinessReport:
     failures: list[str] = []
     parsed = [(manifest, parse_nodeclass(manifest)) for manifest in snapshot.nodeclasses]
     statuses, changed = _resolve(run, parsed, ledger, now, failures)
-    updates = _updates(snapshot, parsed, statuses, now)
+    health = _health(run, snapshot, statuses, ledger)
+    updates = _updates(snapshot, parsed, statuses, health, now)
     written = tuple(f"{u.kind}/{u.name}" for u in updates if _write(run.cluster, u, failures))
     if changed:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
     if failures:
         raise Transient("; ".join(failures))
-    return ReadinessReport(tuple(changed), written)
+    unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
+    return ReadinessReport(tuple(changed), written, unhealthy)
+
+
+def _health(
+    run: Readiness, snapshot: Snapshot, statuses: Mapping[str, NodeClassStatus], ledger: Ledger
+) -> dict[str, RegistrationHealth]:
+    """Give what is known of NodePools as they are now; forget those that are gone."""
+    for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m in snapshot.nodepools}):
+        run.store.forget_health(name)
+    found = (
+        (name, current(ledger.health.get(name), basis_of(pool, statuses.get(pool.nodeclass.name))))
+        for name, pool in parsed_nodepools(snapshot.nodepools).items()
+    )
+    return {name: health for name, health in found if health is not None}
 
 
 def _resolve(
@@ -111,7 +128,11 @@ def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
 
 
 def _updates(
-    snapshot: Snapshot, parsed: ParsedClasses, statuses: Mapping[str, NodeClassStatus], now: datetime
+    snapshot: Snapshot,
+    parsed: ParsedClasses,
+    statuses: Mapping[str, NodeClassStatus],
+    health: Mapping[str, RegistrationHealth],
+    now: datetime,
 ) -> list[StatusUpdate]:
     updates: list[StatusUpdate] = []
     states = {}
@@ -122,7 +143,8 @@ def _updates(
         if update is not None:
             updates.append(update)
     for manifest in snapshot.nodepools:
-        pool_update = nodepool_update(manifest, parse_nodepool(manifest), states, snapshot, now)
+        pool, known = parse_nodepool(manifest), health.get(str(manifest["metadata"]["name"]))
+        pool_update = nodepool_update(manifest, pool, states, known, snapshot, now)
         if pool_update is not None:
             updates.append(pool_update)
     return updates

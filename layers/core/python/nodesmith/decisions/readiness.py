@@ -18,6 +18,7 @@ from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.nodespec import write_requirements
 from nodesmith.model.problems import Parsed, Problem
+from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.resources import format_resources, total
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import format_time
@@ -26,6 +27,12 @@ RESOLVE_AGAIN = timedelta(minutes=5)
 RESOLVE_AGAIN_SOON = timedelta(minutes=1)
 """where something is missing, or where what is free of a reservation comes and goes"""
 _LONGEST_MESSAGE = 1024
+_REGISTRATION_FAILURES = {
+    "RegistrationTimeout": "RegistrationFailed",
+    "InstanceTerminated": "RegistrationFailed",
+    "LaunchTimeout": "LaunchFailed",
+}
+"""Karpenter's words for what ended a claim; a launch that was refused keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +81,26 @@ def nodepool_update(
     manifest: Mapping[str, Any],
     parsed: Parsed[NodePool],
     nodeclass_states: Mapping[str, StatusCondition],
+    health: RegistrationHealth | None,
     snapshot: Snapshot,
     now: datetime,
 ) -> StatusUpdate | None:
     """Give the status a NodePool should show, None where it shows it already.
 
-    `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name.
+    `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name, `health` is what is known of whether its
+    nodes join, as it is now. What is wrong with it and harms it little is the message of its validation.
     """
     name, generation = _name(manifest), _generation(manifest)
     pool = parsed.value
     if pool is None:
         conditions = [_invalid("ValidationSucceeded", "NodePoolValidationFailed", parsed.problems)]
     else:
+        warnings = "; ".join(map(str, parsed.problems))[:_LONGEST_MESSAGE]
         conditions = [
-            StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded"),
+            StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings),
             _nodeclass_ready(pool, nodeclass_states),
         ]
-    conditions.append(_root(conditions))
+    conditions += [_root(conditions), _registration_healthy(health)]
     nodes = [n for n in snapshot.nodes if n.labels.get(NODEPOOL) == name]
     wanted = {
         "nodes": len(nodes),
@@ -123,6 +133,19 @@ def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> S
         return StatusCondition("NodeClassReady", "True", "NodeClassReady")
     reason = state.reason if state.status == "False" else "NodeClassReadinessUnknown"
     return StatusCondition("NodeClassReady", state.status, reason, state.message)
+
+
+def _registration_healthy(health: RegistrationHealth | None) -> StatusCondition:
+    """Whether nodes join says nothing of Ready: pods may go on to other NodePools, and it goes on being tried."""
+    kind = "NodeRegistrationHealthy"
+    if health is None or not (health.is_unhealthy or health.has_registered):
+        return StatusCondition(kind, "Unknown", "AwaitingReconciliation")
+    if not health.is_unhealthy:
+        return StatusCondition(kind, "True", kind)
+    failed = f"{health.failures} of its last {len(health.endings)} nodes did not join the cluster"
+    message = f"{failed}; the last: {health.reason}: {health.message}"
+    reason = _REGISTRATION_FAILURES.get(health.reason, health.reason)
+    return StatusCondition(kind, "False", reason, message[:_LONGEST_MESSAGE])
 
 
 def _invalid(type_: str, reason: str, problems: Sequence[Problem]) -> StatusCondition:

@@ -20,6 +20,7 @@ from nodesmith.model.nodeclassstatus import (
     Subnet,
 )
 from nodesmith.model.nodespec import read_requirements, write_requirements
+from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 
 Item = dict[str, Any]
 
@@ -32,6 +33,42 @@ def backoff_item(backoff: Backoff) -> Item:
 def read_backoff(item: Mapping[str, Any]) -> Backoff:
     """Read what `backoff_item` wrote."""
     return Backoff(datetime.fromisoformat(item["until"]), int(item["failures"]), item["reason"])
+
+
+def health_item(health: RegistrationHealth) -> Item:
+    """Write whether a NodePool's nodes join."""
+    return {
+        "basis": health.basis,
+        "since": health.since.isoformat() if health.since else "",
+        "endings": [[ending.claim, ending.registered] for ending in health.endings],
+        "reason": health.reason,
+        "message": health.message,
+        "backoff": backoff_item(health.backoff) if health.backoff else None,
+        "offerings": _offering_items(health.offerings),
+        "revision": health.revision,
+    }
+
+
+def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
+    """Read what `health_item` wrote."""
+    return RegistrationHealth(
+        basis=item["basis"],
+        since=datetime.fromisoformat(item["since"]) if item["since"] else None,
+        endings=tuple(Ending(claim, registered) for claim, registered in item["endings"]),
+        reason=item["reason"],
+        message=item["message"],
+        backoff=read_backoff(item["backoff"]) if item["backoff"] else None,
+        offerings=_read_offerings(item["offerings"]),
+        revision=int(item["revision"]),
+    )
+
+
+def _offering_items(held: Mapping[OfferingKey, Backoff]) -> list[Any]:
+    return [[k.capacity_type, k.instance_type, k.zone, backoff_item(held[k])] for k in sorted(held)]
+
+
+def _read_offerings(items: Any) -> dict[OfferingKey, Backoff]:
+    return {OfferingKey(*key): read_backoff(backoff) for *key, backoff in items}
 
 
 def cluster_item(cluster: ClusterInfo) -> Item:
@@ -113,13 +150,11 @@ def ledger_item(ledger: Ledger) -> Item:
         "claims": [to_item(c) for c in sorted(ledger.claims, key=lambda c: c.name)],
         "nodeclasses": [nodeclass_item(ledger.nodeclasses[n]) for n in sorted(ledger.nodeclasses)],
         "cluster": cluster_item(ledger.cluster) if ledger.cluster else None,
-        "unavailable": [
-            [k.capacity_type, k.instance_type, k.zone, backoff_item(ledger.unavailable[k])]
-            for k in sorted(ledger.unavailable)
-        ],
+        "unavailable": _offering_items(ledger.unavailable),
         "nodepool_backoffs": {
             name: backoff_item(ledger.nodepool_backoffs[name]) for name in sorted(ledger.nodepool_backoffs)
         },
+        "health": {name: health_item(ledger.health[name]) for name in sorted(ledger.health)},
     }
 
 
@@ -131,9 +166,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         claims=tuple(from_item(c) for c in item["claims"]),
         nodeclasses={n.name: n for n in nodeclasses},
         cluster=read_cluster(item["cluster"]) if item["cluster"] else None,
-        unavailable={
-            OfferingKey(capacity_type, instance_type, zone): read_backoff(backoff)
-            for capacity_type, instance_type, zone, backoff in item["unavailable"]
-        },
+        unavailable=_read_offerings(item["unavailable"]),
         nodepool_backoffs={n: read_backoff(b) for n, b in item["nodepool_backoffs"].items()},
+        health={name: read_health(h) for name, h in item.get("health", {}).items()},
     )

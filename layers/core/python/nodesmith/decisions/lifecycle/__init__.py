@@ -1,11 +1,7 @@
 """What to do next for each claim on its way to a node that takes pods, and why it waits."""
 
+from nodesmith.decisions.lifecycle.patches import initialization_patch, registration_patch
 from nodesmith.decisions.lifecycle.registrations import registrations
-from nodesmith.decisions.lifecycle.steps import (
-    initialization_patch,
-    next_steps,
-    registration_patch,
-    to_check,
-)
+from nodesmith.decisions.lifecycle.steps import next_steps, to_check
 
 __all__ = ["initialization_patch", "next_steps", "registration_patch", "registrations", "to_check"]

@@ -20,7 +20,7 @@ from nodesmith.model.registrationhealth import REMEMBERED, Ending, RegistrationH
 
 FIRST_WAIT = timedelta(minutes=5)
 _KEPT = timedelta(days=1)
-_BLAMELESS = frozenset({"InsufficientCapacity", "SpotInterrupted"})
+_BLAMELESS = frozenset({"InsufficientCapacity", "InstanceInterrupted"})
 """Reasons for which a claim ended that say nothing of its NodePool."""
 
 

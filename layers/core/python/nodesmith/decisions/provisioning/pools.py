@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.provisioning.trials import health_of, limited_to_trial, trial_obstacle
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.reservations import free_reservations
 from nodesmith.decisions.scheduling.templates import Template, template
@@ -102,7 +103,7 @@ def _obstacle(pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: L
         return (
             f"its last launch was refused ({backoff.reason}); tried again after {backoff.until:%H:%M:%S} UTC"
         )
-    return ""
+    return trial_obstacle(pool, ledger, now)
 
 
 def _template(
@@ -115,10 +116,13 @@ def _template(
     now: datetime,
 ) -> Template:
     types = type_set(instance_types(catalog, NodeConfiguration.of(nodeclass), settings))
-    closed = [key for key, backoff in ledger.unavailable.items() if backoff.holds(now)]
+    health = health_of(pool, ledger)
+    held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
+    closed = [key for key, backoff in held if backoff.holds(now)]
     status = ledger.nodeclasses[nodeclass.name]
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
-    return template(pool, nodeclass, status, types, snapshot.daemonsets, closed, used, reservations)
+    made = template(pool, nodeclass, status, types, snapshot.daemonsets, closed, used, reservations)
+    return limited_to_trial(made, ledger)
 
 
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:

@@ -12,6 +12,7 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Choice, Template
 from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.labels import ZONE
+from nodesmith.model.nodepools import NODES
 from nodesmith.model.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
 from nodesmith.model.taints import first_untolerated
@@ -66,6 +67,8 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     if not fitting:
         return _too_large(demand, admitted)
     plain = [c for c in fitting if not c.is_exotic] or fitting
+    if template.trial and template.remaining.of(NODES) < 1:
+        return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
     if any(all(limit_cost(c, None, n) <= left for n, left in template.remaining.items()) for c in plain):
         why = "a node would do, but all pods were too much work for one run: the next goes on with the rest"
         return Refusal(Filter.UNFINISHED, why, "amount of work")

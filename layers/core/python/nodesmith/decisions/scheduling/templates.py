@@ -69,6 +69,8 @@ class Template:
     reserved: tuple[tuple[Choice, Offering], ...] = ()
     """what is reserved, by price on demand; `reservations` has how many instances of each are free, by limit name"""
     reservations: Resources = NOTHING
+    trial: str = ""
+    """why one node may be bought and no more: those before did not join"""
 
     @property
     def name(self) -> str:

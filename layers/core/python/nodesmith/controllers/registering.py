@@ -1,0 +1,46 @@
+"""What the claims of a run say of their NodePools, kept before the claims move on: told twice it counts once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from nodesmith.errors import Conflict, Transient
+from nodesmith.model.commands import Command, Forget, GiveUp, Register
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.ports import Hints, Store
+
+
+def keep(
+    store: Store,
+    health: Mapping[str, RegistrationHealth],
+    commands: list[Command],
+    done: Counter[str],
+    failures: list[str],
+) -> list[Command]:
+    """Write what is known anew; give the commands but for those of which it could not be written: they must wait."""
+    unkept: set[str] = set()
+    for nodepool in sorted(health):
+        try:
+            store.save_health(nodepool, health[nodepool])
+        except Conflict:
+            unkept.add(nodepool)
+            done["Conflict"] += 1
+        except Transient as error:
+            unkept.add(nodepool)
+            failures.append(f"NodePool {nodepool}: {error}")
+    return [
+        command
+        for command in commands
+        if command.claim.nodepool not in unkept or not isinstance(command, Register | GiveUp | Forget)
+    ]
+
+
+def wake(hints: Hints, cluster: str, health: Mapping[str, RegistrationHealth]) -> None:
+    """Let the NodePools' conditions be written, and pods be served by those that may buy again."""
+    if not health:
+        return
+    hints.send(Concern.READINESS, Hint(cluster, "registrations ended"))
+    if any(each.backoff is None for each in health.values()):
+        hints.send(Concern.PROVISIONING, Hint(cluster, "nodes join"))

@@ -1,0 +1,30 @@
+"""What registering and initializing write onto a Node."""
+
+from __future__ import annotations
+
+from nodesmith.model import labels
+from nodesmith.model.nodeclaimobjects import annotations_of, labels_of
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodes import Node, NodePatch
+from nodesmith.model.taints import UNREGISTERED
+
+
+def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
+    """Give what registering puts on the Node: the claim's labels, annotations and taints; `unregistered` goes.
+
+    A Node labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already.
+    """
+    synced = node is not None and node.labels.get(labels.DO_NOT_SYNC_TAINTS) == "true"
+    return NodePatch(
+        labels={**labels_of(claim), labels.REGISTERED: "true"},
+        annotations=annotations_of(claim),
+        add_taints=() if synced else (*claim.taints, *claim.startup_taints),
+        remove_taints=(UNREGISTERED,),
+        provider_id=claim.provider_id,
+        add_finalizers=(labels.TERMINATION_FINALIZER,),
+    )
+
+
+def initialization_patch(claim: NodeClaim) -> NodePatch:
+    """Give what marks the Node as ready for pods."""
+    return NodePatch(labels={labels.INITIALIZED: "true"}, provider_id=claim.provider_id)

@@ -1,0 +1,90 @@
+"""The two stages of a claim whose instance runs: its Node joins, and becomes ready for pods.
+
+Rules are Karpenter's (its lifecycle controller): a node registers when it appears with the claim's provider id, and is
+initialized when it is Ready, has shed its startup and ephemeral taints, and shows every resource that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodesmith.model.commands import Command, End, GiveUp, Initialize, Register, Wait
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.taints import is_ephemeral
+
+_FROM_OUTSIDE = ("Client.UserInitiatedShutdown", "Server.")
+"""Beginnings of EC2's state reasons that say: this instance was ended from outside, and would have run."""
+
+
+def register(claim: NodeClaim, nodes: Sequence[Node], timeout: timedelta, now: datetime) -> Command | None:
+    """Take a launched claim further: its Node is there, or is awaited until `timeout` after the launch."""
+    if len(nodes) > 1:
+        return _wait(claim, *_multiple(claim, nodes))
+    if nodes:
+        registered = claim.advanced(Phase.REGISTERED, now)
+        return Register(replace(registered, node_name=nodes[0].name))
+    if now - claim.phase_since >= timeout:
+        why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes of the launch"
+        return GiveUp(claim.given_up("RegistrationTimeout", why, now))
+    return _wait(claim, "NodeNotFound", "Node not registered with cluster")
+
+
+def initialize(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Command | None:
+    """Take a registered claim further: its Node is ready for pods, or something is named that it waits for."""
+    node = next((node for node in nodes if node.name == claim.node_name), None)
+    if node is None:
+        return _wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
+    if len(nodes) > 1:
+        return _wait(claim, *_multiple(claim, nodes))
+    obstacle = _obstacle(claim, node)
+    if obstacle is not None:
+        return _wait(claim, *obstacle)
+    initialized = claim.advanced(Phase.INITIALIZED, now)
+    return Initialize(replace(initialized, capacity=node.capacity, allocatable=node.allocatable))
+
+
+def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Command:
+    """End a claim whose instance has gone; `instances` are those that EC2 still remembers.
+
+    One that never became a Node is given up, for the others termination lets go of Node and object.
+    """
+    told = next((i.state_reason for i in instances if i.id == claim.instance_id and i.state_reason), "")
+    reason = "InstanceInterrupted" if told.startswith(_FROM_OUTSIDE) else "InstanceTerminated"
+    why = f"instance {claim.instance_id} has gone" + (f": {told}" if told else "")
+    if claim.phase is Phase.LAUNCHED:
+        return GiveUp(claim.given_up(reason, why, now))
+    return End(claim.terminating(reason, why, now))
+
+
+def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
+    names = ", ".join(sorted(node.name for node in nodes))
+    return "MultipleNodesFound", f"Nodes {names} have the providerID {claim.provider_id}"
+
+
+def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+    if not node.is_ready:
+        return "NodeNotReady", f"Node {node.name} is not Ready"
+    identities = {t.identity for t in node.taints}
+    startup = next((t for t in claim.startup_taints if t.identity in identities), None)
+    if startup is not None:
+        return "StartupTaintsExist", f"startup taint {startup} is still on the Node"
+    ephemeral = next((t for t in node.taints if is_ephemeral(t)), None)
+    if ephemeral is not None:
+        return "KnownEphemeralTaintsExist", f"taint {ephemeral} is still on the Node"
+    missing = next(
+        (n for n in sorted(claim.requests) if claim.requests[n] and not node.allocatable.of(n)), None
+    )
+    if missing is not None:
+        return "ResourceNotRegistered", f"the Node does not show the resource {missing} yet"
+    return None
+
+
+def _wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
+    """Note why the claim waits, once."""
+    if (claim.reason, claim.message) == (reason, message):
+        return None
+    return Wait(replace(claim, reason=reason, message=message))

@@ -1,0 +1,47 @@
+"""NodePools whose nodes do not join the cluster: left alone for a while, then tried with one node at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodepools import NODES, NodePool
+from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
+from nodesmith.model.resources import Resources
+
+_UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
+
+
+def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
+    """Give what is known of a NodePool as it is now."""
+    status = ledger.nodeclasses.get(pool.nodeclass.name)
+    return current(ledger.health.get(pool.name), basis_of(pool, status))
+
+
+def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
+    """Say why a NodePool whose nodes do not join may not buy now; nothing where it may."""
+    health = health_of(pool, ledger)
+    if health is None or health.backoff is None:
+        return ""
+    if health.backoff.holds(now):
+        return f"{_failed(health)}; tried again after {health.backoff.until:%H:%M:%S} UTC"
+    tried = next((c.name for c in ledger.claims if c.nodepool == pool.name and c.phase in _UNDER_WAY), None)
+    return f"{_failed(health)}; it is tried with one node, NodeClaim {tried}" if tried else ""
+
+
+def limited_to_trial(template: Template, ledger: Ledger) -> Template:
+    """Let a NodePool whose nodes did not join buy one node and no more."""
+    health = health_of(template.pool, ledger)
+    if health is None or health.backoff is None:
+        return template
+    left = min(1, template.remaining.get(NODES, 1))
+    why = f"{_failed(health)}; it is tried with one node first"
+    return replace(template, remaining=Resources({**template.remaining, NODES: left}), trial=why)
+
+
+def _failed(health: RegistrationHealth) -> str:
+    of = len(health.endings)
+    return f"{health.failures} of its last {of} nodes did not join ({health.reason}: {health.message})"

@@ -1,0 +1,113 @@
+"""A NodePool whose nodes never join the cluster: it is left alone more and more, and no other hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.launches import Instance
+from tests import builders
+from tests.world import BOOT, World, pod_manifest
+
+HOUR = timedelta(hours=1)
+ONE_EACH = builders.anti_affinity("web")
+
+
+def chosen(nodepool: str, name: str) -> dict[str, object]:
+    return pod_manifest(name, nodeSelector={NODEPOOL: nodepool}, affinity=ONE_EACH)
+
+
+def never(world: World) -> Callable[[Instance], bool]:
+    """Let the instances of the broken NodePool run and never join."""
+    return lambda instance: world.store.claims[instance.claim].nodepool != "broken"
+
+
+def dying(world: World) -> Callable[[Instance], bool]:
+    """Let them shut down by themselves as soon as they should join."""
+
+    def boots(instance: Instance) -> bool:
+        broken = not never(world)(instance)
+        if broken and world.now - instance.launched_at >= BOOT:
+            told = "Client.InternalError: Client error on launch"
+            world.cloud.instances[instance.id] = replace(instance, state="terminated", state_reason=told)
+        return not broken
+
+    return boots
+
+
+def world_of(broken: int, healthy: int) -> World:
+    pods = {f"broken-{n}": chosen("broken", f"broken-{n}") for n in range(broken)}
+    world = World({**pods, **{f"good-{n}": chosen("default", f"good-{n}") for n in range(healthy)}})
+    world.cluster.nodepools["broken"] = builders.nodepool_manifest("broken")
+    return world
+
+
+def launches(world: World, nodepool: str) -> list[datetime]:
+    """Give when instances of a NodePool were launched."""
+    ours = [i for i in world.cloud.instances.values() if i.claim.startswith(f"{nodepool}-")]
+    return sorted(instance.launched_at for instance in ours)
+
+
+def most_in_an_hour(moments: list[datetime]) -> int:
+    return max(sum(start <= moment < start + HOUR for moment in moments) for start in moments)
+
+
+@pytest.mark.parametrize("ill", [never, dying])
+def test_a_broken_nodepool_launches_at_most_six_times_an_hour(
+    ill: Callable[[World], Callable[[Instance], bool]],
+) -> None:
+    world = world_of(broken=3, healthy=0)
+    world.boots = ill(world)
+
+    world.settle(patience=3 * HOUR)
+
+    moments = launches(world, "broken")
+    assert 3 <= most_in_an_hour(moments) <= 6
+    assert len(moments) >= 6, "it is tried again and again"
+    assert len(world.waiting()) == 3
+    assert len(world.cloud.alive()) <= 1
+    assert [c.name for c in world.store.claims.values()] == [i.claim for i in world.cloud.alive()]
+
+
+def test_beside_a_broken_nodepool_others_serve_as_fast_as_ever() -> None:
+    alone, beside = world_of(broken=0, healthy=3), world_of(broken=3, healthy=3)
+    beside.boots = never(beside)
+    alone.settle()
+    beside.settle(patience=timedelta(minutes=20))
+
+    assert launches(beside, "default") == launches(alone, "default")
+    assert [name for name in beside.waiting() if name.startswith("good")] == []
+    assert "default" not in beside.store.health or not beside.store.health["default"].failures
+
+
+def test_the_condition_and_the_pods_tell_what_is_wrong() -> None:
+    world = world_of(broken=3, healthy=0)
+    world.boots = never(world)
+    world.settle(patience=timedelta(minutes=17))
+
+    shown = world.cluster.nodepools["broken"]["status"]["conditions"]
+    told = {c["type"]: (c["status"], c["reason"]) for c in shown}
+    assert told["NodeRegistrationHealthy"] == ("False", "RegistrationFailed")
+    assert told["Ready"][0] == "True"
+    events = [e for e in world.cluster.events if "did not join" in e.message]
+    assert {event.name for event in events} >= {"default/broken-0"}
+
+
+def test_once_it_is_mended_everything_is_served_at_once() -> None:
+    world = world_of(broken=3, healthy=0)
+    world.boots = never(world)
+    world.settle(patience=timedelta(minutes=40))
+    assert len(world.waiting()) == 3
+
+    world.boots = lambda _: True
+    world.cluster.nodepools["broken"]["metadata"]["generation"] = 2
+    began = world.now
+    world.settle()
+
+    assert world.violations() == []
+    assert world.now - began < timedelta(minutes=16), "but for a node that is still being tried"
+    assert [e.registered for e in world.store.health["broken"].endings][-2:] == [True, True]
