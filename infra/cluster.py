@@ -22,13 +22,13 @@ from infra.concerns import CLUSTER_CONCERNS, Concern
 from infra.context import ClusterContext
 from infra.dashboard import dashboard
 from infra.functions import Code, FunctionSpec, function, layer
+from infra.launching import made_by_us
 from infra.permissions import Scope
 from infra.queues import Queues, feed, queues
 from infra.ticks import Ticker
 from nodesmith.settings import WOKEN
 
 LAYERS = ("core", "vendor", "kubernetes", "packing")
-from infra.launching import made_by_us
 
 # Which changes are news: `pending` is our own doing, and known.
 NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
@@ -81,6 +81,7 @@ class ClusterStack(Stack):
             environment=self._environment(),
             grants=tuple(concern.grants(self._scope)),
             vpc=cluster.vpc if talks else None,
+            own_interfaces=made_by_us(cluster.name) if concern.deletes_interfaces else {},
         )
         shared = [self._layers[kind] for kind in concern.layers]
         made, role = function(room, spec, self._code, shared)
@@ -88,7 +89,6 @@ class ClusterStack(Stack):
         if talks:
             access_entry(room, cluster.name, role, concern.kubernetes_group)
         rejected = own_metric("Rejected", cluster.name, concern.name)
-            own_interfaces=made_by_us(cluster.name) if concern.deletes_interfaces else {},
         watch_function(room, name, rejected, concern.tick_minutes, cluster.alarm_topic_arn)
         dead = names.physical_name(cluster.name, f"{concern.name}-dead")
         watch_queue(room, name, dead, cluster.alarm_topic_arn)

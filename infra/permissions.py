@@ -151,7 +151,7 @@ def garbagecollection_grants(scope: Scope) -> list[Grant]:
         describe_grant(scope.region, "Instances", "LaunchTemplates", "NetworkInterfaces", "Volumes"),
         *collection_grants(scope.cluster, scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "lifecycle"),
+        send_grant(scope, "termination"),
     ]
 
 

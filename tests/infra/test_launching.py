@@ -102,7 +102,7 @@ def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
 ) -> None:
     instance, statements = f"{EC2}:instance/i-1", alpha.statements(alpha.role_of(concern))
     own = allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "alpha"))
-    assert own is (concern in {"lifecycle", "garbagecollection"})
+    assert own is (concern in {"lifecycle", "termination", "garbagecollection"})
     assert not allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "beta"))
     assert not allows(statements, "ec2:TerminateInstances", instance)
 

@@ -255,6 +255,8 @@ def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster)
     match item:
         case garbage.Terminate():
             cloud.terminate(item.instances)
+        case garbage.TakeBack():
+            store.commit(item.version, item.claims, "garbagecollection")
         case garbage.End():
             _save_and_show(item.claim, store, cluster)
         case garbage.Release():

@@ -12,7 +12,7 @@ from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.events import Concern, Hint
-from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, Terminate
+from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, TakeBack, Terminate
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
@@ -63,8 +63,8 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
             report.counts["Conflict"] += 1
         except (Transient, Rejected) as error:
             failures.append(str(error))
-    if any(isinstance(each, End) for each in found):
-        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "instances have gone"))
+    if any(isinstance(each, End | TakeBack) for each in found):
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if failures:
         raise Transient("; ".join(failures))
     return report
@@ -101,6 +101,8 @@ def _counted(garbage: Garbage) -> str:
     match garbage:
         case Terminate():
             return f"Instances{garbage.why}"
+        case TakeBack():
+            return "NodeClaimsTakenBack"
         case End():
             return "NodeClaimsEnded"
         case Release():
@@ -115,6 +117,8 @@ def _names(garbage: Garbage) -> Sequence[str]:
     match garbage:
         case Terminate():
             return garbage.instances
+        case TakeBack():
+            return [claim.name for claim in garbage.claims]
         case End():
             return (garbage.claim.name,)
         case Release():

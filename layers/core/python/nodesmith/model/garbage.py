@@ -45,6 +45,17 @@ class Terminate:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Enter claims into the ledger for instances that pods may run on, so that they end as every node does.
+
+    On condition that the ledger is still at `version`.
+    """
+
+    version: int
+    claims: tuple[NodeClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """End a claim whose instance is gone; the claim is as it is from then on."""
 
@@ -73,4 +84,4 @@ class Remove:
     owned: Owned
 
 
-Garbage: TypeAlias = Terminate | End | Release | Lift | Remove
+Garbage: TypeAlias = Terminate | TakeBack | End | Release | Lift | Remove

@@ -89,7 +89,7 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
     status = manifest.get("status") or {}
     leaving = {"nodeName": status.get("nodeName")} if metadata.get("deletionTimestamp") else {}
-    ours = {name: status.get(name) for name in _WRITTEN_BY_READINESS}
+    ours = {name: status.get(name) for name in (*_WRITTEN_BY_READINESS, "providerID")}
     kept = {
         "apiVersion": manifest.get("apiVersion"),
         "kind": manifest.get("kind"),

@@ -7,25 +7,45 @@ unless that claim was forgotten. No instance is older than its claim; the minute
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from nodesmith.decisions.garbagecollection.beliefs import ended_claims, left_nodeclaims, left_nodes, suspects
 from nodesmith.decisions.garbagecollection.facts import Facts
-from nodesmith.decisions.garbagecollection.instances import superfluous
+from nodesmith.decisions.garbagecollection.instances import UNCLAIMED, in_service, superfluous, taken_back
 from nodesmith.decisions.garbagecollection.unneeded import still_detached, unneeded
-from nodesmith.model.garbage import Garbage, Remove, Terminate
+from nodesmith.model.garbage import Garbage, Remove, TakeBack, Terminate
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaims import NodeClaim
 
 __all__ = ["MOST", "Facts", "garbage", "still_detached", "suspects"]
 
-MOST = 100
-"""Deletions in one run. What is left over is found again by the next."""
+MOST = 90
+"""Deletions in one run, and claims in one commit. What is left over is found again by the next run."""
 
 
 def garbage(facts: Facts) -> tuple[list[Garbage], int]:
     """Give what is to be done, dearest first, and how many deletions are left for the next run."""
-    terminations = list(superfluous(facts))
+    instances = superfluous(facts)
     others: list[Garbage] = [*ended_claims(facts), *left_nodes(facts), *left_nodeclaims(facts)]
     others += [Remove(owned) for owned in unneeded(facts)]
-    taken = terminations[:MOST]
-    reasons = sorted({why for _, why in taken})
-    ended = [Terminate(tuple(id_ for id_, why in taken if why == reason), reason) for reason in reasons]
-    left = len(terminations) + len(others) - MOST
-    return [*ended, *others[: MOST - len(taken)]], max(0, left)
+    taken = instances[:MOST]
+    left = len(instances) + len(others) - MOST
+    return [*_instances(facts, taken), *others[: MOST - len(taken)]], max(0, left)
+
+
+def _instances(facts: Facts, found: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
+    """End each superfluous instance: at once where no pod can be on it, like every other node where there may be.
+
+    Only the Node of the instance that a claim names is ever registered, so a second one has no pods.
+    """
+    served: dict[str, NodeClaim] = {}
+    idle: dict[str, list[str]] = {}
+    for instance, why in found:
+        node = in_service(facts, instance) if why == UNCLAIMED else None
+        if node is None:
+            idle.setdefault(why, []).append(instance.id)
+        else:
+            served.setdefault(instance.claim, taken_back(instance, node, facts.now))
+    yield from (Terminate(tuple(ids), why) for why, ids in sorted(idle.items()))
+    if served:
+        yield TakeBack(facts.ledger.version, tuple(served.values()))

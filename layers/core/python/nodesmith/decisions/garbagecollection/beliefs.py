@@ -37,7 +37,7 @@ def ended_claims(facts: Facts) -> Iterator[End]:
             continue
         if facts.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
             why = f"instance {claim.instance_id} has gone"
-            yield End(claim.given_up("InstanceTerminated", why, facts.now))
+            yield End(claim.terminating("InstanceTerminated", why, facts.now))
 
 
 def left_nodes(facts: Facts) -> Iterator[Release]:

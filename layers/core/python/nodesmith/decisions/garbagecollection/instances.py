@@ -3,22 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from nodesmith.decisions.garbagecollection.facts import YOUNG, Facts
+from nodesmith.model.labels import NODECLASS, NODEPOOL, REGISTERED
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.nodespec import NodeClassRef
+
+UNCLAIMED, DOUBLED = "Unclaimed", "Doubled"
 
 
-def superfluous(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Name, each with a reason, the living instances without a claim, and those beside the one that their claim names.
+def superfluous(facts: Facts) -> list[tuple[Instance, str]]:
+    """Give, each with a reason, the living instances without a claim, and those beside the one that their claim names.
 
     Of two instances for a claim that names none yet, provisioning will adopt one; the other goes once it has.
     """
+    return sorted(_superfluous(facts), key=lambda found: found[0].id)
+
+
+def in_service(facts: Facts, instance: Instance) -> Node | None:
+    """Give the registered Node of an instance: pods may run there, and must be drained. Others let no pod in.
+
+    None too for an instance whose tag names no claim, for termination finds instances by that tag.
+    """
+    if not instance.claim:
+        return None
+    nodes = (node for node in facts.snapshot.nodes if node.provider_id == instance.provider_id)
+    return next((node for node in nodes if node.labels.get(REGISTERED) == "true"), None)
+
+
+def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
+    """Give a claim for an instance in service that has none: as much of it as instance and Node tell, and ending."""
+    claim = NodeClaim(
+        name=instance.claim,
+        nodepool=node.labels.get(NODEPOOL, ""),
+        nodeclass=NodeClassRef(node.labels.get(NODECLASS, "")),
+        created_at=instance.launched_at,
+        phase=Phase.REGISTERED,
+        phase_since=now,
+        instance_id=instance.id,
+        provider_id=instance.provider_id,
+        instance_type=instance.instance_type,
+        zone=instance.zone,
+        capacity_type=instance.capacity_type,
+        image_id=instance.image_id,
+        node_name=node.name,
+        capacity=node.capacity,
+        allocatable=node.allocatable,
+        launched_at=instance.launched_at,
+        registered_at=node.created_at,
+    )
+    return claim.terminating(UNCLAIMED, f"the ledger knows no claim for instance {instance.id}", now)
+
+
+def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
     claims = {claim.name: claim for claim in facts.ledger.claims}
     named = {claim.instance_id for claim in facts.ledger.claims}
-    for instance in sorted(facts.instances, key=lambda i: i.id):
+    for instance in facts.instances:
         if instance.id in named or facts.now - instance.launched_at < YOUNG:
             continue
         claim = claims.get(instance.claim)
         if claim is None:
-            yield instance.id, "Unclaimed"
+            yield instance, UNCLAIMED
         elif claim.instance_id:
-            yield instance.id, "Doubled"
+            yield instance, DOUBLED

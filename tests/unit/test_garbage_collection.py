@@ -1,0 +1,309 @@
+"""What garbage collection ends, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.garbagecollection import MOST, Facts, garbage, still_detached, suspects
+from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, TakeBack, Terminate
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Condition, Node
+from nodesmith.model.nodespec import NodeClassRef
+from tests import builders
+from tests.builders import NOW, ZONES
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+OLD = NOW - 3 * HOUR
+
+
+def instance(id_: str = "i-1", claim: str = "default-1", age: timedelta = HOUR, **fields: Any) -> Instance:
+    return Instance(
+        id_, claim, "m5.large", ZONES[0], "spot", "ami-amd64", "running", NOW - age, "subnet-a", **fields
+    )
+
+
+def claim(
+    name: str = "default-1",
+    instance_id: str = "i-1",
+    phase: Phase = Phase.INITIALIZED,
+    since: timedelta = HOUR,
+    **fields: Any,
+) -> NodeClaim:
+    made = NodeClaim(name, "default", NodeClassRef("default"), OLD, phase, NOW - since, **fields)
+    if not instance_id:
+        return made
+    return replace(made, instance_id=instance_id, provider_id=f"aws:///{ZONES[0]}/{instance_id}")
+
+
+def pending(**launch: Any) -> NodeClaim:
+    return claim(instance_id="", phase=Phase.PENDING, launch=launch)
+
+
+def node(instance_id: str = "i-1", *, ready: bool = False, registered: bool = True, **fields: Any) -> Node:
+    labels = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"}
+    known = {**labels, **({"karpenter.sh/registered": "true"} if registered else {})}
+    made = builders.node(
+        f"node-{instance_id}", provider_id=f"aws:///{ZONES[0]}/{instance_id}", labels=known, **fields
+    )
+    return made if ready else replace(made, conditions={"Ready": Condition("Unknown")})
+
+
+def nodeclaim(name: str = "default-1", instance_id: str = "i-1", *, launched: str = "True") -> dict[str, Any]:
+    status: dict[str, Any] = {"conditions": [{"type": "Launched", "status": launched}]}
+    if instance_id:
+        status["providerID"] = f"aws:///{ZONES[0]}/{instance_id}"
+    return {"metadata": {"name": name}, "status": status}
+
+
+def facts(
+    *,
+    instances: Sequence[Instance] = (),
+    claims: Sequence[NodeClaim] = (),
+    owned: Sequence[Owned] = (),
+    nodes: Sequence[Node] = (),
+    nodeclaims: Sequence[Mapping[str, Any]] = (),
+    **others: Any,
+) -> Facts:
+    kinds: dict[Kind, list[Owned]] = {}
+    for each in owned:
+        kinds.setdefault(each.kind, []).append(each)
+    objects = {"nodes": tuple(nodes), "nodeclaims": tuple(nodeclaims), **others.pop("objects", {})}
+    known: dict[str, Any] = {
+        "snapshot": builders.snapshot(**objects),
+        "instances": instances,
+        "owned": kinds,
+        "ledger": builders.ledger(claims=tuple(claims), version=7, **others.pop("ledger", {})),
+        "living": (),
+        "detached_since": {},
+        "now": NOW,
+    }
+    return Facts(**(known | others))
+
+
+def found(of: Facts) -> list[Garbage]:
+    return garbage(of)[0]
+
+
+def test_an_instance_without_a_claim_is_terminated_once_it_is_a_minute_old() -> None:
+    assert found(facts(instances=[instance(age=MINUTE)])) == [Terminate(("i-1",), "Unclaimed")]
+    assert found(facts(instances=[instance(age=MINUTE - timedelta(seconds=1))])) == []
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_an_instance_that_a_claim_names_stays_whatever_the_claims_phase(phase: Phase) -> None:
+    assert found(facts(instances=[instance()], claims=[claim(phase=phase)])) == []
+
+
+def test_an_instance_that_has_lost_its_claims_tag_is_known_by_its_id() -> None:
+    assert found(facts(instances=[instance(claim="")], claims=[claim()])) == []
+
+
+def test_an_instance_of_a_claim_that_has_not_learned_of_it_yet_is_left_for_it_to_adopt() -> None:
+    assert found(facts(instances=[instance()], claims=[pending()])) == []
+
+
+def test_of_two_instances_for_a_claim_the_one_it_does_not_name_goes() -> None:
+    two = [instance("i-1"), instance("i-2")]
+    assert found(facts(instances=two, claims=[claim(instance_id="i-2")])) == [Terminate(("i-1",), "Doubled")]
+    assert found(facts(instances=two, claims=[pending()])) == []
+
+
+def test_pods_are_not_left_on_an_instance_without_a_claim_it_is_taken_back_and_drained() -> None:
+    (taken,) = found(facts(instances=[instance()], nodes=[node(ready=True)]))
+    assert isinstance(taken, TakeBack)
+    assert taken.version == 7
+    (back,) = taken.claims
+    assert (back.name, back.phase, back.cause) == ("default-1", Phase.TERMINATING, "Unclaimed")
+    assert (back.instance_id, back.provider_id) == ("i-1", f"aws:///{ZONES[0]}/i-1")
+    assert (back.nodepool, back.nodeclass.name, back.node_name) == ("default", "default", "node-i-1")
+
+
+def test_a_node_that_was_never_registered_has_no_pods_and_goes_with_its_instance() -> None:
+    alone = facts(instances=[instance()], nodes=[node(ready=True, registered=False)])
+    assert found(alone) == [Terminate(("i-1",), "Unclaimed")]
+
+
+def test_a_claim_whose_instance_is_gone_ends_though_its_node_is_shown() -> None:
+    (end,) = found(facts(claims=[claim()], nodes=[node()]))
+    assert isinstance(end, End)
+    assert (end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "InstanceTerminated")
+    assert end.claim.message == "instance i-1 has gone"
+
+
+def test_a_claim_does_not_end_while_its_node_is_ready_its_instance_lives_or_it_is_young() -> None:
+    assert found(facts(claims=[claim()], nodes=[node(ready=True)])) == []
+    assert found(facts(claims=[claim()], nodes=[node()], living=["i-1"])) == []
+    assert found(facts(claims=[claim(since=timedelta(seconds=59))], nodes=[node()])) == []
+
+
+def test_claims_without_a_node_and_those_that_end_already_are_for_others_to_see_to() -> None:
+    assert found(facts(claims=[claim()])) == []
+    for phase in (Phase.PENDING, Phase.GIVEN_UP, Phase.TERMINATING, Phase.DRAINED, Phase.TERMINATED):
+        assert found(facts(claims=[claim(phase=phase)], nodes=[node()])) == []
+
+
+def test_a_node_without_claim_and_instance_is_released() -> None:
+    assert found(facts(nodes=[node()])) == [Release("node-i-1", f"aws:///{ZONES[0]}/i-1")]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        node(ready=True),
+        replace(node(), labels={}),
+        replace(node(), provider_id=""),
+        replace(node(), provider_id="kwok://node-i-1"),
+        replace(node(), created_at=NOW - timedelta(seconds=59)),
+    ],
+    ids=["ready", "not ours", "no provider id", "no instance of EC2's", "young"],
+)
+def test_a_node_is_not_released_that(kept: Node) -> None:
+    assert found(facts(nodes=[kept])) == []
+
+
+def test_a_node_whose_instance_lives_is_not_released_whoever_made_the_instance() -> None:
+    assert found(facts(nodes=[node()], living=["i-1"])) == []
+
+
+def test_an_object_whose_claim_and_instance_are_gone_is_let_go() -> None:
+    assert found(facts(nodeclaims=[nodeclaim()])) == [Lift("default-1")]
+    assert found(facts(nodeclaims=[nodeclaim(instance_id="", launched="False")])) == [Lift("default-1")]
+
+
+def test_an_object_is_kept_while_its_claim_or_its_instance_is_there() -> None:
+    assert found(facts(nodeclaims=[nodeclaim()], claims=[claim()])) == []
+    assert found(facts(nodeclaims=[nodeclaim()], living=["i-1"])) == []
+    young = instance(age=timedelta(0))
+    assert found(facts(nodeclaims=[nodeclaim()], instances=[young])) == []
+
+
+def test_a_nodeclaim_made_by_hand_is_a_wish_and_not_garbage() -> None:
+    bare = {"metadata": {"name": "mine"}, "spec": {}}
+    refused = {**bare, "status": {"conditions": [{"type": "ValidationSucceeded", "status": "False"}]}}
+    assert found(facts(nodeclaims=[bare, refused])) == []
+
+
+def test_whoever_is_believed_in_and_not_listed_is_asked_for_by_id() -> None:
+    claims = [
+        claim("default-1", "i-1"),
+        claim("default-2", "i-2"),
+        claim("default-3", "i-3", Phase.TERMINATED),
+    ]
+    strangers = [replace(node("i-9"), labels={}), replace(node("i-8"), provider_id="kwok://i-8")]
+    asked = facts(
+        instances=[instance("i-1")],
+        claims=claims,
+        nodes=[node("i-4"), *strangers],
+        nodeclaims=[nodeclaim("default-5", "i-5"), nodeclaim("default-6", "")],
+    )
+    assert suspects(asked.snapshot, asked.instances, asked.ledger) == ["i-2", "i-4", "i-5"]
+
+
+def template(age: timedelta = 2 * HOUR) -> Owned:
+    return Owned(Kind.LAUNCH_TEMPLATE, "lt-1", "nodesmith/test/abc", NOW - age)
+
+
+def test_a_launch_template_that_nothing_used_for_an_hour_is_deleted() -> None:
+    assert found(facts(owned=[template(HOUR)])) == [Remove(template(HOUR))]
+    assert found(facts(owned=[template(HOUR - MINUTE)])) == []
+
+
+def test_a_launch_template_is_kept_for_a_claim_that_asks_for_it_and_for_an_hour_after_its_last_launch() -> (
+    None
+):
+    asking = pending(overrides=[["nodesmith/test/abc", "m5.large", ZONES[0], "subnet-a", 0.1]], tags={})
+    assert found(facts(owned=[template()], claims=[asking])) == []
+    for age, kept in ((HOUR - MINUTE, True), (HOUR, False)):
+        launched = [instance(age=age, template_id="lt-1"), instance("i-2", age=2 * HOUR, template_id="lt-1")]
+        known = [claim(), claim("default-2", "i-2")]
+        assert found(facts(owned=[template()], claims=known, instances=launched)) == (
+            [] if kept else [Remove(template())]
+        )
+
+
+def profile(owner_uid: str = "uid-nodeclass-default", age: timedelta = 2 * HOUR) -> Owned:
+    return Owned(Kind.INSTANCE_PROFILE, "test_1", "test_1", NOW - age, owner_uid=owner_uid)
+
+
+def resolved(instance_profile: str) -> dict[str, Any]:
+    status = builders.nodeclass_status(instance_profile=instance_profile)
+    return {"nodeclasses": {"default": status}}
+
+
+def test_the_profile_of_an_ec2nodeclass_that_is_gone_is_deleted() -> None:
+    gone = profile("uid-gone")
+    assert found(facts(owned=[gone])) == [Remove(gone)]
+    assert found(facts(owned=[profile("uid-gone", HOUR - MINUTE)])) == []
+
+
+def test_the_profile_of_a_former_role_is_deleted_and_the_present_one_kept() -> None:
+    assert found(facts(owned=[profile()], ledger=resolved("test_2"))) == [Remove(profile())]
+    assert found(facts(owned=[profile()], ledger=resolved("test_1"))) == []
+    assert found(facts(owned=[profile("uid-gone")], ledger=resolved("test_1"))) == []
+
+
+def test_while_it_is_unknown_which_profile_an_ec2nodeclass_has_all_of_its_are_kept() -> None:
+    assert found(facts(owned=[profile()], ledger=resolved(""))) == []
+    assert found(facts(owned=[profile()], ledger={"nodeclasses": {}})) == []
+
+
+def test_a_profile_is_kept_that_a_living_instance_has_or_a_coming_one_may_have() -> None:
+    gone = profile("uid-gone")
+    running = instance(instance_profile="test_1")
+    assert found(facts(owned=[gone], claims=[claim()], instances=[running])) == []
+    coming = replace(pending(), nodeclass=NodeClassRef("gone"))
+    assert found(facts(owned=[gone], claims=[coming])) == []
+    assert found(facts(owned=[profile()], claims=[pending()], ledger=resolved("test_2"))) == []
+
+
+VOLUME = Owned(Kind.VOLUME, "vol-1", created_at=OLD, claim="default-1")
+INTERFACE = Owned(Kind.NETWORK_INTERFACE, "eni-1")
+
+
+@pytest.mark.parametrize("loose", [VOLUME, INTERFACE], ids=["volume", "interface"])
+def test_what_is_loose_for_ten_minutes_is_deleted(loose: Owned) -> None:
+    for age, gone in ((timedelta(minutes=10), [Remove(loose)]), (timedelta(minutes=9, seconds=59), [])):
+        assert found(facts(owned=[loose], detached_since={loose.id: NOW - age})) == gone
+    assert found(facts(owned=[loose])) == []
+
+
+def test_a_volume_is_kept_while_its_claim_or_an_instance_of_it_stands() -> None:
+    since = {"vol-1": OLD}
+    assert found(facts(owned=[VOLUME], detached_since=since, claims=[claim()], instances=[instance()])) == []
+    assert Remove(VOLUME) not in found(facts(owned=[VOLUME], detached_since=since, instances=[instance()]))
+
+
+def test_what_is_seen_loose_is_remembered_until_it_is_not_seen_so_any_more() -> None:
+    first = still_detached({}, {Kind.VOLUME: [VOLUME], Kind.NETWORK_INTERFACE: [INTERFACE]}, OLD)
+    assert first == {"vol-1": OLD, "eni-1": OLD}
+    assert still_detached(first, {Kind.VOLUME: [VOLUME]}, NOW) == {"vol-1": OLD}
+    assert still_detached({}, {Kind.VOLUME: [VOLUME]}, NOW) == {"vol-1": NOW}
+
+
+def test_one_run_ends_so_many_things_and_says_how_many_it_leaves() -> None:
+    many = [instance(f"i-{n:03}", f"gone-{n:03}") for n in range(MOST + 5)]
+    (ended,), left = garbage(facts(instances=many, owned=[template(), profile("uid-gone")]))
+    assert isinstance(ended, Terminate)
+    assert ended.instances == tuple(f"i-{n:03}" for n in range(MOST))
+    assert left == 7
+    some, left = garbage(facts(instances=many[: MOST - 1], owned=[template(), profile("uid-gone")]))
+    assert [type(each) for each in some] == [Terminate, Remove]
+    assert left == 1
+
+
+def test_instances_go_first_for_they_cost_most() -> None:
+    everything = facts(
+        instances=[instance("i-7", "gone")],
+        claims=[claim()],
+        nodes=[node(), node("i-4")],
+        nodeclaims=[nodeclaim("default-5", "i-5")],
+        owned=[template()],
+    )
+    assert [type(each) for each in found(everything)] == [Terminate, End, Release, Lift, Remove]
