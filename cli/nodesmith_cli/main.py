@@ -12,6 +12,7 @@ import typer
 from nodesmith import __version__
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.catalog import catalog_command
+from nodesmith_cli.convert import convert_command
 from nodesmith_cli.plan import PlanCommand, plan_command
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
@@ -222,6 +223,7 @@ def explain_nodepool(
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)
+app.command("convert")(convert_command)
 app.command("plan", cls=PlanCommand)(plan_command)
 
 

@@ -80,7 +80,7 @@ def requirements(found: Conversion) -> dict[str, list[str]]:
 def test_a_provisioner_with_its_provider_becomes_a_pool_and_a_class_that_can_both_be_read() -> None:
     found = convert([yaml.safe_load(PROVISIONER)])
 
-    assert [each.manifest["kind"] for each in found.objects] == ["EC2NodeClass", "NodePool"]
+    assert [each.manifest["kind"] for each in found.objects] == ["NodePool", "EC2NodeClass"]
     pool, nodeclass = parse_nodepool(made(found, "NodePool")), parse_nodeclass(made(found, "EC2NodeClass"))
     assert pool.problems == nodeclass.problems == ()
     assert pool.value is not None

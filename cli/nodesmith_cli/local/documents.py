@@ -110,6 +110,13 @@ def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
     return first_line - 1 + line
 
 
+def node_at(node: yaml.Node | None, field: str) -> yaml.Node | None:
+    """Give the node of a field such as `spec.taints[0].key`, None where there is none."""
+    while node is not None and field:
+        node, field, _ = _step(node, field)
+    return node
+
+
 def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
     """Follow the first part of the path: the child, the rest of the path and the line of the child's key."""
     field = field.lstrip(".")

@@ -6,7 +6,7 @@ import gzip
 import sys
 import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -51,6 +51,8 @@ class Document:
     """of the document in its file, from 1"""
     node: yaml.Node | None = field(default=None, repr=False, compare=False)
     first_line: int = 1
+    text: str = field(default="", repr=False, compare=False)
+    """what the file says of it; of a List with all its items"""
 
     @property
     def object(self) -> str:
@@ -97,17 +99,22 @@ def load_manifests(paths: Sequence[str]) -> Manifests:
     """
     documents: dict[Identity, Document] = {}
     faults: list[Fault] = []
-    for path in paths:
-        for found in _read(path):
-            match found:
-                case Fault():
-                    faults.append(found)
-                case Document():
-                    earlier = documents.get(found.identity)
-                    if earlier is not None:
-                        faults.append(earlier.fault(f"is given again in {found.place}, which holds"))
-                    documents[found.identity] = found
+    for found in read_documents(paths):
+        match found:
+            case Fault():
+                faults.append(found)
+            case Document():
+                earlier = documents.get(found.identity)
+                if earlier is not None:
+                    faults.append(earlier.fault(f"is given again in {found.place}, which holds"))
+                documents[found.identity] = found
     return Manifests(tuple(documents.values()), tuple(faults))
+
+
+def read_documents(paths: Sequence[str]) -> Iterator[Document | Fault]:
+    """Give everything that the files hold, in order, those given twice twice. See `load_manifests`."""
+    for path in paths:
+        yield from _read(path)
 
 
 def _read(path: str) -> Iterator[Document | Fault]:
@@ -159,7 +166,7 @@ def _documents(file: str, text: str) -> Iterator[Document | Fault]:
             yield Fault(str(error), file, number, first_line - 1 + error.line, field=error.field)
             continue
         if value is not None:
-            yield from _objects(Document(value, file, number, node, first_line))
+            yield from _objects(Document(value, file, number, node, first_line, part))
     if number == 0:
         yield Fault("holds no object" if text.strip() else "is empty", file)
 
@@ -200,7 +207,7 @@ def _items(document: Document) -> Iterator[Document | Fault]:
     for item, node in zip(items, nodes, strict=True):
         if kind and isinstance(item, Mapping):
             item = {"apiVersion": whole.get("apiVersion"), "kind": kind, **item}
-        yield from _objects(Document(item, document.file, document.number, node, document.first_line))
+        yield from _objects(replace(document, manifest=item, node=node))
 
 
 def _item_nodes(node: yaml.Node | None, items: Any) -> Sequence[yaml.Node | None] | None:

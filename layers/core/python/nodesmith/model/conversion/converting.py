@@ -103,11 +103,9 @@ def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]
         if is_converted(old.manifest) and old.manifest["kind"] in {"NodePool", "EC2NodeClass"}
     }
     for old in olds:
-        found = [
-            *drafts.classes.get(old.number, ()),
-            *(each for each in made if each.old.number == old.number),
-        ]
-        found += [drafts.pools[old.number][0]] if old.number in drafts.pools else []
+        found = [drafts.pools[old.number][0]] if old.number in drafts.pools else []
+        found += drafts.classes.get(old.number, ())
+        found += [each for each in made if each.old.number == old.number]
         found += [drafts.others[old.number]] if old.number in drafts.others else []
         if not found:
             yield Converted(old.number, old.manifest)

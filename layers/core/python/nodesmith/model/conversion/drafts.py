@@ -102,6 +102,13 @@ class Draft:
         place[last] = value
         self.origins[target] = Origin((old or self.old).number, field)
 
+    def rename(self, field: str, keys: Mapping[str, str]) -> None:
+        """Tell which keys (today's → old) of a map that was put have another name."""
+        number = self.old.number
+        self.origins |= {
+            at(field, new): Origin(number, at(field, old)) for new, old in keys.items() if new != old
+        }
+
     def take(self, field: str) -> Any:
         """Take a dotted field out and give it, None where there is none."""
         if self.get(field) is None:

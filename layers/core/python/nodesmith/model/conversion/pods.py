@@ -67,17 +67,21 @@ def _annotations(draft: Draft, field: str) -> None:
     for key in _ANNOTATIONS.keys() & given.keys():
         draft.old.note(Fate.MOVED, f"{field}[{key}]", f"is {_ANNOTATIONS[key]} today", DO_NOT_DISRUPT)
     draft.put(field, {_ANNOTATIONS.get(key, key): value for key, value in given.items()}, field)
+    draft.rename(field, {_ANNOTATIONS.get(key, key): key for key in given})
 
 
 def _node_selector(draft: Draft, field: str) -> None:
     given = entries(draft.get(field))
     new: dict[str, Any] = {}
+    names: dict[str, str] = {}
     for key, value in given.items():
         values = (value,) if isinstance(value, str) else ()
         today, read = _read(draft.old, key, values, f"{field}[{key}]")
         new[today] = read[0] if read else value
+        names[today] = key
     if new != given:
         draft.put(field, new, field)
+        draft.rename(field, names)
 
 
 def _read(old: Old, key: str, values: tuple[str, ...], field: str) -> tuple[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from nodesmith.model.conversion.changes import Fate
+from nodesmith.model.conversion.changes import Fate, Origin
 from nodesmith.model.conversion.drafts import Draft, entries
 from nodesmith.model.labels import WELL_KNOWN
 
@@ -23,7 +23,9 @@ def carry_selector(draft: Draft, field: str, target: str) -> None:
     if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
         draft.put(target, given, field)
         return
-    draft.put(target, _terms(draft, entries(given), field), field)
+    terms = _terms(draft, entries(given), field)
+    draft.put(target, terms, field)
+    draft.origins |= {f"{target}[{n}].tags": Origin(draft.old.number, field) for n in range(len(terms))}
     draft.old.note(Fate.MOVED, field, f"is {target}, a term for each alternative", f"EC2NodeClass {target}")
 
 

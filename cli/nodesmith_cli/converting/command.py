@@ -1,0 +1,103 @@
+"""What `nodesmith convert` does, from the options to the exit status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from nodesmith.errors import Rejected
+from nodesmith.model.conversion.changes import Conversion, Converted, Fate
+from nodesmith.model.conversion.converting import convert
+from nodesmith.model.conversion.nodetemplates import Surroundings
+from nodesmith_cli.converting.layout import Remarks, finder, remarks_of, write_yaml
+from nodesmith_cli.converting.objects import as_of_a_file, faults_of, unreadable
+from nodesmith_cli.converting.report import LEGEND, report_tables
+from nodesmith_cli.local.manifests import Document, Fault, read_documents
+from nodesmith_cli.local.view import console
+
+OK, REFUSED, BAD_INPUT = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to convert."""
+
+    files: tuple[str, ...]
+    around: Surroundings
+    report: bool = False
+
+
+def run(wanted: Wanted, output: Literal["yaml", "json"]) -> int:
+    """Convert and print; findings go to standard error. Raises Rejected where there is nothing to convert."""
+    found = list(read_documents(wanted.files))
+    documents = [each for each in found if isinstance(each, Document)]
+    faults = [each for each in found if isinstance(each, Fault)]
+    side = console(stderr=True)
+    for fault in faults:
+        side.print(str(fault), style="red")
+    if not documents:
+        raise Rejected(f"nothing to convert: {', '.join(wanted.files)} hold no object that can be read")
+    conversion = convert([document.manifest for document in documents], wanted.around, workloads=True)
+    print(_WRITERS[output](documents, conversion), end="")
+    if wanted.report:
+        for table in report_tables(documents, conversion):
+            side.print(table)
+        side.print(LEGEND, style="dim")
+    else:
+        for each in faults_of(documents, conversion):
+            side.print(str(each), style="yellow")
+    refused = unreadable(documents, conversion)
+    for fault in refused:
+        side.print(str(fault), style="red")
+    if faults:
+        return BAD_INPUT
+    return REFUSED if refused or any(c.fate is Fate.REFUSED for c in conversion.changes) else OK
+
+
+def as_yaml(documents: Sequence[Document], conversion: Conversion) -> str:
+    """Write all objects. A document of which nothing changes stays as it is, to the letter."""
+    roots = {number: document.node for number, document in enumerate(documents)}
+    remarks = {number: _remarks(document) for number, document in enumerate(documents)}
+    parts: list[str] = []
+    for _, group in groupby(conversion.objects, key=lambda each: _place(documents[each.number])):
+        objects = list(group)
+        if all(each.manifest is documents[each.number].manifest for each in objects):
+            parts.append(documents[objects[0].number].text.strip("\n") + "\n")
+            continue
+        parts += list(_written(objects, finder(roots), remarks, documents))
+    return "---\n".join(parts)
+
+
+def _written(
+    objects: Sequence[Converted], node_of: Any, remarks: Mapping[int, Remarks], documents: Sequence[Document]
+) -> Iterator[str]:
+    for at, each in enumerate(objects):
+        text = write_yaml(as_of_a_file(each), node_of, remarks, documents[each.number].node)
+        last = at + 1 == len(objects) or objects[at + 1].number != each.number
+        rest = remarks[each.number].rest() if last else []
+        yield text + "".join(f"{line}\n" for line in rest)
+
+
+def _remarks(document: Document) -> Remarks:
+    """Find the comments of a document's only object; those of a List's items are not told apart."""
+    kind = str(document.manifest.get("kind"))
+    whole = document.node is not None and document.node.start_mark.index <= len(document.text)
+    return remarks_of(document.text if whole and not kind.endswith("List") else "", document.node)
+
+
+def _place(document: Document) -> tuple[str, int]:
+    return document.file, document.number
+
+
+def as_json(documents: Sequence[Document], conversion: Conversion) -> str:
+    """Write all objects, several as a List."""
+    del documents
+    objects = [as_of_a_file(each).manifest for each in conversion.objects]
+    whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
+    return json.dumps(whole, indent=2, default=str) + "\n"
+
+
+_WRITERS = {"yaml": as_yaml, "json": as_json}

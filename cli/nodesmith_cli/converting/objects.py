@@ -1,0 +1,61 @@
+"""Converted objects as files hold them, and what is to be said about them at the lines of those files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.conversion.changes import Change, Conversion, Converted
+from nodesmith.model.conversion.converting import loud
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.problems import Parsed, Problem
+from nodesmith_cli.local.manifests import Document, Fault
+
+_SERVERS = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+"""What an API server writes into metadata, and nobody else may."""
+READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
+    ("karpenter.sh/v1", "NodePool"): parse_nodepool,
+    ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
+}
+
+
+def as_of_a_file(converted: Converted) -> Converted:
+    """Leave out of one of Karpenter's objects what only a cluster says of it."""
+    manifest = converted.manifest
+    if not str(manifest.get("apiVersion")).startswith("karpenter."):
+        return converted
+    metadata = manifest.get("metadata")
+    if isinstance(metadata, Mapping):
+        metadata = {name: value for name, value in metadata.items() if name not in _SERVERS}
+    kept = {name: value for name, value in manifest.items() if name != "status"}
+    return converted._replace(manifest={**kept, "metadata": metadata} if "metadata" in kept else kept)
+
+
+def faults_of(documents: Sequence[Document], conversion: Conversion) -> Iterator[Fault]:
+    """Say what somebody should know before they use the objects, where it is in the files."""
+    return (fault_of(documents, change) for change in loud(conversion.changes))
+
+
+def fault_of(documents: Sequence[Document], change: Change) -> Fault:
+    """Say one change at its line."""
+    return documents[change.number].fault(change.why, change.field)
+
+
+def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fault]:
+    """Say what is wrong with the objects of today, at the lines that they come from."""
+    faults: list[Fault] = []
+    for converted in conversion.objects:
+        read = READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
+        problems = read(as_of_a_file(converted).manifest).fatal if read else ()
+        faults += [problem_fault(documents, converted, problem) for problem in problems]
+    return faults
+
+
+def problem_fault(documents: Sequence[Document], converted: Converted, problem: Problem) -> Fault:
+    """Say what is wrong with a field where that comes from; what was added is said of the whole object."""
+    origin = converted.origin(problem.field)
+    document = documents[origin.number if origin else converted.number]
+    field = origin.field if origin else ""
+    moved = f" (today's {problem.field})" if field != problem.field else ""
+    return document.fault(f"is {problem.found}: {problem.remedy}{moved}", field)

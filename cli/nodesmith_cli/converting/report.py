@@ -1,0 +1,45 @@
+"""The report of a conversion: every change, where it was, where it is, and what could go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.table import Table
+
+from nodesmith.model.conversion.changes import Change, Conversion, Fate
+from nodesmith_cli.converting.objects import fault_of
+from nodesmith_cli.local.manifests import Document
+
+_RISKS = {
+    Fate.MOVED: "none",
+    Fate.ADDED: "none",
+    Fate.REPAIRED: "low",
+    Fate.ALTERED: "check",
+    Fate.DROPPED: "lost",
+    Fate.REFUSED: "blocks",
+}
+_STYLES = {Fate.REPAIRED: "yellow", Fate.ALTERED: "yellow", Fate.DROPPED: "yellow", Fate.REFUSED: "red"}
+_TITLES = ("line", "field", "fate", "what becomes of it", "risk")
+LEGEND = (
+    "risk: low = see that it is what you meant, check = works otherwise today, lost = has no effect, "
+    "blocks = to be decided by you"
+)
+
+
+def report_tables(documents: Sequence[Document], conversion: Conversion) -> Iterator[Table]:
+    """Lay the changes out, a table for each object, in the order of the objects."""
+    for number, changes in groupby(conversion.changes, key=lambda change: change.number):
+        document = documents[number]
+        title = f"{document.object} in {document.file}"
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for name in _TITLES:
+            table.add_column(name, overflow="fold", justify="right" if name == "line" else "left")
+        for change in changes:
+            table.add_row(*_row(documents, change), style=_STYLES.get(change.fate))
+        yield table
+
+
+def _row(documents: Sequence[Document], change: Change) -> tuple[str, ...]:
+    line = fault_of(documents, change).line
+    return str(line or ""), change.field, str(change.fate), change.why, _RISKS[change.fate]
