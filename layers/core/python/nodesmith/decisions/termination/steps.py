@@ -150,7 +150,8 @@ def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now
     is_late = claim.deadline is not None and now >= claim.deadline
     begun = claim.terminating_at or claim.phase_since
     if claim.phase is Phase.TERMINATING:
-        if view.node is not None and (found.left or now - begun < SHORTEST_DRAIN) and not is_late:
+        is_draining = found.left or now - begun < SHORTEST_DRAIN or not _is_seen_tainted(view.node)
+        if view.node is not None and is_draining and not is_late:
             return claim
         claim = claim.advanced(Phase.DRAINED, now)
     if claim.phase is Phase.DRAINED:
@@ -160,6 +161,11 @@ def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now
     if not claim.instance_id and not _is_settled(claim, now):
         return claim
     return claim.advanced(Phase.TERMINATED, now)
+
+
+def _is_seen_tainted(node: Node | None) -> bool:
+    """Tell whether the snapshot is of later than the taint: only then does it hold the node's last pods and volumes."""
+    return node is not None and any(taint.identity == DISRUPTED.identity for taint in node.taints)
 
 
 def closing_patch(claim: NodeClaim) -> NodePatch:

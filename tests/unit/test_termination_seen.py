@@ -1,0 +1,41 @@
+"""A snapshot taken before a node was tainted holds neither its last pods nor its volumes, and ends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.termination import next_steps
+from nodesmith.model.commands import Advance, TerminateInstances
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.taints import DISRUPTED
+from tests.builders import NOW, claim, node, snapshot
+
+ENDING: dict[str, Any] = {
+    "terminating_at": NOW - timedelta(minutes=5),
+    "phase_since": NOW - timedelta(minutes=5),
+}
+
+
+def ending(**fields: Any) -> NodeClaim:
+    return claim(phase=Phase.TERMINATING, **{**ENDING, **fields})
+
+
+def steps(of: NodeClaim, **seen: Any) -> Sequence[type]:
+    """Give what is done about a claim whose node is empty, as one snapshot shows it."""
+    shown = snapshot(nodes=(node(provider_id=of.provider_id, **seen),))
+    done = [type(command) for command in next_steps([of], shown, {}, (), NOW)]
+    return [kind for kind in done if kind in (Advance, TerminateInstances)]
+
+
+def test_an_empty_node_is_not_ended_by_a_snapshot_from_before_its_taint() -> None:
+    assert steps(ending()) == []
+
+
+def test_an_empty_node_that_is_seen_tainted_is_ended() -> None:
+    assert steps(ending(), taints=[DISRUPTED], deleting=True) == [TerminateInstances]
+
+
+def test_at_its_deadline_a_node_is_ended_whatever_was_seen() -> None:
+    assert steps(ending(deadline=NOW)) == [TerminateInstances]
