@@ -37,6 +37,7 @@ def unrest(scene: Scene) -> str:
         _growing(scene)
         or _joining(scene.nodeclaims)
         or _starting(scene.pods)
+        or _ending(scene)
         or _unresolved(scene)
         or _undecided(scene)
         or ""
@@ -82,7 +83,8 @@ def _is_observed(workload: View) -> bool:
 
 def _joining(claims: Iterable[View]) -> str:
     for claim in claims:
-        if condition(claim, "Initialized").get("status") != "True":
+        leaves = claim["metadata"].get("deletionTimestamp")
+        if not leaves and condition(claim, "Initialized").get("status") != "True":
             return f"NodeClaim/{claim['metadata']['name']} is on its way"
     return ""
 
@@ -92,6 +94,16 @@ def _starting(pods: Iterable[View]) -> str:
         bound = (pod.get("spec") or {}).get("nodeName")
         if bound and (pod.get("status") or {}).get("phase", "Pending") == "Pending":
             return f"Pod/{pod_key(pod)} is starting"
+    return ""
+
+
+def _ending(scene: Scene) -> str:
+    """What is being deleted goes, step by step; where nothing happens any more something holds it."""
+    if scene.now - scene.last_change < scene.calm:
+        for kind, objects in (("NodeClaim", scene.nodeclaims), ("Pod", scene.pods)):
+            for each in objects:
+                if each["metadata"].get("deletionTimestamp"):
+                    return f"{kind}/{pod_key(each) if kind == 'Pod' else each['metadata']['name']} is ending"
     return ""
 
 

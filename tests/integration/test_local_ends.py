@@ -1,0 +1,119 @@
+"""A node deleted by hand in a whole local system: it drains by its pods' budgets, and nothing of it is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodesmith_cli.local.apiserver.objects import View, dig, is_true
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.manifests import Document, load_manifests
+from nodesmith_cli.local.running import apply, settle
+from nodesmith_cli.local.system import LocalSystem, Place
+from tests.patience import patient
+from tests.storage import claim, storage_class
+
+EXPRESS = shipped("_examples", "examples") / "express-test"
+REPLICAS = 8
+_LONGEST_SECONDS = 600
+
+
+def document(**manifest: Any) -> Document:
+    return Document(manifest, "test", 1)
+
+
+def workload(kind: str, name: str, replicas: int, **spec: Any) -> Document:
+    labels = {"app": name}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    whole = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template, **spec}
+    metadata = {"name": name, "namespace": "default"}
+    return document(apiVersion="apps/v1", kind=kind, metadata=metadata, spec=whole)
+
+
+def workloads() -> list[Document]:
+    budget = {"minAvailable": REPLICAS - 1, "selector": {"matchLabels": {"app": "web"}}}
+    template = {"metadata": {"name": "data"}, "spec": claim("data")["spec"]}
+    return [
+        document(apiVersion="storage.k8s.io/v1", kind="StorageClass", **storage_class()),
+        workload("Deployment", "web", REPLICAS),
+        workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=[template]),
+        document(
+            apiVersion="policy/v1",
+            kind="PodDisruptionBudget",
+            metadata={"name": "web", "namespace": "default"},
+            spec=budget,
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
+    place = Place("us-east-1", "nodesmith-local", zones=("us-east-1a",), speed=20)
+    pools = load_manifests([str(EXPRESS / name) for name in ("nodeclass.yaml", "nodepool.yaml")])
+    with LocalSystem(place, tmp_path_factory.mktemp("ends")) as running:
+        assert apply(running, [*pools.documents, *workloads()]) == []
+        assert settle(running, _LONGEST_SECONDS) == ""
+        yield running
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + patient(60)
+    while not holds():
+        assert time.monotonic() < end, f"not yet: {what}"
+        time.sleep(0.05)
+
+
+def pods_of(system: LocalSystem, app: str) -> list[View]:
+    return list(system.objects.list("pods", labels=f"app={app}"))
+
+
+def ready(system: LocalSystem, app: str) -> int:
+    return sum(is_true(p, "Ready") and "deletionTimestamp" not in p["metadata"] for p in pods_of(system, app))
+
+
+def test_a_node_deleted_by_hand_drains_by_its_budgets_and_leaves_nothing(system: LocalSystem) -> None:
+    (db,) = pods_of(system, "db")
+    doomed = str(dig(db, "spec", "nodeName"))
+    claims = system.claims_by_node()
+    instance = system.objects.get("nodes", doomed)["spec"]["providerID"].rpartition("/")[2]
+    fewest = REPLICAS
+
+    def gone() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, ready(system, "web"))
+        return system.objects.find("nodes", doomed) is None
+
+    system.objects.delete("nodes", doomed)
+    until(gone, f"Node {doomed} is gone")
+    assert fewest >= REPLICAS - 1
+    assert system.objects.find("nodeclaims", claims[doomed]) is None
+    ec2 = system.aws.client("ec2")
+    (found,) = ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"]
+    assert found["State"]["Name"] == "terminated"
+    until(lambda: ready(system, "web") == REPLICAS and ready(system, "db") == 1, "all pods run elsewhere")
+    places = {dig(pod, "spec", "nodeName") for pod in [*pods_of(system, "web"), *pods_of(system, "db")]}
+    assert doomed not in places
+    attached = [each["spec"]["nodeName"] for each in system.objects.list("volumeattachments")]
+    assert len(attached) == 1
+    assert attached[0] in places
+
+
+def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(system: LocalSystem) -> None:
+    assert settle(system, _LONGEST_SECONDS) == ""
+    doomed = str(dig(pods_of(system, "web")[0], "spec", "nodeName"))
+    claims = system.claims_by_node()
+    instance = system.objects.get("nodes", doomed)["spec"]["providerID"].rpartition("/")[2]
+    system.aws.client("ec2").terminate_instances(InstanceIds=[instance])
+    until(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
+    until(lambda: system.objects.find("nodeclaims", claims[doomed]) is None, "its NodeClaim is gone")
+    until(lambda: ready(system, "web") == REPLICAS and ready(system, "db") == 1, "all pods run elsewhere")
+
+
+def test_the_log_of_the_functions_tells_of_no_failure(system: LocalSystem) -> None:
+    log = Path(system.log).read_text(encoding="utf-8")
+    assert '"level":"ERROR"' not in log
