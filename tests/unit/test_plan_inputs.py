@@ -12,11 +12,13 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.resources import CPU, MEMORY, PODS, Resources
+from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import Manifests, plan_inputs, plan_json, read_manifests
-from nodesmith_cli.planning.manifests import restricted
+from nodesmith_cli.planning.manifests import GROUPS, restricted
 from nodesmith_cli.planning.nodeclasses import assumed_zones
 from tests.builders import NOW, nodeclass_manifest, nodepool_manifest
+from tests.storage import attachment
 
 Manifest = dict[str, Any]
 
@@ -460,3 +462,23 @@ def test_a_pod_that_stays_is_told_with_the_nodepool_and_what_would_help() -> Non
     assert "kubernetes.io/arch" in entry["blocking"]
     assert entry["fix"]
     assert entry["reason"]
+
+
+def test_a_plan_reads_every_kind_that_a_snapshot_is_made_of() -> None:
+    for kind in WATCHED:
+        group = kind.path.removeprefix("/apis/").partition("/")[0] if "/apis/" in kind.path else ""
+        assert GROUPS.get(kind.kind) == group
+
+
+def test_budgets_and_attachments_of_a_cluster_are_read_without_a_word() -> None:
+    guarding = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"},
+        "spec": {"minAvailable": "50%", "selector": {"matchLabels": {"app": "web"}}},
+    }
+    held = {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", **attachment("pv-1", "n1")}
+    assert read(guarding, held).unread == {}
+    seen = inputs(guarding, held).snapshot
+    assert [(budget.key, budget.min_available) for budget in seen.budgets] == [("default/web", "50%")]
+    assert seen.problems == ()

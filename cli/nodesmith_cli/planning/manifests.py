@@ -24,6 +24,7 @@ GROUPS: Mapping[str, str] = {
     "DaemonSet": "apps",
     "StorageClass": "storage.k8s.io",
     "CSINode": "storage.k8s.io",
+    "VolumeAttachment": "storage.k8s.io",
     "PriorityClass": "scheduling.k8s.io",
     "RuntimeClass": "node.k8s.io",
     "PodDisruptionBudget": "policy",
@@ -111,8 +112,8 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
 
 
 _UNNAMESPACED = frozenset(
-    "Node Namespace PersistentVolume StorageClass CSINode PriorityClass RuntimeClass NodePool NodeClaim"
-    " EC2NodeClass".split()
+    "Node Namespace PersistentVolume StorageClass CSINode VolumeAttachment PriorityClass RuntimeClass NodePool"
+    " NodeClaim EC2NodeClass".split()
 )
 _CREATED = "2000-01-01T00:00:00Z"
 """When objects came to be that do not say: equal for equal files, so that plans are."""
