@@ -42,7 +42,7 @@ def apiserver(folder: Path, ports: Ports) -> list[str]:
         f"--service-account-signing-key-file={folder / 'accounts.key'}",
         f"--service-cluster-ip-range={_SERVICES}",
         "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=NodeRestriction",
+        "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
         "--allow-privileged=true",
         f"--token-auth-file={folder / 'tokens.csv'}",
         f"--authentication-token-webhook-config-file={folder / 'webhook.kubeconfig'}",

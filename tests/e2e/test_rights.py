@@ -1,0 +1,160 @@
+"""The functions' rights on the real control plane: with them and no others a node and its pods come to their end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.errors import Transient
+from nodesmith.model.evictions import BUDGET, Evicted, EvictionRefused, Gone, PodOnNode
+from nodesmith.model.labels import TERMINATION_FINALIZER
+from nodesmith.model.nodes import NodePatch
+from nodesmith_cli.local.controlplane import User
+from nodesmith_cli.local.real import RealCluster
+from tests.contract.worlds import a_claim
+from tests.e2e.conftest import BUILD
+from tests.patience import patient
+
+WRITER = "k8s-aws-v1.writer"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[RealCluster]:
+    known = {WRITER: User("nodesmith", ("nodesmith:writer",))}
+    with RealCluster(BUILD / "test_rights" / "plane", authenticate=known.get, rights=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def writer(plane: RealCluster) -> ApiCluster:
+    return ApiCluster(ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER)))
+
+
+def until(what: str, holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + patient(30)
+    while not holds():
+        assert time.monotonic() < end, f"not yet: {what}"
+        time.sleep(0.05)
+
+
+def put_node(plane: RealCluster, name: str) -> None:
+    room = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    plane.objects.create(
+        "nodes",
+        {
+            "metadata": {"name": name, "labels": {"kwok.x-k8s.io/node": "fake", "only": name}},
+            "spec": {"providerID": f"aws:///us-east-1a/{name}"},
+            "status": {
+                "capacity": room,
+                "allocatable": room,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            },
+        },
+    )
+
+
+def put_workload(plane: RealCluster, app: str, replicas: int, node: str) -> list[PodOnNode]:
+    """Run a Deployment on one node, and give its pods when all are ready."""
+    labels = {"app": app}
+    pod = {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"only": node}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}}
+    plane.objects.create(
+        "deployments",
+        {
+            "metadata": {"name": app, "namespace": "default"},
+            "spec": {**spec, "template": {"metadata": {"labels": labels}, "spec": pod}},
+        },
+    )
+
+    def ready() -> Sequence[Any]:
+        found = plane.objects.list("pods", labels=f"app={app}")
+        return [pod for pod in found if (pod.get("status") or {}).get("phase") == "Running"]
+
+    until(f"{replicas} pods of {app} run", lambda: len(ready()) == replicas)
+    return [PodOnNode(f"default/{pod['metadata']['name']}", node) for pod in ready()]
+
+
+def test_evictions_keep_to_what_kubernetes_own_controller_counts(
+    plane: RealCluster, writer: ApiCluster
+) -> None:
+    put_node(plane, "i-1")
+    pods = put_workload(plane, "web", 6, "i-1")
+    spec = {"minAvailable": 4, "selector": {"matchLabels": {"app": "web"}}}
+    budget = {"metadata": {"name": "web", "namespace": "default"}, "spec": spec}
+    plane.objects.create("poddisruptionbudgets", budget)
+
+    def allowed() -> int:
+        status = plane.objects.get("poddisruptionbudgets", "web", "default").get("status") or {}
+        return int(status.get("disruptionsAllowed") or 0)
+
+    until("the budget is counted", lambda: allowed() == 2)
+    answers = list(writer.evict(pods).values())
+    refused = [answer for answer in answers if isinstance(answer, EvictionRefused)]
+    assert 2 <= answers.count(Evicted()) < 6  # successors may be ready before the last one is asked for
+    assert {answer.reason for answer in refused} == {BUDGET}
+    assert len(refused) + answers.count(Evicted()) == 6
+    assert all("disruption budget web" in answer.message for answer in refused)
+
+    left = dict(zip((pod.pod for pod in pods), pods, strict=True))
+
+    def drained() -> bool:
+        for pod, answer in writer.evict(list(left.values())).items():
+            if answer == Gone():
+                del left[pod]
+        return not left
+
+    until("all have gone, as their successors became ready", drained)
+
+
+def test_a_node_is_given_an_owner_that_blocks_held_deleted_and_let_go(
+    plane: RealCluster, writer: ApiCluster
+) -> None:
+    put_node(plane, "i-2")
+    writer.apply_nodeclaim(a_claim())
+    claim = plane.objects.get("nodeclaims", "default-abc")
+    owner = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "name": "default-abc",
+        "uid": claim["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
+    provider_id = "aws:///us-east-1a/i-2"
+    patch = NodePatch({}, owner=owner, provider_id=provider_id, add_finalizers=(TERMINATION_FINALIZER,))
+    assert writer.register_node("i-2", patch)
+    (pod,) = put_workload(plane, "bare", 1, "i-2")
+
+    writer.request_deletion("NodeClaim", "default-abc")
+    writer.request_deletion("Node", "i-2", provider_id)
+    for kind, name in (("nodeclaims", "default-abc"), ("nodes", "i-2")):
+        assert plane.objects.get(kind, name)["metadata"]["deletionTimestamp"]
+    assert writer.delete_pods([PodOnNode(pod.pod, "i-2", 1)]) == {pod.pod: Evicted()}
+    until("the pod is gone", lambda: plane.objects.find("pods", pod.pod.partition("/")[2], "default") is None)
+    writer.release_node("i-2", provider_id)
+    assert plane.objects.find("nodes", "i-2") is None
+    writer.delete_nodeclaim("default-abc")
+    assert plane.objects.find("nodeclaims", "default-abc") is None
+
+
+def test_what_the_functions_never_do_they_may_not(plane: RealCluster) -> None:
+    server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
+    binding = {"metadata": {"name": "x"}, "target": {"kind": "Node", "name": "i-1"}}
+    forbidden: tuple[Callable[[], object], ...] = (
+        lambda: next(server.pages("/api/v1/pods")),
+        lambda: next(server.pages("/api/v1/nodes")),
+        lambda: server.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "x"}}),
+        lambda: server.create("/api/v1/namespaces/default/pods/x/binding", binding),
+        lambda: server.create("/api/v1/nodes", {"metadata": {"name": "x"}}),
+        lambda: server.delete("/apis/karpenter.sh/v1/nodepools/x"),
+        lambda: server.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web"),
+        lambda: server.get("/api/v1/namespaces/default/secrets/x"),
+    )
+    for attempt in forbidden:
+        with pytest.raises(Transient, match="403"):
+            attempt()
