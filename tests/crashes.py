@@ -224,6 +224,68 @@ def _nodeclass_changes(world: World) -> None:
     world.mishaps.append((STEP, change))
 
 
+SETTLED = timedelta(seconds=100)
+"""By then a small cluster that nothing disturbs has what it needs."""
+
+
+def _deleted(kind: str, after: timedelta) -> Callable[[World], None]:
+    """Let somebody delete all NodeClaims, or all Nodes, that there are by then."""
+
+    def delete(world: World) -> None:
+        there = world.cluster.nodes if kind == "Node" else world.cluster.nodeclaims
+        for name in list(there):
+            world.cluster.delete(kind, name)
+
+    return lambda world: world.mishaps.append((after, delete))
+
+
+def _guarded(world: World) -> None:
+    """All Nodes of four pods are deleted, of which only one may be away at a time."""
+    world.cluster.poddisruptionbudgets["default/web"] = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"expectedPods": 4},
+    }
+    _deleted("Node", SETTLED)(world)
+
+
+def _unlaunched(world: World) -> None:
+    """NodeClaims are deleted while EC2 throttles the launch of their instances."""
+    _answered(throttled, throttled)(world)
+    _deleted("NodeClaim", timedelta(seconds=20))(world)
+
+
+def _killed_in_ec2(world: World) -> None:
+    def kill(w: World) -> None:
+        for instance in w.cloud.alive():
+            w.cloud.become(instance.id, "terminated")
+
+    world.mishaps.append((SETTLED, kill))
+
+
+def _torn(world: World) -> None:
+    """Finalizers are removed by hand from what is being deleted."""
+
+    def tear(w: World) -> None:
+        for objects in (w.cluster.nodes, w.cluster.nodeclaims):
+            for name, each in list(objects.items()):
+                if each["metadata"].get("deletionTimestamp"):
+                    del objects[name]
+
+    _deleted("NodeClaim", SETTLED)(world)
+    world.mishaps.append((SETTLED + 2 * STEP, tear))
+
+
+_ENDS = tuple(
+    Story(f"a {kind} deleted {when}", prepare=_deleted(kind, after), exact=False)
+    for kind, moments in (
+        ("NodeClaim", {"before it joins": timedelta(seconds=25)}),
+        ("Node", {"while it starts": timedelta(seconds=35), "in its prime": SETTLED}),
+        ("NodeClaim", {"while it starts": timedelta(seconds=40), "in its prime": SETTLED}),
+    )
+    for when, after in moments.items()
+)
+
 _SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 
 STORIES: tuple[Story, ...] = (
@@ -246,4 +308,9 @@ STORIES: tuple[Story, ...] = (
     Story("an instance that dies before it joins", prepare=_dies_young),
     Story("an instance that never joins", prepare=_never_joins),
     Story("an EC2NodeClass that changes meanwhile", prepare=_nodeclass_changes),
+    *_ENDS,
+    Story("a NodeClaim deleted while it launches", prepare=_unlaunched, exact=False),
+    Story("Nodes whose pods are guarded", {f"web-{n}": {} for n in range(4)}, _guarded, exact=False),
+    Story("an instance terminated by somebody else", prepare=_killed_in_ec2, exact=False),
+    Story("finalizers removed by hand", prepare=_torn, exact=False),
 )

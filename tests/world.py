@@ -13,13 +13,15 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
+from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.events import Concern
+from nodesmith.model.events import WOKEN, Concern
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import INITIALIZED, REGISTERED
 from nodesmith.model.launches import Instance
@@ -27,6 +29,7 @@ from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.resources import Resources, format_resources, parse_resources, total
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith.model.times import format_time
+from nodesmith.observation.budgetreduction import reduce_budget
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
 from nodesmith.observation.wire import Observed, encode
@@ -34,8 +37,9 @@ from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
-from tests.fakes.cloud import FakeCloud
+from tests.fakes.cloud import Call, FakeCloud
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.disruptions import counted
 from tests.fakes.hints import FakeHints
 from tests.fakes.store import FakeStore
 
@@ -47,7 +51,17 @@ STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
 REDELIVERY = timedelta(seconds=20)
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
-CONCERNS = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS)
+SHUTDOWN = timedelta(seconds=30)
+"""From TerminateInstances to an instance that EC2 shows as terminated."""
+FORGOTTEN = timedelta(seconds=15)
+"""From there to the cloud controller that deletes its Node."""
+CONCERNS = (
+    Concern.PROVISIONING,
+    Concern.LIFECYCLE,
+    Concern.TERMINATION,
+    Concern.READINESS,
+    Concern.GARBAGECOLLECTION,
+)
 
 
 class Killed(BaseException):
@@ -167,7 +181,6 @@ class World:
         resolved: bool = True,
     ) -> None:
         self.now = builders.NOW
-        self.pods = dict(pods)
         self.boundaries = boundaries or Boundaries()
         self.messages = messages or Messages()
         self._dice = random.Random(self.messages.seed)  # noqa: S311
@@ -176,12 +189,16 @@ class World:
         self.store = FakeStore()
         if resolved:
             self.store = FakeStore(nodeclasses={"default": known}, cluster=self.cloud.cluster)
+        self.wanted = set(pods)
+        """The pods that there were and are to be, by name."""
+        self._specs = {name: dict(pod["spec"]) for name, pod in pods.items()}
         self.cluster = FakeCluster(
             clock=self.clock,
             nodepools={"default": nodepool or builders.nodepool_manifest()},
             nodeclasses={"default": builders.nodeclass_manifest()},
-            pods={f"default/{name}": pod for name, pod in self.pods.items()},
+            pods={f"default/{name}": pod for name, pod in pods.items()},
         )
+        self.cloud.raise_before, self.cloud.raise_after = self._watch_endings, self._begin_shutdown
         self.blobs = FakeBlobs()
         self.hints = FakeHints(clock=self.clock)
         self.runs = 0
@@ -189,6 +206,11 @@ class World:
         """Whether an instance ever joins the cluster."""
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """What happens to the world, and how long after its beginning."""
+        self.harm: list[str] = []
+        """What was done to pods and instances that must not be."""
+        self._ends_at: dict[str, datetime] = {}
+        self._gone_since: dict[str, datetime] = {}
+        self._replaced: set[str] = set()
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
         self.boundaries.look = self.held
@@ -196,6 +218,11 @@ class World:
     def clock(self) -> datetime:
         """Give the world's time."""
         return self.now
+
+    @property
+    def pods(self) -> dict[str, Manifest]:
+        """Give the pods by name."""
+        return {key.partition("/")[2]: pod for key, pod in self.cluster.pods.items()}
 
     def settle(self, *, patience: timedelta = timedelta(minutes=40)) -> None:
         """Run until every pod is bound and every claim initialized or gone, or patience is at an end."""
@@ -217,7 +244,10 @@ class World:
         for mishap in [m for m in self.mishaps if builders.NOW + m[0] <= self.now]:
             self.mishaps.remove(mishap)
             mishap[1](self)
+        self._shut_down()
         self._boot()
+        self.cluster.end_pods()
+        self._replace()
         self._bind()
         self.observe()
 
@@ -226,7 +256,10 @@ class World:
         bound = all(p["spec"].get("nodeName") for p in self.pods.values())
         done = all(c.phase is Phase.INITIALIZED for c in self.store.claims.values())
         shown = all(_shows_ready(c) for c in self.cluster.nodeclaims.values())
+        dead = [n for n in self.cluster.nodes if not self._runs(n)]
+        ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
+        awaited = awaited or dead or any(each["metadata"].get("deletionTimestamp") for each in ending)
         return bound and done and shown and not awaited
 
     def run(self, concern: Concern) -> None:
@@ -258,6 +291,10 @@ class World:
                 provision(Provisioning(name, settings, store, cloud, blobs, hints, shelf, clock, lambda: 0.0))
             case Concern.LIFECYCLE:
                 follow(Lifecycle(name, store, cloud, cluster, blobs, hints, self.clock))
+            case Concern.TERMINATION:
+                end_nodes(Termination(name, store, cloud, cluster, blobs, hints, self.clock))
+            case Concern.GARBAGECOLLECTION:
+                collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.READINESS:
                 make_ready(Readiness(name, store, cloud, cluster, blobs, hints, self.clock))
             case _:
@@ -288,7 +325,7 @@ class World:
         woken: set[Concern] = set()
         due = [concern for at, concern in self._again if at <= self.now]
         self._again = [(at, concern) for at, concern in self._again if at > self.now]
-        for concern in CONCERNS:
+        for concern in WOKEN:
             due += [message.concern for message in self.hints.receive(concern)]
         for concern in due:
             if self._dice.random() < self.messages.lost:
@@ -311,12 +348,78 @@ class World:
             nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
+            poddisruptionbudgets=[reduce_budget(b) for b in self._budgets()],
         )
         seen = repr(observed)
         self.blobs.objects[snapshot_key(builders.CLUSTER)] = encode(builders.CLUSTER, self.now, observed)
         if seen != self._seen:
             self._seen = seen
-            self._again += [(self.now, concern) for concern in CONCERNS]
+            self._again += [(self.now, concern) for concern in WOKEN]
+
+    def _budgets(self) -> list[Manifest]:
+        """Give the budgets with the status that their controller would write."""
+        told = []
+        for budget in self.cluster.poddisruptionbudgets.values():
+            healthy, desired = counted(budget, self.pods.values())
+            status = {
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "expectedPods": len(self.pods),
+                **(budget.get("status") or {}),
+                "disruptionsAllowed": max(0, healthy - desired),
+            }
+            told.append({**budget, "status": status})
+        return told
+
+    def _watch_endings(self, call: Call) -> None:
+        """Note the harm that terminating an instance does: to pods that nobody asked to leave, or twice."""
+        if call.method != "terminate":
+            return
+        for instance_id in call.about:
+            node, instance = f"node-{instance_id}", self.cloud.instances.get(instance_id)
+            if instance is None or not instance.is_alive:
+                continue
+            if node in self.cluster.nodes:
+                on_it = [name for name, p in self.pods.items() if p["spec"].get("nodeName") == node]
+                self.harm += [f"{name} was not drained from {node}" for name in sorted(on_it)]
+
+    def _begin_shutdown(self, call: Call) -> None:
+        """EC2 takes its time."""
+        for instance_id in call.about if call.method == "terminate" else ():
+            if instance_id in self.cloud.instances and instance_id not in self._ends_at:
+                self._ends_at[instance_id] = self.now + SHUTDOWN
+                self.cloud.become(instance_id, "shutting-down")
+
+    def _shut_down(self) -> None:
+        """Let what EC2 has ended take its Node with it, as kubelet, cloud controller and pod collector do."""
+        for instance_id, moment in self._ends_at.items():
+            if self.now >= moment:
+                self.cloud.become(instance_id, "terminated")
+        for name, node in list(self.cluster.nodes.items()):
+            instance = self.cloud.instances.get(node["spec"]["providerID"].rpartition("/")[2])
+            if instance is not None and instance.is_alive:
+                continue
+            node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+            since = self._gone_since.setdefault(name, self.now)
+            if self.now - since >= FORGOTTEN:
+                self.cluster.delete("Node", name)
+        for key, pod in list(self.cluster.pods.items()):
+            node = pod["spec"].get("nodeName")
+            if node and node not in self.cluster.nodes:
+                del self.cluster.pods[key]
+
+    def _replace(self) -> None:
+        """Make a new pod for each that ends or has gone, as a ReplicaSet does."""
+        for name in sorted(self.wanted - self._replaced):
+            pod = self.pods.get(name)
+            if pod is not None and not pod["metadata"].get("deletionTimestamp"):
+                continue
+            self._replaced.add(name)
+            successor = f"{name}-r"
+            self.wanted.add(successor)
+            spec = {k: v for k, v in self._specs[name].items() if k != "nodeName"}
+            self._specs[successor] = spec
+            self.cluster.pods[f"default/{successor}"] = {**pod_manifest(successor), "spec": dict(spec)}
 
     def _boot(self) -> None:
         """Let running instances join as Nodes, and Nodes become Ready, each after its time."""
@@ -343,6 +446,7 @@ class World:
             found = next((name for name, node in nodes if self._takes(node, pod)), None)
             if found is not None:
                 pod["spec"]["nodeName"] = found
+                pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
     def _takes(self, node: Manifest, pod: Manifest) -> bool:
         ready = any(c["status"] == "True" for c in node["status"]["conditions"])
@@ -357,7 +461,8 @@ class World:
         """Say what did not hold: instances nobody knows, claims with two, pods without a node."""
         alive = self.cloud.alive()
         known = {c.instance_id for c in self.store.claims.values()}
-        found = [f"leaked {i.id} of {i.claim}" for i in alive if i.id not in known]
+        found = [*self.harm, *self.cluster.violations]
+        found += [f"leaked {i.id} of {i.claim}" for i in alive if i.id not in known]
         found += [f"double use of {i}" for i in sorted(known) if i and self._claimants(i) > 1]
         by_claim: dict[str, int] = {}
         for instance in alive:
@@ -376,12 +481,17 @@ class World:
         found += [
             f"NodeClaim {name} left over" for name in self.cluster.nodeclaims.keys() - self.store.claims
         ]
+        found += [f"Node {name} left over" for name in self.cluster.nodes if not self._runs(name)]
         found += [
             f"Node {name} is used but not initialized"
             for name in sorted(filter(None, used))
             if {REGISTERED, INITIALIZED} - self.cluster.nodes[name]["metadata"]["labels"].keys()
         ]
         return found
+
+    def _runs(self, node: str) -> bool:
+        instance = self.cloud.instances.get(node.removeprefix("node-"))
+        return instance is not None and instance.is_alive
 
     def _claimants(self, instance_id: str) -> int:
         return sum(claim.instance_id == instance_id for claim in self.store.claims.values())
