@@ -259,7 +259,7 @@ class World:
         dead = [n for n in self.cluster.nodes if not self._runs(n)]
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
-        awaited = awaited or dead or any(each["metadata"].get("deletionTimestamp") for each in ending)
+        awaited = bool(awaited or dead) or any(each["metadata"].get("deletionTimestamp") for each in ending)
         return bound and done and shown and not awaited
 
     def run(self, concern: Concern) -> None:
