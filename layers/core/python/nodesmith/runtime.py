@@ -130,10 +130,6 @@ def observation() -> Handler:
     return parts.handler(lambda: parts.telemetry.ran({"SnapshotsWritten": int(observe(run))}))
 
 
-def catalog() -> Handler:
-    """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
-    from nodesmith.adapters.catalogs import StoredCatalogs, embedded_prices
-    from nodesmith.adapters.pricing import aws_market
 def garbagecollection() -> Handler:
     """Compose garbage collection: what nobody needs any more goes."""
     from nodesmith.adapters.kubernetes import ApiCluster
@@ -162,6 +158,10 @@ def garbagecollection() -> Handler:
     return parts.handler(collect_once)
 
 
+def catalog() -> Handler:
+    """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
+    from nodesmith.adapters.catalogs import StoredCatalogs, embedded_prices
+    from nodesmith.adapters.pricing import aws_market
     from nodesmith.controllers.catalog import refresh_catalog
 
     parts = Parts(Concern.CATALOG)
