@@ -18,6 +18,7 @@ from nodesmith.model.evictions import (
 )
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.objectevents import ObjectEvent
 from tests.contract.worlds import World, a_claim, a_node, a_pod, there
 
 MINE, OTHER = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"
@@ -281,3 +282,19 @@ def test_a_pod_without_any_grace_is_gone_at_once(world: World) -> None:
 
 def test_nobody_to_evict_is_no_call(world: World) -> None:
     assert world.cluster.evict([]) == world.cluster.delete_pods([]) == {}
+
+
+def test_several_events_are_published_once_each(world: World) -> None:
+    running(world, "web-0")
+    told = [
+        ObjectEvent("Pod", "default/web-0", "Evicted", "Node n1 goes"),
+        ObjectEvent("Pod", "default/gone", "Evicted", "Node n1 goes"),
+        ObjectEvent("Node", "n1", "FailedDraining", "web-0 stays", warning=True),
+    ]
+    world.cluster.publish(told)
+    world.cluster.publish([*told, told[0]])
+    assert sorted(world.events()) == [
+        ("Node", "n1", "FailedDraining", "web-0 stays", True),
+        ("Pod", "default/gone", "Evicted", "Node n1 goes", False),
+        ("Pod", "default/web-0", "Evicted", "Node n1 goes", False),
+    ]

@@ -106,7 +106,7 @@ class ServedWorld:
         return [
             (
                 event["involvedObject"]["kind"],
-                event["involvedObject"]["name"],
+                "/".join(filter(None, map(event["involvedObject"].get, ("namespace", "name")))),
                 event["reason"],
                 event["message"],
                 event["type"] == "Warning",

@@ -19,22 +19,12 @@ from nodesmith.adapters.statuses import (
 from nodesmith.model.evictions import Evicted, Eviction, Gone, PodOnNode
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import counted, ending, ends_at, guarding, is_ending, is_ready, refusal
 
 Manifest = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A published event."""
-
-    kind: str
-    name: str
-    reason: str
-    message: str
-    warning: bool
 
 
 def _nothing(call: Call) -> None:
@@ -57,7 +47,7 @@ class FakeCluster:
     poddisruptionbudgets: dict[str, dict[str, Any]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     """What has left a disruption budget with fewer healthy pods than it needs; evictions never do."""
-    events: list[Event] = field(default_factory=list)
+    events: list[ObjectEvent] = field(default_factory=list)
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     raise_before: Callable[[Call], None] = _nothing
     raise_after: Callable[[Call], None] = _nothing
@@ -140,9 +130,13 @@ class FakeCluster:
 
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
         call = self._begin("event", kind, name, reason)
-        event = Event(kind, name, reason, message, warning)
-        if event not in self.events:
-            self.events.append(event)
+        self._note(ObjectEvent(kind, name, reason, message, warning))
+        self.raise_after(call)
+
+    def publish(self, events: Sequence[ObjectEvent]) -> None:
+        call = self._begin("publish", *map(str, events))
+        for event in events:
+            self._note(event)
         self.raise_after(call)
 
     def delete(self, kind: str, name: str) -> None:
@@ -186,6 +180,10 @@ class FakeCluster:
             if healthy < desired:
                 names = f"{budget['metadata']['name']} by {pod['metadata']['name']}"
                 self.violations.append(f"{names}: {healthy} healthy pods of {desired}")
+
+    def _note(self, event: ObjectEvent) -> None:
+        if event not in self.events:
+            self.events.append(event)
 
     def _release(self, kind: str, name: str) -> None:
         objects = self._objects(kind)

@@ -16,6 +16,7 @@ from nodesmith.decisions.lifecycle import initialization_patch, registration_pat
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.decisions.termination.steps import closing_patch
+from nodesmith.decisions.termination.telling import of_deletions, of_evictions
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model import garbage
 from nodesmith.model.commands import (
@@ -207,9 +208,9 @@ def carry_out_end(command: TerminationCommand, store: Store, cluster: Cluster) -
                 cluster.request_deletion("Node", command.node, claim.provider_id)
             cluster.request_deletion("NodeClaim", claim.name)
         case Evict():
-            cluster.evict(command.pods)
+            cluster.publish(of_evictions(claim, command.pods, cluster.evict(command.pods)))
         case DeletePods():
-            cluster.delete_pods(command.pods)
+            cluster.publish(of_deletions(claim, command.pods, cluster.delete_pods(command.pods)))
         case Wait():
             _save_and_show(claim, store, cluster)
             cluster.event("NodeClaim", claim.name, claim.reason, claim.message, warning=True)

@@ -18,6 +18,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.registrationhealth import RegistrationHealth
 
 
@@ -156,6 +157,9 @@ class Cluster(Protocol):
 
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
         """Publish an Event about a cluster-scoped object, or a pod (`namespace/name`)."""
+
+    def publish(self, events: Sequence[ObjectEvent]) -> None:
+        """Publish several Events. Raises Transient when the others have been tried."""
 
 
 class Blobs(Protocol):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from nodesmith.adapters.apiserver import ApiServer, Manifest, Method, failure
-from nodesmith.adapters.podwrites import READ_SECONDS, for_each_pod, pod_path
+from nodesmith.adapters.objectpaths import pod_path
+from nodesmith.adapters.podwrites import READ_SECONDS, for_each
 from nodesmith.errors import Transient
 from nodesmith.model.evictions import (
     BUDGET,
@@ -37,7 +38,7 @@ def evict(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
         return "POST", pod_path(pod, "eviction"), body
 
-    return _all(server, pods, request, "not evicted")
+    return _all(server, pods, request, "pods not evicted")
 
 
 def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
@@ -46,18 +47,14 @@ def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
     def request(pod: str, options: Manifest) -> Request:
         return "DELETE", pod_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options}
 
-    return _all(server, pods, request, "not deleted")
+    return _all(server, pods, request, "pods not deleted")
 
 
 def _all(
     server: ApiServer, pods: Sequence[PodOnNode], request: Callable[[str, Manifest], Request], failed: str
 ) -> dict[str, Eviction]:
-    wanted = {each.pod: each for each in pods}
-
-    def write(pod: str) -> Eviction:
-        return _end(server, wanted[pod], request)
-
-    return for_each_pod(tuple(wanted), write, failed)
+    answers = for_each(pods, lambda pod: _end(server, pod, request), failed)
+    return {pod.pod: answer for pod, answer in answers.items()}
 
 
 def _end(server: ApiServer, wanted: PodOnNode, request: Callable[[str, Manifest], Request]) -> Eviction:

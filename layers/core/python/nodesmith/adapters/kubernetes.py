@@ -6,17 +6,16 @@ what somebody changed meanwhile is looked at again.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.evictions import delete, evict
 from nodesmith.adapters.nominations import nominate
-from nodesmith.adapters.podwrites import pod_path
+from nodesmith.adapters.objectevents import publish, publish_all
+from nodesmith.adapters.objectpaths import PATHS, object_path
 from nodesmith.adapters.statuses import (
     difference,
     is_of,
@@ -29,20 +28,10 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.evictions import Eviction, PodOnNode
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
-from nodesmith.model.times import format_time
+from nodesmith.model.objectevents import ObjectEvent
 
 Manifest = Mapping[str, Any]
-PATHS = {
-    "Node": "/api/v1/nodes",
-    "NodePool": "/apis/karpenter.sh/v1/nodepools",
-    "NodeClaim": "/apis/karpenter.sh/v1/nodeclaims",
-    "EC2NodeClass": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
-    "Pod": "/api/v1/pods",
-}
-_EVENTS = "/api/v1/namespaces/{namespace}/events"
-_CLUSTER_SCOPED_EVENTS = "default"  # the namespace of events about cluster-scoped objects
 _ATTEMPTS = 5
-_LONGEST_NAME_PART = 200  # names have 253 characters at most, an event's is its object's and a digest
 
 
 class ApiCluster:
@@ -58,7 +47,7 @@ class ApiCluster:
         Its spec is immutable, and therefore written at creation only.
         """
         name = manifest["metadata"]["name"]
-        if self._server.get(_path("NodeClaim", name)) is None:
+        if self._server.get(object_path("NodeClaim", name)) is None:
             self._create("NodeClaim", manifest)
         self._bring("NodeClaim", name, lambda there: _with_metadata(there, manifest["metadata"]))
         if manifest.get("status"):
@@ -66,7 +55,7 @@ class ApiCluster:
 
     def delete_nodeclaim(self, name: str) -> None:
         """Delete the claim and lift our finalizer: whoever asks has finished with its instance."""
-        path = _path("NodeClaim", name)
+        path = object_path("NodeClaim", name)
         if self._server.delete(path) is not None:
             self._bring("NodeClaim", name, _released)
 
@@ -85,7 +74,7 @@ class ApiCluster:
 
     def release_node(self, name: str, provider_id: str) -> None:
         """Delete a Node whose instance we have finished with, and lift our finalizer."""
-        there = self._server.get(_path("Node", name))
+        there = self._server.get(object_path("Node", name))
         if there is None or not is_of(there, provider_id):
             return
         if not there["metadata"].get("deletionTimestamp"):
@@ -117,18 +106,12 @@ class ApiCluster:
         self._bring_status("EC2NodeClass", name, status)
 
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
-        """Publish an Event; the same one again moves its time, as long as the API server remembers it (an hour).
+        """Publish an Event; the same one again moves its time."""
+        publish(self._server, ObjectEvent(kind, name, reason, message, warning), self._clock())
 
-        A pod is named by `namespace/name`.
-        """
-        there = self._server.get(_path(kind, name)) or {}
-        event = _event(kind, name, there, reason, message, "Warning" if warning else "Normal", self._clock())
-        events = _EVENTS.format(namespace=quote(event["metadata"]["namespace"], safe=""))
-        try:
-            self._server.create(events, event)
-        except Conflict:
-            path = f"{events}/{quote(event['metadata']['name'], safe='')}"
-            self._server.patch(path, {"lastTimestamp": event["lastTimestamp"]})
+    def publish(self, events: Sequence[ObjectEvent]) -> None:
+        """Publish several Events."""
+        publish_all(self._server, events, self._clock())
 
     def _create(self, kind: str, manifest: Manifest) -> None:
         body = {name: part for name, part in manifest.items() if name != "status"}
@@ -139,7 +122,7 @@ class ApiCluster:
 
     def _delete(self, kind: str, there: Manifest) -> None:
         with suppress(Conflict):  # it is another object of that name by now
-            self._server.delete(_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
+            self._server.delete(object_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
 
     def _bring_status(self, kind: str, name: str, status: Manifest) -> None:
         def wanted(there: Manifest) -> Manifest:
@@ -151,7 +134,7 @@ class ApiCluster:
         self, kind: str, name: str, wanted: Callable[[Manifest], Manifest | None], subresource: str = ""
     ) -> Manifest | None:
         """Turn an object into what `wanted` makes of it; None when it is not there, or `wanted` has no use for it."""
-        path = _path(kind, name)
+        path = object_path(kind, name)
         for _ in range(_ATTEMPTS):
             there = self._server.get(path)
             if there is None:
@@ -171,13 +154,6 @@ class ApiCluster:
         raise Transient(f"{kind}/{name}: changed under each of {_ATTEMPTS} attempts to write it", "Conflict")
 
 
-def _path(kind: str, name: str) -> str:
-    """Names come from outside, and are no paths. A pod's is `namespace/name`."""
-    if kind == "Pod":
-        return pod_path(name)
-    return f"{PATHS[kind]}/{quote(name, safe='')}"
-
-
 def _released(there: Manifest) -> Manifest:
     return without_finalizer(there, TERMINATION_FINALIZER)
 
@@ -188,36 +164,3 @@ def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
         if wanted.get(part):
             metadata[part] = {**(metadata.get(part) or {}), **wanted[part]}
     return {**there, "metadata": with_finalizers(metadata, wanted.get("finalizers") or ())}
-
-
-def _event(
-    kind: str, about: str, there: Manifest, reason: str, message: str, weight: str, now: datetime
-) -> dict[str, Any]:
-    group = PATHS[kind].removeprefix("/apis/").removeprefix("/api/")
-    namespace, _, name = about.rpartition("/")
-    uid = (there.get("metadata") or {}).get("uid", "")
-    digest = hashlib.sha256("\0".join((kind, about, uid, reason, message)).encode()).hexdigest()[:16]
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {
-            "name": f"{name[:_LONGEST_NAME_PART].rstrip('.-')}.{digest}",
-            "namespace": namespace or _CLUSTER_SCOPED_EVENTS,
-        },
-        "involvedObject": {
-            "apiVersion": group.rpartition("/")[0],
-            "kind": kind,
-            "name": name,
-            "uid": uid,
-            **({"namespace": namespace} if namespace else {}),
-        },
-        "reason": reason,
-        "message": message[:1024],
-        "type": weight,
-        "firstTimestamp": format_time(now),
-        "lastTimestamp": format_time(now),
-        "count": 1,
-        "source": {"component": "nodesmith"},
-        "reportingComponent": "nodesmith",
-        "reportingInstance": "nodesmith",
-    }

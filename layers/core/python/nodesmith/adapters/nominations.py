@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodesmith.adapters.apiserver import ApiServer, Manifest, Unfit
-from nodesmith.adapters.podwrites import READ_SECONDS, for_each_pod, pod_path
+from nodesmith.adapters.objectpaths import pod_path
+from nodesmith.adapters.podwrites import READ_SECONDS, for_each
 from nodesmith.errors import Conflict
 
 
@@ -23,7 +24,7 @@ def nominate(server: ApiServer, node: str, pods: Sequence[str]) -> None:
         except (Unfit, Conflict):
             return  # bound, or nominated, meanwhile
 
-    for_each_pod(pods, write, f"not nominated for Node {node}")
+    for_each(pods, write, f"pods not nominated for Node {node}")
 
 
 def _operations(node: str) -> Sequence[Manifest]:

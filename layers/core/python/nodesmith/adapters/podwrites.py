@@ -1,11 +1,10 @@
-"""One small write for each of many pods: several at once, and a second time for those that fail for now."""
+"""One small write for each of many: several at once, and a second time for those that fail for now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
-from urllib.parse import quote
 
 from nodesmith.errors import Transient
 
@@ -14,47 +13,41 @@ READ_SECONDS = 5.0
 _AT_ONCE = 8
 _ROUNDS = 2  # in the first a frozen function may find that its connections have died
 
+Item = TypeVar("Item", bound=Hashable)
 Answer = TypeVar("Answer")
 
 
-def for_each_pod(pods: Sequence[str], write: Callable[[str], Answer], failed: str) -> dict[str, Answer]:
-    """Write for each pod (namespace/name); gives the answers, ordered as `pods`.
+def for_each(items: Sequence[Item], write: Callable[[Item], Answer], failed: str) -> dict[Item, Answer]:
+    """Write for each item, a pod's `namespace/name` mostly; gives the answers, in the same order.
 
-    Raises Transient for those that two rounds have left, with what `failed`, such as `not evicted`.
+    Raises Transient for those that two rounds have left, with what `failed`, such as `pods not evicted`.
     """
-    answers: dict[str, Answer] = {}
-    left = list(dict.fromkeys(pods))
+    answers: dict[Item, Answer] = {}
+    left = list(dict.fromkeys(items))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         for _ in range(_ROUNDS):
             error = _round(left, write, answers, threads)
             if error is None:
-                return {pod: answers[pod] for pod in dict.fromkeys(pods)}
-            left = [pod for pod in left if pod not in answers]
-            failure = Transient(f"{len(left)} pods {failed}, {left[0]} first: {error}", error.code)
+                return {item: answers[item] for item in dict.fromkeys(items)}
+            left = [item for item in left if item not in answers]
+            failure = Transient(f"{len(left)} {failed}, {left[0]} first: {error}", error.code)
     raise failure
 
 
 def _round(
-    pods: Sequence[str], write: Callable[[str], Answer], answers: dict[str, Answer], threads: Executor
+    items: Sequence[Item], write: Callable[[Item], Answer], answers: dict[Item, Answer], threads: Executor
 ) -> Transient | None:
-    """Try each pod once, but no more after as many failures as calls at once; give the first of them."""
+    """Try each once, but no more after as many failures as calls at once; give the first of them."""
     errors: list[Transient] = []
 
-    def attempt(pod: str) -> None:
+    def attempt(item: Item) -> None:
         if len(errors) >= _AT_ONCE:
             return
         try:
-            answers[pod] = write(pod)
+            answers[item] = write(item)
         except Transient as error:
             errors.append(error)
 
-    for _ in threads.map(attempt, pods):
+    for _ in threads.map(attempt, items):
         pass
     return next(iter(errors), None)
-
-
-def pod_path(pod: str, subresource: str = "") -> str:
-    """Give where the API server keeps a pod (namespace/name). Names come from outside, and are no paths."""
-    namespace, _, name = pod.partition("/")
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-    return f"{path}/{subresource}" if subresource else path

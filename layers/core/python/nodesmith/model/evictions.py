@@ -21,6 +21,9 @@ class PodOnNode:
     node: str
     grace_seconds: int | None = None
 
+    def __str__(self) -> str:
+        return self.pod
+
 
 @dataclass(frozen=True, slots=True)
 class Evicted:

@@ -1,0 +1,43 @@
+"""What is told of pods that leave a node, on the objects where people look: Karpenter's reasons, our words.
+
+The words do not change while nothing does, so that the same Event is not told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nodesmith.model.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.times import format_time
+
+
+def of_evictions(
+    claim: NodeClaim, pods: Iterable[PodOnNode], answers: Mapping[str, Eviction]
+) -> list[ObjectEvent]:
+    """Tell each evicted pod why, and each Node of the first refusal of its pods."""
+    told: list[ObjectEvent] = []
+    refused: set[str] = set()
+    for pod in pods:
+        match answers.get(pod.pod):
+            case Evicted():
+                why = f"evicted: Node {pod.node} is being terminated ({claim.cause})"
+                told.append(ObjectEvent("Pod", pod.pod, "Evicted", why))
+            case EvictionRefused(_, message) if pod.node not in refused:
+                refused.add(pod.node)
+                why = f"pod {pod.pod} stays for now: {message}"
+                told.append(ObjectEvent("Node", pod.node, "FailedDraining", why, warning=True))
+    return told
+
+
+def of_deletions(
+    claim: NodeClaim, pods: Iterable[PodOnNode], answers: Mapping[str, Eviction]
+) -> list[ObjectEvent]:
+    """Tell each pod whose own grace is cut short, or that was protected, that its node's time is up."""
+    end = f" at {format_time(claim.deadline)}" if claim.deadline else ""
+    return [
+        ObjectEvent("Pod", pod.pod, "Disrupted", f"deleted: the grace of Node {pod.node} ends{end}")
+        for pod in pods
+        if isinstance(answers.get(pod.pod), Evicted)
+    ]

@@ -1,0 +1,43 @@
+"""What pods and nodes are told when pods leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from nodesmith.decisions.termination.telling import of_deletions, of_evictions
+from nodesmith.model.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
+from nodesmith.model.objectevents import ObjectEvent
+from tests.builders import claim
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+CLAIM = replace(claim(), cause="Expired", deadline=NOW + timedelta(minutes=5))
+PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(4)]
+
+
+def test_an_evicted_pod_is_told_why_and_its_node_who_stays() -> None:
+    answers: dict[str, Eviction] = {
+        "default/web-0": Evicted(),
+        "default/web-1": EvictionRefused(BUDGET, "web needs 2 healthy pods and has 2"),
+        "default/web-2": EvictionRefused(BUDGET, "web needs 2 healthy pods and has 2"),
+        "default/web-3": Gone(),
+    }
+    assert of_evictions(CLAIM, PODS, answers) == [
+        ObjectEvent("Pod", "default/web-0", "Evicted", "evicted: Node n1 is being terminated (Expired)"),
+        ObjectEvent(
+            "Node",
+            "n1",
+            "FailedDraining",
+            "pod default/web-1 stays for now: web needs 2 healthy pods and has 2",
+            warning=True,
+        ),
+    ]
+
+
+def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
+    answers: dict[str, Eviction] = {"default/web-0": Evicted(), "default/web-1": Gone()}
+    assert of_deletions(CLAIM, PODS, answers) == [
+        ObjectEvent(
+            "Pod", "default/web-0", "Disrupted", "deleted: the grace of Node n1 ends at 2026-11-21T08:05:00Z"
+        )
+    ]
