@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from nodesmith.model.schema.ages import stored
 from nodesmith.model.schema.fields import (
     INT32,
     Array,
@@ -167,7 +168,7 @@ class Broken:
 
 def misfits(kind: Kind) -> Iterator[Broken]:
     """Give an object for every pattern, enum, bound, length, type and required field of a kind's spec."""
-    for place, wrong, words in _misfits(kind.spec, full(kind)["spec"], ()):
+    for place, wrong, words in _misfits(stored(kind).spec, full(kind)["spec"], ()):
         manifest = full(kind)
         manifest["spec"] = _with(manifest["spec"], place, wrong)
         yield Broken(manifest, _text(place), words)
@@ -376,17 +377,10 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ),
     ("tags", "keys must not be empty", (("tags", {"": "blue"}),)),
     (
-        "kubelet.imageGCHighThresholdPercent",
-        "imageGCHighThresholdPercent must be greater than imageGCLowThresholdPercent",
-        (("kubelet.imageGCLowThresholdPercent", 85),),
+        "amiSelectorTerms",
+        "amiSelectorTerms is needed, and so is amiFamily",
+        (("amiSelectorTerms", None), ("amiFamily", None)),
     ),
-    ("kubelet", _EACH_SIGNAL, (("kubelet.evictionSoft", None),)),
-    ("kubelet", _EACH_SIGNAL, (("kubelet.evictionSoftGracePeriod", None),)),
-    *(
-        (f"kubelet.{name}", _KEYS, ((f"kubelet.{name}", {"nonsense": "1"}),))
-        for name in ("systemReserved", "kubeReserved", "evictionHard", "evictionSoft")
-    ),
-    ("kubelet.evictionSoftGracePeriod", _KEYS, (("kubelet.evictionSoftGracePeriod", {"nonsense": "1m"}),)),
     (
         "blockDeviceMappings",
         "only one mapping may be the rootVolume",
@@ -425,8 +419,26 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
 )
 
 
+def _of_kubelet(kubelet: str) -> Iterator[tuple[str, str, Manifest]]:
+    """Give settings of the kubelet that break a rule each, with the field that is named and the words."""
+    sound = _SPECS["EC2NodeClass"]["kubelet"]
+    percent = "imageGCHighThresholdPercent"
+    yield (
+        f"{kubelet}.{percent}",
+        f"{percent} must be greater than",
+        sound | {"imageGCLowThresholdPercent": 85},
+    )
+    for one in ("evictionSoft", "evictionSoftGracePeriod"):
+        yield kubelet, _EACH_SIGNAL, {name: value for name, value in sound.items() if name != one}
+    for name in ("systemReserved", "kubeReserved", "evictionHard", "evictionSoft", "evictionSoftGracePeriod"):
+        yield f"{kubelet}.{name}", _KEYS, sound | {name: {"nonsense": "1m" if "Grace" in name else "1"}}
+
+
 def rule_breakers(kind: Kind) -> Iterator[Broken]:
     """Give objects that fit their schema and break a rule that it states in CEL, every rule on what is new."""
+    kubelet = "template.spec.kubelet" if kind is NODE_POOL else "kubelet"
+    for field, words, settings in _of_kubelet(kubelet):
+        yield Broken(changed(kind, (kubelet, settings)), f"spec.{field}", words)
     if kind is EC2_NODE_CLASS:
         for field, words, changes in _OF_CLASSES:
             yield Broken(changed(kind, *changes), f"spec.{field}", words)

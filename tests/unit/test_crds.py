@@ -13,9 +13,9 @@ CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions
 
 
 def version(kind: str) -> dict[str, Any]:
-    (only,) = CRDS[kind]["spec"]["versions"]
-    found: dict[str, Any] = only
-    return found
+    """Give the version that is stored."""
+    (found,) = (each for each in CRDS[kind]["spec"]["versions"] if each["storage"])
+    return dict(found)
 
 
 def at(kind: str, *path: str) -> dict[str, Any]:
@@ -43,6 +43,8 @@ def test_kinds_carry_the_names_that_tools_know_them_by() -> None:
         "NodePool": "nodepools.karpenter.sh",
         "NodeClaim": "nodeclaims.karpenter.sh",
         "EC2NodeClass": "ec2nodeclasses.karpenter.k8s.aws",
+        "Provisioner": "provisioners.karpenter.sh",
+        "AWSNodeTemplate": "awsnodetemplates.karpenter.k8s.aws",
     }
     assert all(each["categories"] == ["karpenter"] for each in names.values())
     assert names["EC2NodeClass"]["shortNames"] == ["ec2nc", "ec2ncs"]
@@ -50,9 +52,31 @@ def test_kinds_carry_the_names_that_tools_know_them_by() -> None:
 
 
 @pytest.mark.parametrize("kind", CRDS)
-def test_v1_is_served_and_stored_and_has_a_status(kind: str) -> None:
-    assert (version(kind)["name"], version(kind)["served"], version(kind)["storage"]) == ("v1", True, True)
+def test_each_kind_is_stored_in_its_newest_version_and_has_a_status(kind: str) -> None:
+    newest = {"Provisioner": "v1alpha5", "AWSNodeTemplate": "v1alpha1"}.get(kind, "v1")
+    assert (version(kind)["name"], version(kind)["served"]) == (newest, True)
     assert version(kind)["subresources"]["status"] == {}
+
+
+@pytest.mark.parametrize("kind", ["NodePool", "NodeClaim", "EC2NodeClass"])
+def test_v1beta1_is_served_beside_v1_and_neither_drops_a_field_of_the_other(kind: str) -> None:
+    versions = {each["name"]: each for each in CRDS[kind]["spec"]["versions"]}
+    v1, before = (fields(each["schema"]["openAPIV3Schema"]) for each in versions.values())
+
+    assert {name: each["served"] for name, each in versions.items()} == {"v1": True, "v1beta1": True}
+    assert "conversion" not in CRDS[kind]["spec"], "no webhook to run"
+    assert v1 == before
+
+
+def fields(place: dict[str, Any], path: str = "") -> set[str]:
+    """Give the paths of all fields that a schema knows."""
+    found = {path}
+    for name, inner in place.get("properties", {}).items():
+        found |= fields(inner, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if word in place:
+            found |= fields(place[word], f"{path}[]")
+    return found
 
 
 def test_a_pool_can_be_scaled() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, assert_never
 
+from nodesmith.model.schema.ages import served_beside, stored
 from nodesmith.model.schema.fields import (
     INT32,
     INT64,
@@ -31,8 +32,8 @@ def custom_resource_definitions() -> list[dict[str, Any]]:
 
 
 def custom_resource_definition(definition: Definition) -> dict[str, Any]:
-    """Give one CRD. Its version v1 is the only one, served and stored."""
-    kind = definition.kind
+    """Give one CRD: its version is stored, those beside it are served without a webhook."""
+    kind = stored(definition.kind)
     names: dict[str, Any] = {
         "categories": ["karpenter"],
         "kind": kind.name,
@@ -46,22 +47,30 @@ def custom_resource_definition(definition: Definition) -> dict[str, Any]:
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {"group": kind.group, "names": names, "scope": "Cluster", "versions": [_version(definition)]},
+        "spec": {
+            "group": kind.group,
+            "names": names,
+            "scope": "Cluster",
+            "versions": [
+                _version(definition, kind.version, kind.spec, is_stored=True),
+                *(_version(definition, name, spec) for name, spec in served_beside(kind).items()),
+            ],
+        },
     }
 
 
-def _version(definition: Definition) -> dict[str, Any]:
+def _version(definition: Definition, name: str, spec: Object, *, is_stored: bool = False) -> dict[str, Any]:
     subresources: dict[str, Any] = {"status": {}}
     if definition.scale:
         wanted, actual = definition.scale
         subresources["scale"] = {"specReplicasPath": wanted, "statusReplicasPath": actual}
     return {
-        "name": "v1",
+        "name": name,
         "served": True,
-        "storage": True,
+        "storage": is_stored,
         "additionalPrinterColumns": [_column(column) for column in definition.columns],
         "subresources": subresources,
-        "schema": {"openAPIV3Schema": _root(definition)},
+        "schema": {"openAPIV3Schema": _root(definition, spec)},
     }
 
 
@@ -70,7 +79,7 @@ def _column(column: Column) -> dict[str, Any]:
     return {**written, "priority": 1} if column.wide else written
 
 
-def _root(definition: Definition) -> dict[str, Any]:
+def _root(definition: Definition, spec: Object) -> dict[str, Any]:
     kind = definition.kind
     return {
         "description": kind.doc,
@@ -79,7 +88,7 @@ def _root(definition: Definition) -> dict[str, Any]:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": schema(kind.spec),
+            "spec": schema(spec),
             "status": schema(definition.status),
         },
         "required": ["spec"],

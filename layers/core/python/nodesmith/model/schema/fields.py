@@ -107,15 +107,16 @@ Field: TypeAlias = Text | Integer | Boolean | Quantity | Array | Map | Object
 
 
 class Kind(NamedTuple):
-    """A kind of the API with the one version that is served and stored."""
+    """A kind of the API in the version that is stored."""
 
     group: str
     name: str
     plural: str
     spec: Object
     doc: str = ""
+    version: str = "v1"
 
     @property
     def api_version(self) -> str:
         """As manifests write it."""
-        return f"{self.group}/v1"
+        return f"{self.group}/{self.version}"

@@ -9,6 +9,7 @@ from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.schema.nodespec import requirements
+from nodesmith.model.schema.oldkinds import AWS_NODE_TEMPLATE, PROVISIONER
 
 
 class Column(NamedTuple):
@@ -165,4 +166,13 @@ EC2_NODE_CLASS_DEFINITION = Definition(
     (_READY, _AGE, Column("Role", ".spec.role", wide=True)),
     short_names=("ec2nc", "ec2ncs"),
 )
-DEFINITIONS = (NODE_POOL_DEFINITION, NODE_CLAIM_DEFINITION, EC2_NODE_CLASS_DEFINITION)
+_OLD_STATUS = Object({}, "What Karpenter has said of it; nodesmith says it of what it is read as.", open=True)
+PROVISIONER_DEFINITION = Definition(PROVISIONER, _OLD_STATUS, (_AGE,))
+AWS_NODE_TEMPLATE_DEFINITION = Definition(AWS_NODE_TEMPLATE, _OLD_STATUS, (_AGE,))
+DEFINITIONS = (
+    NODE_POOL_DEFINITION,
+    NODE_CLAIM_DEFINITION,
+    EC2_NODE_CLASS_DEFINITION,
+    PROVISIONER_DEFINITION,
+    AWS_NODE_TEMPLATE_DEFINITION,
+)
