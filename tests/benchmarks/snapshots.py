@@ -1,9 +1,10 @@
-"""A snapshot of 1,000 nodes and 20,000 pods: its size, and the time to write and to read it."""
+"""A snapshot of 1,000 nodes and 20,000 pods with 200 PodDisruptionBudgets: its size, and the time to write and to read it."""
 
 from __future__ import annotations
 
 import time
 
+from nodesmith.observation.budgetreduction import reduce_budget
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_node
 from nodesmith.observation.wire import Observed, decode, encode
@@ -20,7 +21,9 @@ def figures() -> list[Figure]:
     made = cluster(NODES, PODS, DEPLOYMENTS)
     reduced = [reduce_pod(pod) for pod in made["pods"]]
     observed = Observed(
-        pods=[pod for pod in reduced if pod is not None], nodes=[reduce_node(node) for node in made["nodes"]]
+        pods=[pod for pod in reduced if pod is not None],
+        nodes=[reduce_node(node) for node in made["nodes"]],
+        poddisruptionbudgets=[reduce_budget(budget) for budget in made["poddisruptionbudgets"]],
     )
     data = encode("bench", NOW, observed)
 
