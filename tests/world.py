@@ -297,6 +297,9 @@ class World:
                 collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.READINESS:
                 make_ready(Readiness(name, store, cloud, cluster, blobs, hints, self.clock))
+            case Concern.GARBAGECOLLECTION:
+                clock = self.clock
+                collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, clock))
             case _:
                 raise AssertionError(f"{concern} does not live in this world")
 

@@ -6,10 +6,12 @@ import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.ec2 import ec2_backends
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.store import DynamoStore
@@ -21,7 +23,7 @@ from nodesmith.settings import catalog_key, snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
+from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy
 from tests import builders
 from tests.lambdaruntime import LambdaFunction
 from tests.runtimeapi import Answer
@@ -54,6 +56,7 @@ class Site:
     deployment: Deployment
     folder: Path
     runs: dict[str, Run] = field(default_factory=dict)
+    leaked: str = ""
 
     def run(self, concern: str, *batches: tuple[str, ...], **environment: str) -> Run:
         """Start a function, give it these batches of messages one after the other, and end it."""
@@ -103,7 +106,33 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.runs["readiness again"] = made.run("readiness", (HINT,))
         made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
         made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
+        made.leaked = _leaked(aws)
+        made.runs["garbagecollection"] = made.run("garbagecollection", (HINT, HINT))
         yield made
+
+
+def _leaked(aws: LocalAws) -> str:
+    """Launch an instance with all of our tags, and let it be an hour old, which moto cannot be asked for."""
+    tags = {
+        f"kubernetes.io/cluster/{CLUSTER}": "owned",
+        "eks:eks-cluster-name": CLUSTER,
+        "nodesmith.dev/managed-by": CLUSTER,
+        "karpenter.sh/nodepool": "default",
+        "karpenter.sh/nodeclaim": "default-forgotten",
+    }
+    ec2 = aws.client("ec2")
+    (image, *_) = ec2.describe_images(Owners=["602401143452"])["Images"]
+    specification = {
+        "ResourceType": "instance",
+        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+    }
+    made = ec2.run_instances(
+        ImageId=image["ImageId"], MinCount=1, MaxCount=1, TagSpecifications=[specification]
+    )
+    leaked: str = made["Instances"][0]["InstanceId"]
+    launched_at = datetime.now(UTC) - timedelta(hours=1)
+    ec2_backends[ACCOUNT_ID][REGION].get_instance(leaked).launch_time = f"{launched_at:%FT%T.000Z}"
+    return leaked
 
 
 def _populate(api: ApiServer) -> None:
@@ -126,7 +155,15 @@ def conditions(obj: Mapping[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "concern",
-    ["observation", "readiness", "observation again", "readiness again", "provisioning", "lifecycle"],
+    [
+        "observation",
+        "readiness",
+        "observation again",
+        "readiness again",
+        "provisioning",
+        "lifecycle",
+        "garbagecollection",
+    ],
 )
 def test_a_batch_of_messages_is_worked_off_without_error(site: Site, concern: str) -> None:
     run = site.runs[concern]
@@ -155,7 +192,7 @@ def test_readiness_writes_nothing_where_the_objects_say_it_all_already(site: Sit
 
 def test_provisioning_buys_one_instance_that_carries_its_claims_tag(site: Site) -> None:
     (claim,) = site.ledger().load().claims
-    (instance,) = site.instances()
+    (instance,) = (each for each in site.instances() if each["InstanceId"] != site.leaked)
     tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
     assert tags["karpenter.sh/nodeclaim"] == claim.name
     assert (claim.phase, claim.instance_id) == (Phase.LAUNCHED, instance["InstanceId"])
@@ -174,6 +211,15 @@ def test_lifecycle_shows_the_claim_on_the_api_server(site: Site) -> None:
     shown = site.api.store.get("nodeclaims", claim.name)
     assert conditions(shown)["Launched"] == "True"
     assert shown["status"]["providerID"] == claim.provider_id
+
+
+def test_garbage_collection_ends_an_instance_that_the_ledger_does_not_know_and_no_other(site: Site) -> None:
+    states = {each["InstanceId"]: each["State"]["Name"] for each in site.instances()}
+    assert states.pop(site.leaked) == "terminated"
+    assert list(states.values()) == ["pending"]
+    assert f'"collected":["{site.leaked}"]' in site.runs["garbagecollection"].said
+    assert '"InstancesUnclaimed":1' in site.runs["garbagecollection"].said
+    assert site.api.store.get("nodeclaims", site.ledger().load().claims[0].name)
 
 
 def test_provisioning_never_imports_the_kubernetes_client(site: Site) -> None:
