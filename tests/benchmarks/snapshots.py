@@ -1,4 +1,4 @@
-"""A snapshot of 1,000 nodes and 20,000 pods with 200 PodDisruptionBudgets: its size, and the time to write and to read it."""
+"""A snapshot of 1,000 nodes and 20,000 pods with their budgets: its size, and the time to write and to read it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.model.nodes import parse_node
-from nodesmith.model.pods import pod_requests
+from nodesmith.model.pods import Pod, pod_requests
+from nodesmith.model.times import parse_time
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_node
 from nodesmith.observation.wire import Observed, decode, encode
@@ -27,6 +28,7 @@ CONTAINERS = st.builds(
     AMOUNTS,
     AMOUNTS,
 )
+DO_NOT_DISRUPT = st.sampled_from([{}, *({"karpenter.sh/do-not-disrupt": value} for value in ("true", "4h"))])
 SIDECARS = CONTAINERS.map(lambda container: {**container, "restartPolicy": "Always"})
 
 
@@ -43,8 +45,18 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
         )
         manifest["status"]["containerStatuses"] = statuses
     if draw(st.booleans()):
-        manifest["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+        manifest["metadata"]["deletionTimestamp"] = draw(MOMENTS).isoformat()
+    manifest["metadata"]["annotations"] = draw(DO_NOT_DISRUPT)
+    manifest["status"]["startTime"] = draw(MOMENTS).isoformat()
+    conditions = manifest["status"]["conditions"]
+    conditions += draw(st.lists(st.sampled_from([{"type": "Ready", "status": "False"}]), max_size=1))
+    manifest["spec"]["terminationGracePeriodSeconds"] = draw(st.sampled_from([0, 30, 3600]))
     return manifest
+
+
+def end(pod: Pod) -> tuple[object, ...]:
+    """Give what the end of a pod is decided by."""
+    return pod.key, pod.ready, pod.deletion_at, pod.started_at, pod.shape.grace_seconds
 
 
 @given(
@@ -72,7 +84,21 @@ def test_reading_what_was_written_keeps_every_pod_and_node(
         )
         for m in manifests
     }
+    assert set(map(end, snapshot.pods)) == {
+        (
+            f"{m['metadata']['namespace']}/{m['metadata']['name']}",
+            {c["type"]: c["status"] for c in m["status"]["conditions"]}.get("Ready") == "True",
+            _moment(m["metadata"].get("deletionTimestamp")),
+            _moment(m["status"]["startTime"]) if "4h" in m["metadata"]["annotations"].values() else None,
+            m["spec"]["terminationGracePeriodSeconds"],
+        )
+        for m in manifests
+    }
     assert Counter(n.name for n in snapshot.nodes) == Counter(n["metadata"]["name"] for n in nodes)
     offered = {n["metadata"]["name"]: parse_node(n).allocatable for n in nodes}
     assert {n.name: n.allocatable for n in snapshot.nodes} == offered
     assert snapshot.problems == ()
+
+
+def _moment(text: str | None) -> datetime | None:
+    return parse_time(text) if text else None
