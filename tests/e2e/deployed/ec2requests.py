@@ -17,6 +17,11 @@ _INSTANCES = {"iam:PassedToService": "ec2.amazonaws.com"}
 _TEMPLATE = re.compile(r"LaunchTemplateConfigs\.\d+\.LaunchTemplateSpecification\.LaunchTemplateName")
 _SUBNET = re.compile(r"LaunchTemplateConfigs\.\d+\.Overrides\.\d+\.SubnetId")
 _INSTANCE = re.compile(r"InstanceId\.\d+")
+_DELETIONS = {
+    "DeleteLaunchTemplate": ("launch-template", "LaunchTemplateId"),
+    "DeleteNetworkInterface": ("network-interface", "NetworkInterfaceId"),
+    "DeleteVolume": ("volume", "VolumeId"),
+}
 
 
 def ec2(request: Request) -> Iterator[Call]:
@@ -32,6 +37,10 @@ def ec2(request: Request) -> Iterator[Call]:
                 yield Call(
                     "ec2:TerminateInstances", request.arn(f"instance/{id_}"), _resource_tags(request, id_)
                 )
+        case operation if operation in _DELETIONS:
+            kind, parameter = _DELETIONS[operation]
+            id_ = request.parameters.get(parameter, "")
+            yield Call(f"ec2:{operation}", request.arn(f"{kind}/{id_}"), _resource_tags(request, id_))
         case operation if operation.startswith("Describe"):
             yield Call(f"ec2:{operation}", "*")
         case operation:
@@ -56,6 +65,11 @@ def iam(request: Request) -> Iterator[Call]:
                 "iam:AddRoleToInstanceProfile", _iam_arn(f"instance-profile{profile.path}{name}"), tags
             )
             yield Call("iam:PassRole", _iam_arn(f"role/{asked['RoleName']}"), _INSTANCES)
+        case "RemoveRoleFromInstanceProfile" | "DeleteInstanceProfile" as operation if profile:
+            tags = {f"aws:ResourceTag/{tag['Key']}": tag["Value"] for tag in profile.tags}
+            yield Call(f"iam:{operation}", _iam_arn(f"instance-profile{profile.path}{name}"), tags)
+        case "ListInstanceProfiles":
+            yield Call("iam:ListInstanceProfiles", "*")
         case "GetInstanceProfile":
             where = profile.path if profile else "/"
             yield Call("iam:GetInstanceProfile", _iam_arn(f"instance-profile{where}{name}"))
