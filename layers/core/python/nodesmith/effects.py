@@ -17,6 +17,7 @@ from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.decisions.termination.steps import closing_patch
 from nodesmith.decisions.termination.telling import of_deletions, of_evictions
+from nodesmith.decisions.termination.waiting import DRAINING
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model import garbage
 from nodesmith.model.commands import (
@@ -211,11 +212,10 @@ def carry_out_end(command: TerminationCommand, store: Store, cluster: Cluster) -
             cluster.publish(of_evictions(claim, command.pods, cluster.evict(command.pods)))
         case DeletePods():
             cluster.publish(of_deletions(claim, command.pods, cluster.delete_pods(command.pods)))
-        case Wait():
+        case Wait() | Advance():
             _save_and_show(claim, store, cluster)
-            cluster.event("NodeClaim", claim.name, claim.reason, claim.message, warning=True)
-        case Advance():
-            _save_and_show(claim, store, cluster)
+            if claim.reason not in {"", DRAINING}:
+                cluster.event("NodeClaim", claim.name, claim.reason, claim.message, warning=True)
         case Release():
             if command.node:
                 cluster.release_node(command.node, claim.provider_id)

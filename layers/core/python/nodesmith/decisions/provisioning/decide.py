@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
@@ -47,7 +47,7 @@ def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises on what a cluster may contain."""
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
-    snapshot = preempting_only(seen, claims)
+    snapshot = _without_ending(preempting_only(seen, claims), claims)
     wanted, ignored = provisionable(snapshot.pods, frozenset(n.name for n in snapshot.nodes if is_going(n)))
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
@@ -84,6 +84,15 @@ def decide(inputs: Inputs) -> Plan:
         bound_hourly_usd=least,
         steps=purchase.steps,
     )
+
+
+def _without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
+    """Give the snapshot in which the Nodes of claims that end are being deleted, though it may not show yet."""
+    ending = {claim.provider_id for claim in claims if claim.is_ending and claim.provider_id}
+    if not ending:
+        return snapshot
+    nodes = tuple(replace(n, deleting=True) if n.provider_id in ending else n for n in snapshot.nodes)
+    return replace(snapshot, nodes=nodes)
 
 
 def _reserve(

@@ -14,6 +14,9 @@ from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
+DRAINING = "Draining"
+"""The one reason that needs nobody: pods are leaving, each within its grace."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -132,12 +135,12 @@ def _ending(pods: Iterable[Pod], since: datetime) -> Waiting:
     if not ending:
         pods = sorted(pods, key=lambda pod: pod.key)
         return Waiting(
-            "Draining", f"pod {pods[0].key}{_more(pods)} is to be evicted", f"Pod/{pods[0].key}", since
+            DRAINING, f"pod {pods[0].key}{_more(pods)} is to be evicted", f"Pod/{pods[0].key}", since
         )
     last = ending[-1]
     grace = last.shape.grace_seconds
     message = f"pod {last.key}{_more(ending)} is ending, with a grace of {grace} s"
-    return Waiting("Draining", message, f"Pod/{last.key}", since)
+    return Waiting(DRAINING, message, f"Pod/{last.key}", since)
 
 
 def _more(pods: list[Pod]) -> str:

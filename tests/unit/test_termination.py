@@ -1,0 +1,349 @@
+"""How a node ends: whose turn it is, what protects a pod, what a claim waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.termination import next_steps, to_check, to_end
+from nodesmith.decisions.termination.draining import drain
+from nodesmith.decisions.termination.protection import Allowances, protected_for, refuses_disruption
+from nodesmith.decisions.termination.waiting import why_not_gone
+from nodesmith.model.commands import (
+    Close,
+    DeletePods,
+    Evict,
+    Release,
+    TerminateInstances,
+    TerminationCommand,
+    Wait,
+)
+from nodesmith.model.labels import DO_NOT_DISRUPT, EXCLUDE_FROM_LOAD_BALANCERS
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.pods import Pod
+from nodesmith.model.selectors import parse_selector
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import DISRUPTED, Effect, Taint, Toleration
+from nodesmith.model.volumeattachments import VolumeAttachment
+from tests import builders
+from tests.builders import NOW
+
+CLAIM = builders.claim("default-a", phase=Phase.INITIALIZED, instance_id="i-default-a")
+ENDING = CLAIM.terminating("Deleted", "somebody did", NOW - timedelta(minutes=1))
+WEB = builders.shape(app="web")
+
+
+def closed(name: str = "node-a", claim: NodeClaim = CLAIM, **fields: Any) -> Node:
+    """Give the claim's Node as it is once no pods come to it any more."""
+    return builders.node(
+        name,
+        provider_id=claim.provider_id,
+        taints=[DISRUPTED],
+        labels={EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"},
+        deleting=True,
+        **fields,
+    )
+
+
+def shown(claim: NodeClaim, **metadata: str) -> dict[str, Any]:
+    return {"metadata": {"name": claim.name, "deletionTimestamp": "2026-11-21T11:59:00Z", **metadata}}
+
+
+def seen(pods: Iterable[Pod] = (), **fields: Any) -> Snapshot:
+    return builders.snapshot(
+        pods=tuple(pods), **{"nodes": (closed(),), "nodeclaims": (shown(CLAIM),), **fields}
+    )
+
+
+def steps(
+    snapshot: Snapshot, *claims: NodeClaim, instances: Sequence[str] = (), now: datetime = NOW
+) -> list[TerminationCommand]:
+    """Give what is to be done; `instances` are the states of the first claim's, where EC2 was asked."""
+    claims = claims or (ENDING,)
+    found = [instance(claims[0], state) for state in instances]
+    checked = [claims[0].name] if instances else []
+    return next_steps(claims, snapshot, {claims[0].name: tuple(found)}, checked, now)
+
+
+def instance(of: NodeClaim, state: str) -> Instance:
+    return Instance(f"i-{of.name}", of.name, "m5.large", builders.ZONES[0], "spot", "ami-1", state, NOW)
+
+
+def pods_of(commands: Iterable[TerminationCommand], kind: type = Evict) -> list[str]:
+    return [pod.pod for c in commands if isinstance(c, kind) for pod in c.pods]  # type: ignore[attr-defined]
+
+
+def budget(allowed: int, app: str = "web", **fields: Any) -> PodDisruptionBudget:
+    known = {
+        "current_healthy": 3,
+        "desired_healthy": 3 - allowed,
+        "expected_pods": 3,
+        "always_allow_unhealthy": False,
+        "min_available": "",
+        "max_unavailable": str(allowed),
+    }
+    selector = parse_selector({"matchLabels": {"app": app}})
+    return PodDisruptionBudget(f"default/{app}", selector, allowed, **(known | fields))
+
+
+@pytest.mark.parametrize("what", ["NodeClaim", "Node"])
+def test_a_claim_ends_when_it_or_its_node_is_deleted(what: str) -> None:
+    nodes = (closed(),) if what == "Node" else ()
+    nodeclaims = (shown(CLAIM),) if what == "NodeClaim" else ()
+    snapshot = builders.snapshot(nodes=nodes, nodeclaims=nodeclaims)
+    (begun,) = to_end([CLAIM], snapshot, NOW)
+    assert (begun.claim.phase, begun.claim.cause) == (Phase.TERMINATING, "Deleted")
+    assert begun.claim.message.startswith(f"{what} ")
+    assert to_end([begun.claim], snapshot, NOW) == []
+
+
+def test_nothing_ends_that_nobody_deletes() -> None:
+    snapshot = builders.snapshot(nodes=(builders.node(provider_id=CLAIM.provider_id),))
+    assert to_end([CLAIM], snapshot, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("grace", "annotation", "minutes"),
+    [
+        ("10m", None, 9),
+        ("10m", "2026-11-21T12:01:00Z", 1),
+        (None, "2026-11-21T12:01:00Z", 1),
+        ("10m", "soon", 9),
+    ],
+)
+def test_the_deadline_is_the_grace_after_the_deletion_or_what_is_annotated_if_sooner(
+    grace: str | None, annotation: str | None, minutes: int
+) -> None:
+    noted: Any = {"karpenter.sh/nodeclaim-termination-timestamp": annotation} if annotation else {}
+    snapshot = builders.snapshot(nodeclaims=(shown(CLAIM, annotations=noted),))
+    (begun,) = to_end([replace(CLAIM, termination_grace_period=grace)], snapshot, NOW)
+    assert begun.claim.deadline == NOW + timedelta(minutes=minutes)
+
+
+def test_without_a_grace_there_is_no_deadline() -> None:
+    (begun,) = to_end([CLAIM], seen(), NOW)
+    assert begun.claim.deadline is None
+
+
+def test_a_node_is_closed_before_its_pods_are_evicted() -> None:
+    open_node = builders.node("node-a", provider_id=CLAIM.provider_id)
+    commands = steps(seen(builders.bind(WEB, "node-a"), nodes=(open_node,)))
+    assert [type(c) for c in commands[:2]] == [Close, Evict]
+    assert not any(isinstance(c, Close) for c in steps(seen(builders.bind(WEB, "node-a"))))
+
+
+def test_pods_go_tier_by_tier() -> None:
+    tiers = [
+        WEB,
+        builders.daemon("agent"),
+        replace(builders.shape(app="dns"), critical=True),
+        replace(builders.daemon("proxy"), critical=True),
+    ]
+    left = [pod for of in tiers for pod in builders.bind(of, "node-a")]
+    for of in tiers:
+        assert pods_of(steps(seen(left))) == [pod.key for pod in left if pod.shape is of]
+        left = [pod for pod in left if pod.shape is not of]
+
+
+def test_static_pods_and_those_that_tolerate_the_taint_stay() -> None:
+    tolerant = builders.shape(
+        app="guard", tolerations=[{"key": DISRUPTED.key, "operator": "Exists", "effect": "NoSchedule"}]
+    )
+    mirror = builders.shape(app="static", owner="Node/node-a")
+    pods = [*builders.bind(tolerant, "node-a"), *builders.bind(mirror, "node-a")]
+    (command,) = steps(seen(pods))
+    assert isinstance(command, TerminateInstances)
+
+
+def test_a_pod_that_should_have_ended_a_minute_ago_is_waited_for_no_longer() -> None:
+    stuck = builders.bind(WEB, "node-a", deleting=True, deletion_at=NOW - timedelta(seconds=61))
+    assert isinstance(steps(seen(stuck))[0], TerminateInstances)
+    late = builders.bind(WEB, "node-a", deleting=True, deletion_at=NOW - timedelta(seconds=59))
+    assert not any(isinstance(c, TerminateInstances) for c in steps(seen(late)))
+
+
+def test_budgets_are_spent_on_the_node_whose_end_came_first() -> None:
+    later = builders.claim("default-b", phase=Phase.INITIALIZED, instance_id="i-default-b").terminating(
+        "Deleted", "", NOW - timedelta(seconds=20)
+    )
+    pods = [*builders.bind(WEB, "node-a", 2), *builders.bind(WEB, "node-b", 2)]
+    snapshot = seen(
+        pods,
+        nodes=(closed(), closed("node-b", later)),
+        nodeclaims=(shown(CLAIM), shown(later)),
+        budgets=(budget(3),),
+    )
+    assert pods_of(steps(snapshot, ENDING, later)) == [pods[0].key, pods[1].key, pods[2].key]
+
+
+def test_a_pod_that_two_budgets_guard_is_not_evicted() -> None:
+    pods = builders.bind(WEB, "node-a")
+    both = (budget(3), replace(budget(3), key="default/other"))
+    assert pods_of(steps(seen(pods, budgets=both))) == []
+    (waiting,) = [c for c in steps(seen(pods, budgets=both)) if isinstance(c, Wait)]
+    assert waiting.claim.reason == "MultiplePodDisruptionBudgets"
+    assert "default/web and default/other" in waiting.claim.message
+
+
+@pytest.mark.parametrize(
+    ("ready", "always", "healthy", "taken"),
+    [(True, True, 3, False), (False, True, 1, True), (False, False, 3, True), (False, False, 2, False)],
+)
+def test_a_budget_that_allows_nothing_lets_unready_pods_go_by_its_policy(
+    ready: bool, always: bool, healthy: int, taken: bool
+) -> None:
+    guard = budget(0, always_allow_unhealthy=always, current_healthy=healthy, desired_healthy=3)
+    (pod,) = builders.bind(WEB, "node-a", ready=ready)
+    assert Allowances([guard]).take(pod) is taken
+
+
+@pytest.mark.parametrize(
+    ("annotation", "span"),
+    [
+        ("true", timedelta.max),
+        ("1h30m", timedelta(minutes=90)),
+        ("1.5m", timedelta(seconds=90)),
+        ("90s", timedelta(seconds=90)),
+        ("0s", None),
+        ("yes", None),
+        ("-5m", None),
+        ("5", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_do_not_disrupt_is_true_or_a_duration(annotation: str | None, span: timedelta | None) -> None:
+    assert protected_for(annotation) == span
+
+
+def test_a_duration_counts_from_the_start_of_the_pod_and_protects_one_that_has_not_started() -> None:
+    of = replace(WEB, annotations={DO_NOT_DISRUPT: "10m"})
+    (pod,) = builders.bind(of, "node-a")
+    assert refuses_disruption(pod, NOW)
+    assert refuses_disruption(replace(pod, started_at=NOW - timedelta(minutes=9)), NOW)
+    assert not refuses_disruption(replace(pod, started_at=NOW - timedelta(minutes=10)), NOW)
+
+
+def test_a_protected_pod_is_waited_for_and_named() -> None:
+    protected = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}), "node-a")
+    daemon = builders.bind(builders.daemon(), "node-a")
+    commands = steps(seen([*protected, *daemon]))
+    assert pods_of(commands) == []
+    (waiting,) = commands
+    assert isinstance(waiting, Wait)
+    assert waiting.claim.reason == "DoNotDisrupt"
+    assert protected[0].key in waiting.claim.message
+    assert steps(seen([*protected, *daemon]), waiting.claim) == []
+
+
+def test_past_its_deadline_nothing_protects_a_pod() -> None:
+    protected = replace(WEB, annotations={DO_NOT_DISRUPT: "true"}, grace_seconds=60)
+    brief = replace(builders.shape(app="brief"), grace_seconds=5)
+    pods = [*builders.bind(protected, "node-a"), *builders.bind(brief, "node-a")]
+    found = drain(pods, Allowances([budget(0)]), NOW + timedelta(seconds=30), NOW)
+    assert [(pod.shape, grace) for pod, grace in found.delete] == [(protected, 30)]
+    late = drain(pods, Allowances([budget(0)]), NOW - timedelta(seconds=1), NOW)
+    assert {grace for _, grace in late.delete} == {1}
+    assert len(late.delete) == 2
+
+
+def test_a_terminating_pod_that_would_outlive_the_deadline_is_hurried() -> None:
+    slow = builders.bind(WEB, "node-a", deleting=True, deletion_at=NOW + timedelta(minutes=10))
+    ending = replace(ENDING, deadline=NOW + timedelta(seconds=30))
+    assert pods_of(steps(seen(slow), ending), DeletePods) == [slow[0].key]
+
+
+def test_at_its_deadline_the_instance_goes_whatever_is_on_it() -> None:
+    protected = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}), "node-a")
+    held = VolumeAttachment("node-a", "pv-1")
+    last = steps(seen(protected, attachments=(held,)), replace(ENDING, deadline=NOW))[-1]
+    assert isinstance(last, TerminateInstances)
+
+
+def test_an_empty_node_is_kept_for_five_seconds() -> None:
+    begun = CLAIM.terminating("Deleted", "", NOW - timedelta(seconds=4))
+    assert steps(seen(), begun) == []
+    assert isinstance(steps(seen(), begun, now=NOW + timedelta(seconds=1))[0], TerminateInstances)
+
+
+def test_volumes_are_waited_for_but_not_those_of_pods_that_stay() -> None:
+    tolerant = builders.shape(app="guard", tolerations=[{"operator": "Exists"}])
+    stays = builders.bind(tolerant, "node-a")
+    held = VolumeAttachment("node-a", "pv-1")
+    own = VolumeAttachment("node-a", "pv-2", (stays[0].key,))
+    (advanced, *_) = steps(seen(stays, attachments=(held, own)))
+    assert advanced.claim.phase is Phase.DRAINED
+    waiting = why_not_gone(advanced.claim, seen(stays, attachments=(held, own)), NOW)
+    assert waiting is not None
+    assert (waiting.reason, waiting.on) == ("AwaitingVolumeDetachment", "PersistentVolume/pv-1")
+    assert isinstance(steps(seen(stays, attachments=(own,)), advanced.claim)[0], TerminateInstances)
+
+
+def test_each_step_is_kept_with_its_cause() -> None:
+    (last,) = steps(seen())
+    assert [step.phase for step in last.claim.history[-4:]] == [
+        Phase.TERMINATING,
+        Phase.DRAINED,
+        Phase.DETACHED,
+        Phase.TERMINATED,
+    ]
+    assert last.claim.history[-4].cause == "Deleted: somebody did"
+
+
+@pytest.mark.parametrize(("states", "released"), [(["terminated"], True), (["shutting-down"], False)])
+def test_a_claim_is_released_once_ec2_shows_its_instance_as_terminated(
+    states: list[str], released: bool
+) -> None:
+    done = replace(ENDING, phase=Phase.TERMINATED)
+    assert to_check([done], seen()) == [done.name]
+    commands = steps(seen(), done, instances=states)
+    assert [type(c) for c in commands] == ([Release] if released else [])
+
+
+def test_a_claim_whose_instance_is_gone_is_released_without_a_drain() -> None:
+    pods = builders.bind(WEB, "node-a")
+    assert isinstance(steps(seen(pods), instances=["terminated"])[0], Release)
+
+
+def test_only_instances_whose_node_does_not_run_are_looked_up() -> None:
+    assert to_check([ENDING], seen()) == []
+    assert to_check([ENDING], seen(nodes=())) == [ENDING.name]
+    assert to_check([CLAIM], seen(nodes=())) == []
+
+
+def test_an_instance_may_still_turn_up_for_a_claim_that_was_being_launched() -> None:
+    begun = builders.claim("default-p", phase=Phase.PENDING).terminating("Deleted", "", NOW)
+    nothing = builders.snapshot()
+    assert not any(isinstance(c, Release) for c in next_steps([begun], nothing, {}, [begun.name], NOW))
+    later = NOW + timedelta(seconds=80)
+    found = {begun.name: (instance(begun, "running"),)}
+    (last,) = [
+        c
+        for c in next_steps([begun], nothing, found, [begun.name], later)
+        if isinstance(c, TerminateInstances)
+    ]
+    assert last.instances == ("i-default-p",)
+    assert isinstance(next_steps([begun], nothing, {}, [begun.name], later)[0], Release)
+
+
+def test_what_hinders_an_eviction_is_told_with_the_budgets_arithmetic() -> None:
+    pods = builders.bind(WEB, "node-a", 2)
+    waiting = why_not_gone(ENDING, seen(pods, budgets=(budget(0),)), NOW)
+    assert waiting is not None
+    assert waiting.on == "PodDisruptionBudget/default/web"
+    assert "3 of 3 healthy, 3 needed (maxUnavailable 0), 0 may go; it never allows any" in waiting.message
+    assert waiting.fix == "raise its maxUnavailable, or lower its minAvailable"
+
+
+def test_an_unknown_taint_does_not_let_pods_stay() -> None:
+    other = Toleration("example.com/other", "Exists")
+    of = replace(WEB, tolerations=(other,))
+    assert Taint(DISRUPTED.key, Effect.NO_SCHEDULE) == DISRUPTED
+    assert pods_of(steps(seen(builders.bind(of, "node-a")))) == ["default/on-node-a-0000"]
