@@ -30,7 +30,7 @@ from nodesmith.model.resources import Resources, format_resources, parse_resourc
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith.model.times import format_time
 from nodesmith.observation.budgetreduction import reduce_budget
-from nodesmith.observation.podreduction import reduce_pod
+from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
 from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Cloud, Store
@@ -204,6 +204,7 @@ class World:
         self.runs = 0
         self.boots: Callable[[Instance], bool] = lambda _: True
         """Whether an instance ever joins the cluster."""
+        self.daemonsets: list[Manifest] = []
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """What happens to the world, and how long after its beginning."""
         self.harm: list[str] = []
@@ -347,6 +348,7 @@ class World:
         pods = [reduced for p in self.pods.values() if (reduced := reduce_pod(p)) is not None]
         observed = Observed(
             pods=pods,
+            daemonsets=[reduce_daemonset(each) for each in self.daemonsets],
             nodes=[reduce_node(n) for n in self.cluster.nodes.values()],
             nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
@@ -453,7 +455,7 @@ class World:
 
     def _takes(self, node: Manifest, pod: Manifest) -> bool:
         ready = any(c["status"] == "True" for c in node["status"]["conditions"])
-        if not ready or node["spec"].get("taints"):
+        if not ready or node["spec"].get("taints") or node["spec"].get("unschedulable"):
             return False
         name = node["metadata"]["name"]
         mine = [p for p in self.pods.values() if p is not pod and name in _places(p)]

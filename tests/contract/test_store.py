@@ -81,6 +81,7 @@ FULL_CLAIM = NodeClaim(
     launched_at=NOW + timedelta(seconds=3),
     registered_at=NOW + timedelta(seconds=40),
     initialized_at=NOW + timedelta(seconds=60),
+    held_until=NOW + timedelta(seconds=340),
     terminating_at=NOW + timedelta(minutes=9),
     cause="Deleted",
     deadline=NOW + timedelta(hours=1),

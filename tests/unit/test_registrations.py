@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ OFFERING = OfferingKey("spot", "m5.large", builders.ZONES[0])
 POD = builders.pods(builders.shape("1", "1Gi"), 1)
 
 
-def bought(name: str, **fields: object) -> NodeClaim:
-    known = {"capacity_type": "spot", "instance_type": "m5.large", "zone": builders.ZONES[0]}
+def bought(name: str, **fields: Any) -> NodeClaim:
+    known: dict[str, Any] = {"capacity_type": "spot", "instance_type": "m5.large", "zone": builders.ZONES[0]}
     return builders.claim(name, launched_at=NOW, **(known | fields))
 
 

@@ -65,8 +65,15 @@ def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
             "annotations": {**(metadata.get("annotations") or {}), **patch.annotations},
             **({"ownerReferences": owners} if owners else {}),
         },
-        "spec": {**spec, **({"taints": taints} if taints or spec.get("taints") else {})},
+        "spec": {**_cordoned(spec, patch), **({"taints": taints} if taints or spec.get("taints") else {})},
     }
+
+
+def _cordoned(spec: Manifest, patch: NodePatch) -> Manifest:
+    if patch.unschedulable is None:
+        return spec
+    rest = {name: value for name, value in spec.items() if name != "unschedulable"}
+    return {**rest, "unschedulable": True} if patch.unschedulable else rest
 
 
 def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]:

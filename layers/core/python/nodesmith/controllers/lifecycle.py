@@ -10,7 +10,7 @@ from datetime import datetime
 from nodesmith.controllers import registering
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Told, tell_unplaced
-from nodesmith.decisions.lifecycle import next_steps, registrations, to_check
+from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -23,12 +23,15 @@ from nodesmith.model.commands import (
     Nominate,
     Open,
     Register,
+    Wait,
 )
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
 
+HELD_SECONDS = (2, 5, 10, 20)
+"""When to look again at a Node that is held for its DaemonSets' pods; after that ticks do."""
 SOON_SECONDS = 5
 """When to look again while a claim is on its way and no event need come: a lost race, an ended claim to clear away."""
 
@@ -116,6 +119,9 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
     kinds = {type(command) for command in commands}
     if GiveUp in kinds or Register in kinds or done["Conflict"]:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
+    if any(isinstance(command, Wait) and is_held(command.claim) for command in commands):
+        for seconds in HELD_SECONDS:  # no event need come of pods that are bound
+            run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nodes are held"), seconds)
     if End in kinds:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget}:

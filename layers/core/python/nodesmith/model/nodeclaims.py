@@ -104,6 +104,8 @@ class NodeClaim:
     launched_at: datetime | None = None
     registered_at: datetime | None = None
     initialized_at: datetime | None = None
+    held_until: datetime | None = None
+    """Until then at the latest its Node is cordoned, for the pods of its DaemonSets to come first; None for never."""
     terminating_at: datetime | None = None
     """When its end was decided. `cause` says by what, in one CamelCase word."""
     cause: str = ""
@@ -208,7 +210,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
         Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
     ),
     **dict.fromkeys(
-        ("created_at", "phase_since", "deadline", *_REACHED_AT.values()),
+        ("created_at", "held_until", "phase_since", "deadline", *_REACHED_AT.values()),
         datetime.fromisoformat,
     ),
 }

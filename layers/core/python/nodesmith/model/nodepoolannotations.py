@@ -19,10 +19,12 @@ NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
 LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
 REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
 PROVISIONER = "nodesmith.dev/provisioner"
+DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
 _DOMAIN = "nodesmith.dev/"
-_KNOWN = frozenset({NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT, PROVISIONER})
+_KNOWN = frozenset({NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT, PROVISIONER, DAEMONSET_HOLD})
 _HIGHEST_SURCHARGE = 10_000.0
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
+_USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 
 
@@ -38,6 +40,8 @@ class Options:
     """from the instance to its Node"""
     provisioner: str = ""
     """the Provisioner that it was, whose name its nodes carry as the label PROVISIONER_NAME"""
+    daemonset_hold: timedelta = timedelta(0)
+    """how long a new node is kept for the pods of its DaemonSets, at most; 0 where it is not"""
 
 
 DEFAULTS = Options()
@@ -54,6 +58,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
         _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
         _provisioner(annotations, report),
+        _hold(annotations, report),
     )
 
 
@@ -88,6 +93,20 @@ def _provisioner(annotations: Mapping[str, str], report: Report) -> str:
         return name
     _refuse(PROVISIONER, name, "must be the name of a Provisioner, at most 63 characters", report)
     return ""
+
+
+def _hold(annotations: Mapping[str, str], report: Report) -> timedelta:
+    text = annotations.get(DAEMONSET_HOLD, "false")
+    if text in {"true", "false"}:
+        return _USUAL_HOLD if text == "true" else DEFAULTS.daemonset_hold
+    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if seconds is not None and 0 < seconds <= _LONGEST_HOLD.total_seconds():
+        return timedelta(seconds=seconds)
+    remedy = (
+        "must be true, false, or the longest time a node may be held, up to 1h, such as 2m; taken as false"
+    )
+    _refuse(DAEMONSET_HOLD, text, remedy, report)
+    return DEFAULTS.daemonset_hold
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:

@@ -26,7 +26,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node. `provider_id` is `aws:///<zone>/<instance id>`; empty until its cloud controller has set it."""
+    """A node. `provider_id` is `aws:///<zone>/<instance id>`; empty until its cloud controller has set it.
+
+    `last_pod_event_at` is when a pod last came to it, began to end on it or was gone from it, DaemonSets' pods aside,
+    as far as anybody watched.
+    """
 
     name: str
     created_at: datetime
@@ -39,6 +43,7 @@ class Node:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
+    last_pod_event_at: datetime | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -62,6 +67,8 @@ class NodePatch:
     provider_id: str = ""
     add_finalizers: tuple[str, ...] = ()
     remove_labels: tuple[str, ...] = ()
+    unschedulable: bool | None = None
+    """Whether it is to be cordoned; None leaves it as it is."""
 
 
 def parse_node(manifest: Manifest) -> Node:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from nodesmith.model import labels
 from nodesmith.model.nodeclaimobjects import annotations_of, labels_of
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import Node, NodePatch
+from nodesmith.model.nodes import REGISTERED_UNSCHEDULABLE, Node, NodePatch
 from nodesmith.model.taints import UNREGISTERED
 
 
 def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
     """Give what registering puts on the Node: the claim's labels, annotations and taints; `unregistered` goes.
 
-    A Node labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already.
+    A Node that is to be held is cordoned. One labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already.
     """
     synced = node is not None and node.labels.get(labels.DO_NOT_SYNC_TAINTS) == "true"
     return NodePatch(
@@ -22,9 +22,17 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
         remove_taints=(UNREGISTERED,),
         provider_id=claim.provider_id,
         add_finalizers=(labels.TERMINATION_FINALIZER,),
+        unschedulable=True if claim.held_until is not None else None,
     )
 
 
 def initialization_patch(claim: NodeClaim) -> NodePatch:
-    """Give what marks the Node as ready for pods."""
-    return NodePatch(labels={labels.INITIALIZED: "true"}, provider_id=claim.provider_id)
+    """Give what marks the Node as ready for pods, and opens it where it was held."""
+    held = claim.held_until is not None
+    return NodePatch(
+        labels={labels.INITIALIZED: "true"},
+        # The node controller would lift the taint as well, later: whoever was nominated would have been tried in vain.
+        remove_taints=(REGISTERED_UNSCHEDULABLE,) if held else (),
+        provider_id=claim.provider_id,
+        unschedulable=False if held else None,
+    )

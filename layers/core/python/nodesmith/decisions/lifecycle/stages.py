@@ -8,39 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from nodesmith.model.commands import Command, End, GiveUp, Initialize, Register, Wait
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepoolannotations import Options
 from nodesmith.model.nodes import Node
 from nodesmith.model.taints import is_ephemeral
 
+_MOST_NAMED = 5
 _FROM_OUTSIDE = ("Client.UserInitiatedShutdown", "Server.")
 """Beginnings of EC2's state reasons that say: this instance was ended from outside, and would have run."""
 
 
-def register(claim: NodeClaim, nodes: Sequence[Node], timeout: timedelta, now: datetime) -> Command | None:
-    """Take a launched claim further: its Node is there, or is awaited until `timeout` after the launch."""
+def register(claim: NodeClaim, nodes: Sequence[Node], options: Options, now: datetime) -> Command | None:
+    """Take a launched claim further: its Node is there, or is awaited for a time after the launch."""
+    timeout = options.registration_timeout
     if len(nodes) > 1:
         return _wait(claim, *_multiple(claim, nodes))
     if nodes:
         registered = claim.advanced(Phase.REGISTERED, now)
-        return Register(replace(registered, node_name=nodes[0].name))
+        held_until = now + options.daemonset_hold if options.daemonset_hold else None
+        return Register(replace(registered, node_name=nodes[0].name, held_until=held_until))
     if now - claim.phase_since >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes of the launch"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
     return _wait(claim, "NodeNotFound", "Node not registered with cluster")
 
 
-def initialize(claim: NodeClaim, nodes: Sequence[Node], now: datetime) -> Command | None:
-    """Take a registered claim further: its Node is ready for pods, or something is named that it waits for."""
+def initialize(
+    claim: NodeClaim, nodes: Sequence[Node], daemonsets: Sequence[str], now: datetime
+) -> Command | None:
+    """Take a registered claim further: its Node is ready for pods, or something is named that it waits for.
+
+    `daemonsets` are those whose pods must be bound first.
+    """
     node = next((node for node in nodes if node.name == claim.node_name), None)
     if node is None:
         return _wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
     if len(nodes) > 1:
         return _wait(claim, *_multiple(claim, nodes))
-    obstacle = _obstacle(claim, node)
+    obstacle = _obstacle(claim, node) or _missing(daemonsets)
     if obstacle is not None:
         return _wait(claim, *obstacle)
     initialized = claim.advanced(Phase.INITIALIZED, now)
@@ -81,6 +90,14 @@ def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
     if missing is not None:
         return "ResourceNotRegistered", f"the Node does not show the resource {missing} yet"
     return None
+
+
+def _missing(daemonsets: Sequence[str]) -> tuple[str, str] | None:
+    if not daemonsets:
+        return None
+    more = f" and {len(daemonsets) - _MOST_NAMED} more" if len(daemonsets) > _MOST_NAMED else ""
+    names = ", ".join(daemonsets[:_MOST_NAMED])
+    return "DaemonSetPodsPending", f"the Node is held for the pods of the DaemonSets {names}{more}"
 
 
 def _wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:

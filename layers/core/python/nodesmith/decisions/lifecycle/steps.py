@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.lifecycle.holding import awaited, is_held
 from nodesmith.decisions.lifecycle.stages import end, initialize, register
 from nodesmith.decisions.nomination import to_nominate
-from nodesmith.model.commands import Command, Forget, GiveUp, Nominate, Open, Register, Show
+from nodesmith.model.commands import Command, Forget, Nominate, Open, Register, Show
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -53,7 +54,7 @@ def next_steps(
     looked_at = frozenset(checked)
     owners = {str((m.get("metadata") or {}).get("uid")) for m in snapshot.nodepools}
     unaware = to_nominate(claims, snapshot.pods, now)
-    pools = parsed_nodepools(snapshot.nodepools)
+    pools, held_for = parsed_nodepools(snapshot.nodepools), awaited(claims, snapshot, now)
     nominations: list[Command] = []
     openings: list[Command] = []
     commands: list[Command] = []
@@ -62,12 +63,14 @@ def next_steps(
         found = instances.get(claim.name, ())
         dead = claim.name in looked_at and not any(i.is_alive for i in found)
         gone = end(claim, found, now) if dead else None
-        if len(nodes) == 1 and claim.node_name in {"", nodes[0].name} and claim.name in unaware:
+        pool, daemonsets = pools.get(claim.nodepool), held_for.get(claim.name, ())
+        command = _next_step(claim, nodes, gone, pool.options if pool else DEFAULTS, daemonsets, now)
+        joined = len(nodes) == 1 and claim.node_name in {"", nodes[0].name}
+        if joined and claim.name in unaware and not _stays_closed(claim, command):
             nominations.append(Nominate(claim, nodes[0].name, unaware[claim.name]))
-        pool = pools.get(claim.nodepool)
-        command = _next_step(claim, nodes, gone, pool.options if pool else DEFAULTS, now)
         if isinstance(command, Register):
-            openings.append(Open(claim, nodes[0].name))
+            opened = replace(claim, held_until=command.claim.held_until)
+            openings.append(Open(opened, nodes[0].name))
         if command is None and _is_stale(claim, shown.get(claim.name)) and not _is_last(claim, shown):
             command = Show(claim)
         if command is not None:
@@ -80,14 +83,24 @@ def _owned(claim: NodeClaim, owners: set[str]) -> NodeClaim:
     return claim if claim.nodepool_uid in owners else replace(claim, nodepool_uid="")
 
 
+def _stays_closed(claim: NodeClaim, command: Command | None) -> bool:
+    """Tell whether the Node is held beyond this run: pods that were nominated for it would be tried in vain."""
+    return is_held(command.claim if command is not None else claim)
+
+
 def _next_step(
-    claim: NodeClaim, nodes: Sequence[Node], gone: GiveUp | None, options: Options, now: datetime
+    claim: NodeClaim,
+    nodes: Sequence[Node],
+    gone: Command | None,
+    options: Options,
+    daemonsets: Sequence[str],
+    now: datetime,
 ) -> Command | None:
     match claim.phase:
         case Phase.LAUNCHED:
-            return gone if gone and not nodes else register(claim, nodes, options.registration_timeout, now)
+            return gone if gone and not nodes else register(claim, nodes, options, now)
         case Phase.REGISTERED:
-            return gone or initialize(claim, nodes, now)
+            return gone or initialize(claim, nodes, daemonsets, now)
         case Phase.INITIALIZED:
             return gone
         case Phase.GIVEN_UP:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.scheduling.compatibility import compatible_terms, label_refusal
 from nodesmith.model.labels import HOSTNAME, INITIALIZED
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
+from nodesmith.model.nodes import REGISTERED_UNSCHEDULABLE, Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources, total
@@ -121,6 +121,13 @@ def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemons
     return Room(node.name, labels, taints, free, hosted, not initialized, leaving, expected)
 
 
+def awaited_daemons(
+    node: Node, claim: NodeClaim, pods: Sequence[Pod], daemonsets: Iterable[Shape]
+) -> tuple[Shape, ...]:
+    """Give the DaemonSets that belong on a Node and have no pod there yet; `pods` are those that it runs."""
+    return _node_room(node, claim, pods, daemonsets).expected
+
+
 def _claim_room(claim: NodeClaim, daemonsets: Iterable[Shape]) -> Room:
     """Before its launch a claim knows those labels that leave no choice; any DaemonSet that may come is expected."""
     known = Requirements.from_labels(claim.labels).union(claim.requirements)
@@ -135,6 +142,8 @@ def _claim_room(claim: NodeClaim, daemonsets: Iterable[Shape]) -> Room:
 def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """Leave out what a starting node sheds by itself: startup taints and the known ephemeral ones."""
     startup = {t.identity for t in claim.startup_taints}
+    if claim.held_until is not None:
+        startup.add(REGISTERED_UNSCHEDULABLE.identity)
     return tuple(t for t in taints if t.identity not in startup and not is_ephemeral(t))
 
 
