@@ -278,6 +278,17 @@ class TestMinValues:
         assert not decided.unplaced
         assert all(len(types_of(n)) >= 3 for n in decided.nodes)
 
+    @pytest.mark.parametrize(("memory", "nodes"), [("32Gi", 2), ("31Gi", 0)])
+    def test_types_that_take_more_of_a_limit_count_where_it_has_room_for_all_of_them(
+        self, memory: str, nodes: int
+    ) -> None:
+        flexible = (expression(TYPE, "In", "m5.large", "r5.large", minValues=2), EITHER)
+        limited = nodepool_manifest(requirements=flexible, limits={"memory": memory})
+
+        decided = plan(pods(shape("1500m"), 2), limited)
+
+        assert [set(types_of(n)) for n in decided.nodes] == [{"m5.large", "r5.large"}] * nodes
+
     def test_a_pool_of_equal_weight_serves_what_another_cannot(self) -> None:
         narrow = (expression(TYPE, "In", "c5a.large"), expression(FAMILY, "Exists", minValues=2), EITHER)
         dear = (expression(TYPE, "In", "m5.8xlarge"), expression(CAPACITY, "In", "on-demand"))

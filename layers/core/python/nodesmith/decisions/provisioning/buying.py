@@ -9,25 +9,24 @@ from datetime import datetime
 from itertools import count
 
 from nodesmith.decisions.launch import Templates
-from nodesmith.decisions.packing import Bin, Node, lower_bound
+from nodesmith.decisions.packing import Node, Vector, lower_bound
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
-from nodesmith.decisions.provisioning.flexibility import options
+from nodesmith.decisions.provisioning.flexibility import Options, options
 from nodesmith.decisions.provisioning.fragility import sturdy
 from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.lots import Lots
+from nodesmith.decisions.scheduling.stock import NOTHING_SOLD
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
+from nodesmith.model.policies import MinValuesPolicy
 from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
-
-_Ceilings = dict[tuple[str, str], int]
-"""by NodePool and capacity type, the size in milli-cores that nodes must stay below"""
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ def _use_reserved(
     stage = [
         replace(t, stock=t.reserved, remaining=t.remaining + t.reservations)
         if t.reserved
-        else replace(t, stock=())
+        else replace(t, stock=NOTHING_SOLD)
         for t in tier
     ]
     before = len(result.nodes)
@@ -131,7 +130,7 @@ def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list
 
     Each name would be one more dimension of every bin, and whoever may create pods may think of any number of names.
     """
-    sold = {n for template in tier for choice in template.choices for n, a in choice.room.items() if a > 0}
+    sold = {n for template in tier for n in (*template.stock.resources, *template.reserved.resources)}
     split: tuple[list[Demand], list[Demand]] = [], []
     for demand in demands:
         split[not demand.shape.requests.nonzero().keys() <= sold].append(demand)
@@ -156,10 +155,10 @@ def _buy_of_tier(
 
     A node that leaves too few choices for minValues is tried again with smaller types only, or bought another way.
     """
-    ceilings: _Ceilings = {}
+    ceilings: dict[tuple[str, str], int] = {}
     while demands:
-        offered = market(tier, demands, order.lots)
-        tier, demands, refused = _buy_packed(tier, offered, ceilings, order, result)
+        offered = market(tier, demands, order.lots, ceilings)
+        tier, demands, refused = _buy_packed(tier, offered, order, result)
         if not refused:
             break
         for ware in refused:
@@ -177,64 +176,58 @@ def _sold(ware: Ware) -> tuple[str, str]:
     return ware.template.name, ware.offering.capacity_type
 
 
-def _is_below(ware: Ware, ceilings: _Ceilings) -> bool:
-    ceiling = ceilings.get(_sold(ware))
-    return ceiling is None or _size(ware) < ceiling
-
-
 def _buy_packed(
-    tier: list[Template], offered: Market, ceilings: _Ceilings, order: Order, result: Purchase
+    tier: list[Template], offered: Market, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand], list[Ware]]:
-    """Pack once and buy; give the templates with their limits left, what is left to do, and what was refused.
-
-    What is sold is below its `ceilings`.
-    """
-    candidates = [b for b in offered.bins if _is_below(offered.wares[b.key], ceilings)]
-    packing = sturdy(offered, candidates, purses(tier), order.settings.fragility_tolerance)
+    """Pack once and buy; give the templates with their limits left, what is left to do, and what was refused."""
+    packing = sturdy(offered, purses(tier), order.settings.fragility_tolerance)
     left_in_purses = dict(packing.purses)
     result.steps += packing.steps
     queues = [list(d.pods) for d in offered.demands]
     refused: list[Ware] = []
     for node in packing.nodes:
-        if not _buy_nodes(offered, node, queues, order, result):
+        purse = left_in_purses.get(node.bin.purse, ())
+        taken = _buy_nodes(offered, node, queues, purse, order, result)
+        if taken is None:
             refused.append(offered.wares[node.bin.key])
-            purse = left_in_purses.get(node.bin.purse)
-            if purse is not None:
-                back = zip(purse, node.bin.cost, strict=True)
-                left_in_purses[node.bin.purse] = tuple(have + node.repeats * cost for have, cost in back)
+        if purse:
+            triples = zip(purse, node.bin.cost, taken or (0,) * len(purse), strict=True)
+            left = tuple(have + node.repeats * (cost - took) for have, cost, took in triples)
+            left_in_purses[node.bin.purse] = left
     surcharged = any(t.pool.node_surcharge_hourly_usd for t in tier)
-    result.bound_hourly_usd += _bound(offered, candidates, queues) if refused or surcharged else packing.bound
-    left = [replace(d, pods=tuple(q)) for d, q in zip(offered.demands, queues, strict=True) if q]
+    result.bound_hourly_usd += _bound(offered, queues) if refused or surcharged else packing.bound
+    rest = [replace(d, pods=tuple(q)) for d, q in zip(offered.demands, queues, strict=True) if q]
     remaining = [
         replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_in_purses[i], strict=True))))
         if i in left_in_purses
         else t
         for i, t in enumerate(tier)
     ]
-    return remaining, left, refused
+    return remaining, rest, refused
 
 
-def _bound(offered: Market, candidates: Sequence[Bin], queues: Sequence[Sequence[Pod]]) -> float:
+def _bound(offered: Market, queues: Sequence[Sequence[Pod]]) -> float:
     """Give the bound of what is no longer in the queues."""
     triples = zip(offered.items, offered.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
-    return lower_bound(served, offered.plain(candidates))
+    return lower_bound(served, offered.plain(offered.bins))
 
 
-def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Order, result: Purchase) -> bool:
-    """Buy nodes that are all alike: what each may be is the same. Give False where they may be too little."""
-    size = tuple(
-        sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in range(len(node.bin.room))
-    )
+def _buy_nodes(
+    offered: Market, node: Node, queues: list[list[Pod]], purse: Vector, order: Order, result: Purchase
+) -> Vector | None:
+    """Buy nodes that are all alike: what each may be is the same. Give None where they may be too little.
+
+    Else what each takes of the NodePool's limits, of which the purse has so much left.
+    """
     ware = offered.wares[node.bin.key]
-    holds, shelf = sum(1 << i for i, _ in node.holds), offered.shelves[ware.template.name]
-    found = options(shelf, ware, holds, size, order.settings.min_values_policy)
+    found, taken = _found(offered, node, purse, order.settings.min_values_policy)
     if not found.wares:
         for demand in (offered.demands[i] for i, _ in node.holds):
             result.refusals[demand.shape, demand.zone, ware.template.name] = Refusal(
                 Filter.MIN_VALUES, found.refusal, "minValues", "lower minValues, or allow more instance types"
             )
-        return False
+        return None
     first: PlannedNode | None = None
     asking = [offered.demands[i] for i, _ in node.holds]
     for _ in range(node.repeats):
@@ -250,4 +243,17 @@ def _buy_nodes(offered: Market, node: Node, queues: list[list[Pod]], order: Orde
         else:
             bought = another(first, ware.template, pods, name, order.cluster)
         result.nodes.append(bought)
-    return True
+    return taken
+
+
+def _found(offered: Market, node: Node, purse: Vector, policy: MinValuesPolicy) -> tuple[Options, Vector]:
+    """Give what a node may be, and what it takes of limits: more than it needs where minValues cannot be had so."""
+    ware, axes = offered.wares[node.bin.key], range(len(node.bin.room))
+    size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
+    holds, shelf = sum(1 << i for i, _ in node.holds), offered.shelves[ware.template.name]
+    found = options(shelf, ware, holds, size, node.bin.cost, policy)
+    if found.wares or not any(purse):
+        return found, node.bin.cost
+    most = tuple(cost + have // node.repeats for cost, have in zip(node.bin.cost, purse, strict=True))
+    found = options(shelf, ware, holds, size, most, policy)
+    return found, tuple(map(max, zip(*(shelf.cost(each) for each in found.wares), strict=True)))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import le
+from operator import gt
 
 from nodesmith.decisions.launch import MAX_OVERRIDES
 from nodesmith.decisions.packing import Vector
-from nodesmith.decisions.provisioning.market import Ware, limit_cost
+from nodesmith.decisions.provisioning.market import Shelf, Ware
 from nodesmith.model.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
 from nodesmith.model.policies import MinValuesPolicy
 from nodesmith.model.requirements import Requirement
@@ -35,41 +35,40 @@ class Options:
 
 
 def options(
-    shelf: Sequence[Ware],
+    shelf: Shelf,
     chosen: Ware,
     demands: int,
     size: Vector,
+    most: Vector,
     policy: MinValuesPolicy = MinValuesPolicy.STRICT,
 ) -> Options:
     """Give what one node may be, from its template's shelf.
 
-    `demands` are the bits of the demands whose pods it holds, `size` is what they take together; `policy` says whether
-    it may be bought without all its minValues.
+    `demands` are the bits of the demands whose pods it holds, `size` is what they take together, `most` what it may
+    take of the NodePool's limits, in order of their names; `policy` says whether it may be bought without
+    all its minValues.
     """
     flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
-    limits = {name: limit_cost(chosen.choice, chosen.offering, name) for name in chosen.template.remaining}
     price, zone = chosen.offering.price_hourly_usd, chosen.offering.zone
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
     kept: list[Ware] = []
     types: set[str] = set()
     dearer: list[Ware] = []
     bargain = True  # spot that costs more than buying on demand is none
-    for ware in shelf:
+    for ware in shelf.holding(demands, size):
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = ware.offering.price_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
         full = dear or not bargain or len(kept) >= MAX_OVERRIDES
         if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
-        if ware.admits & demands != demands or not all(map(le, size, ware.room)):
-            continue
         if ware.offering.capacity_type != chosen.offering.capacity_type:
             if (ware.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
                 bargain = False
             continue
         if ware.offering.reservation != chosen.offering.reservation:
             continue  # another reservation has limits of its own
-        if any(limit_cost(ware.choice, ware.offering, name) > most for name, most in limits.items()):
+        if any(map(gt, shelf.cost(ware), most)):
             continue
         if ware.is_exotic and not chosen.is_exotic:
             continue

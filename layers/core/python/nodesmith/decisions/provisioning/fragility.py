@@ -9,18 +9,17 @@ every node is asked for with at least 15 types, where there are as many.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.packing import Bin, Packing, Purses, pack
+from nodesmith.decisions.packing import Packing, Purses, pack
 from nodesmith.decisions.provisioning.market import Market
 
 _FEW_NODES = 20
 
 
-def sturdy(offered: Market, bins: Sequence[Bin], purses: Purses, tolerance: float) -> Packing:
+def sturdy(offered: Market, purses: Purses, tolerance: float) -> Packing:
     """Pack what is demanded; where one node would hold all pods of a shape, two do if that costs about the same."""
-    packing = pack(offered.items, bins, purses)
+    packing = pack(offered.items, offered.bins, purses)
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
     fragile = _alone(offered, packing) if tolerance and few else set()
     if not fragile:
@@ -29,7 +28,7 @@ def sturdy(offered: Market, bins: Sequence[Bin], purses: Purses, tolerance: floa
         replace(item, per_node=min(item.per_node, -(-item.count // 2))) if number in fragile else item
         for number, item in enumerate(offered.items)
     ]
-    other = pack(halved, bins, purses)
+    other = pack(halved, offered.bins, purses)
     steps = packing.steps + other.steps
     if sum(other.left) > sum(packing.left) or other.price > packing.price * (1 + tolerance):
         return replace(packing, steps=steps)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import le
 from typing import NamedTuple
@@ -11,25 +12,22 @@ from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.lots import Lots
-from nodesmith.decisions.scheduling.reservations import reservation_limit
-from nodesmith.decisions.scheduling.templates import Choice, Template
+from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, limit_cost, rooms, vector
+from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.catalog import Offering
-from nodesmith.model.nodepools import NODES
-from nodesmith.model.resources import CPU, MEMORY, Resources
+from nodesmith.model.resources import CPU, MEMORY
+
+Ceilings = Mapping[tuple[str, str], int]
+"""by NodePool and capacity type, the size in milli-cores that nodes must stay below"""
 
 
 class Ware(NamedTuple):
-    """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i.
-
-    A tuple and no dataclass because a market has thousands of them.
-    """
+    """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i."""
 
     template: Template
     choice: Choice
     offering: Offering
     room: Vector
-    cost: Vector
-    """what a node takes of the NodePool's limits, in order of their names; empty where it has none"""
     admits: int
 
     @property
@@ -45,19 +43,68 @@ class Ware(NamedTuple):
         return self.choice.is_exotic
 
 
+class Shelf:
+    """Everything of one template that is for sale to these demands. Those `barred` (bits) have to do without.
+
+    There are thousands of wares: one is made only when it is asked for.
+    """
+
+    def __init__(
+        self, template: Template, demands: Sequence[Demand], dimensions: tuple[str, ...], barred: int
+    ) -> None:
+        self._template, self._dimensions, self._open = template, dimensions, ~barred
+        self._admission = Admission(template, demands)
+        self._limits = tuple(sorted(template.remaining))
+        self._made: dict[int, Ware] = {}
+
+    def holding(self, demands: int, size: Vector) -> Iterator[Ware]:
+        """Give the wares that admit these demands (bits) and have so much room, cheapest first."""
+        goods = self._template.stock.goods
+        room, largest = rooms(self._template.stock, self._dimensions)
+        for place in range(max(map(bisect_left, largest, size), default=0), len(goods)):
+            if all(map(le, size, room[place])):
+                ware = self._made.get(place)
+                if ware is None:
+                    admits = self._admission.mask(*goods[place]) & self._open
+                    ware = self._made[place] = Ware(self._template, *goods[place], room[place], admits)
+                if ware.admits & demands == demands:
+                    yield ware
+
+    def cost(self, ware: Ware) -> Vector:
+        """Give what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
+        return tuple([limit_cost(ware.choice, ware.offering, name) for name in self._limits])
+
+    def best(self, ceilings: Ceilings) -> Iterator[tuple[Ware, Vector]]:
+        """Give the wares below the ceilings that none with the same admission beats in all, and their costs."""
+        stock = self._template.stock
+        for demands, types, ways in self._admission.alike(stock):
+            lower: dict[int | None, list[Way]] = {}
+            for way in ways if demands & self._open else ():
+                lower.setdefault(ceilings.get((self._template.name, way.capacity_type)), []).append(way)
+            for ceiling, same in lower.items():
+                names = types if ceiling is None else _smaller(stock, types, ceiling)
+                for good in bargains(stock, names, frozenset(same), self._dimensions, self._limits):
+                    admits = demands & self._open
+                    yield Ware(self._template, good.choice, good.offering, good.room, admits), good.cost
+
+
+def _smaller(stock: Stock, types: Iterable[str], ceiling: int) -> frozenset[str]:
+    return frozenset(name for name in types if stock.kind(name).capacity.cpu_milli < ceiling)
+
+
 @dataclass(frozen=True, slots=True)
 class Market:
     """Everything one tier of NodePools may sell to these demands.
 
-    `bins` stand for the cheapest ware of each type and admission, `wares` says which by the bin's key; `shelves` hold
-    all wares of a template (by name), cheapest first.
+    `bins` stand for the wares that are the best in something, `wares` says which by the bin's key; `shelves` hold all
+    wares of a template (by name).
     """
 
     demands: tuple[Demand, ...]
     items: tuple[Item, ...]
     bins: tuple[Bin, ...]
     wares: Mapping[str, Ware]
-    shelves: Mapping[str, Sequence[Ware]]
+    shelves: Mapping[str, Shelf]
     dimensions: tuple[str, ...]
     """the resources that rooms and sizes are vectors of"""
 
@@ -66,15 +113,20 @@ class Market:
         return [replace(b, price=self.wares[b.key].offering.price_hourly_usd) for b in bins]
 
 
-def market(tier: Sequence[Template], demands: Sequence[Demand], lots: Lots | None = None) -> Market:
-    """Set out what the templates of one tier can sell for these demands.
+def market(
+    tier: Sequence[Template],
+    demands: Sequence[Demand],
+    lots: Lots | None = None,
+    ceilings: Ceilings | None = None,
+) -> Market:
+    """Set out what the templates of one tier can sell for these demands, of sizes below the ceilings.
 
     Of a NodePool that cannot buy at will some may have to do without, by `lots`.
     """
     dimensions = _dimensions(demands)
     items = tuple(
         Item(
-            _vector(d.shape.requests, dimensions),
+            vector(d.shape.requests, dimensions),
             len(d.pods) // d.unit,
             min(d.per_node, len(d.pods) // d.unit),
             d.groups,
@@ -82,17 +134,16 @@ def market(tier: Sequence[Template], demands: Sequence[Demand], lots: Lots | Non
         )
         for d in demands
     )
-    shelves: dict[str, Sequence[Ware]] = {}
+    shelves: dict[str, Shelf] = {}
     wares: dict[str, Ware] = {}
     plain: list[Bin] = []
     exotic: list[Bin] = []
     for purse, template in enumerate(tier):
         barred = _barred(template, demands, lots) if lots is not None else 0
-        shelf = _shelf(template, Admission(template, demands), dimensions, barred)
-        shelves[template.name] = shelf
-        for ware in _cheapest(shelf):
+        shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
+        for ware, cost in shelf.best(ceilings or {}):
             wares[ware.key] = ware
-            (exotic if ware.is_exotic else plain).append(_bin(ware, purse))
+            (exotic if ware.is_exotic else plain).append(_bin(ware, cost, purse))
     bins = tuple(plain) + _needed(items, plain, exotic)
     return Market(tuple(demands), items, bins, wares, shelves, dimensions)
 
@@ -108,49 +159,9 @@ def _barred(template: Template, demands: Sequence[Demand], lots: Lots) -> int:
     )
 
 
-def _shelf(
-    template: Template, admission: Admission, dimensions: Sequence[str], barred: int = 0
-) -> list[Ware]:
-    limits = sorted(template.remaining)
-    rooms = {choice.type.name: _vector(choice.room, dimensions) for choice in template.choices}
-    costs = {
-        (choice.type.name, offering.reservation): tuple(limit_cost(choice, offering, name) for name in limits)
-        for choice, offering in template.stock
-    }
-    return [
-        Ware(
-            template,
-            choice,
-            offering,
-            rooms[choice.type.name],
-            costs[choice.type.name, offering.reservation],
-            admits,
-        )
-        for choice, offering in template.stock
-        if (admits := admission.mask(choice, offering) & ~barred)
-    ]
-
-
-def _cheapest(shelf: Iterable[Ware]) -> Iterable[Ware]:
-    """Leave out what offers the same demands the same room at a higher price, or at the same under a later name."""
-    found: dict[tuple[int, Vector, Vector, bool], Ware] = {}
-    for ware in shelf:
-        found.setdefault((ware.admits, ware.room, ware.cost, ware.is_exotic), ware)
-    return found.values()
-
-
-def _bin(ware: Ware, purse: int) -> Bin:
+def _bin(ware: Ware, cost: Vector, purse: int) -> Bin:
     price = ware.offering.price_hourly_usd + ware.template.pool.node_surcharge_hourly_usd
-    return Bin(ware.key, ware.room, price, ware.admits, purse if ware.cost else -1, ware.cost)
-
-
-def limit_cost(choice: Choice, offering: Offering | None, name: str) -> int:
-    """Give what one node takes of a NodePool's limit, or of a reservation; without an offering, in none."""
-    if name == NODES:
-        return 1
-    if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
-        return 1
-    return choice.type.capacity.of(name)
+    return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
 
 
 def purses(tier: Sequence[Template]) -> dict[int, Vector]:
@@ -179,7 +190,3 @@ def _needed(items: Sequence[Item], plain: Iterable[Bin], exotic: Sequence[Bin]) 
 def _dimensions(demands: Sequence[Demand]) -> tuple[str, ...]:
     named = {name for d in demands for name, amount in d.shape.requests.items() if amount}
     return (CPU, MEMORY, *sorted(named - {CPU, MEMORY}))
-
-
-def _vector(resources: Resources, dimensions: Sequence[str]) -> Vector:
-    return tuple(max(0, resources.of(name)) for name in dimensions)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from nodesmith.decisions.provisioning.market import limit_cost
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.templates import Choice, Template
+from nodesmith.decisions.scheduling.stock import Choice, limit_cost
+from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.labels import ZONE
 from nodesmith.model.nodepools import NODES

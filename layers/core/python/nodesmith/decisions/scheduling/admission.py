@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
@@ -12,7 +12,8 @@ from nodesmith.decisions.scheduling.compatibility import (
     types_for_pods,
 )
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.templates import Choice, Template
+from nodesmith.decisions.scheduling.stock import Choice, Stock, Way
+from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirement, Requirements
@@ -73,7 +74,23 @@ class Admission:
 
     def mask(self, choice: Choice, offering: Offering) -> int:
         """Give the demands (bit i for demand i) whose pods may run on this type bought this way."""
-        met = self._types[choice.type.name] & self._offering_mask(offering)
+        return self._asking(self._types[choice.type.name] & self._offering_mask(offering))
+
+    def alike(self, stock: Stock) -> Iterator[tuple[int, frozenset[str], frozenset[Way]]]:
+        """Give what demands, as bits, types and ways of a stock admit together; nothing where that is none."""
+        types: dict[int, list[str]] = {}
+        for name in stock.by_type:
+            types.setdefault(self._types[name], []).append(name)
+        for met, names in types.items():
+            ways: dict[int, list[Way]] = {}
+            for way, example in stock.ways.items():
+                ways.setdefault(self._asking(met & self._offering_mask(example)), []).append(way)
+            for demands, same in ways.items():
+                if demands:
+                    yield demands, stock.names if len(types) == 1 else frozenset(names), frozenset(same)
+
+    def _asking(self, met: int) -> int:
+        """Give the demands that ask for one of these different things wanted."""
         if met not in self._demands:
             found = 0
             for bit, wanted in enumerate(self._wanted):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
 from operator import ge, le
 from typing import NamedTuple, Protocol
 
 from nodesmith.decisions.scheduling.admission import Admission
+from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.spread import Domain
-from nodesmith.decisions.scheduling.templates import Choice, Template
-from nodesmith.model.catalog import Offering
+from nodesmith.decisions.scheduling.stock import Good, Stock, Way, bargains
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
 from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith.model.shapes import Shape
@@ -96,26 +98,44 @@ class TemplateLaunching:
     def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
         alike = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys
         if alike not in self._places:
-            found: dict[Domain, dict[str, _Sold]] = {}
-            for choice, offering, template in self._admitted(shape):
-                for domain in product(*(_values(key, choice, offering, template, shape) for key in keys)):
-                    known = found.setdefault(domain, {})
-                    same = f"{template.name}/{choice.type.name}"
-                    if same not in known or offering.price_hourly_usd < known[same].price_hourly_usd:
-                        known[same] = _Sold(choice.room, offering.price_hourly_usd, choice.is_exotic)
+            found: dict[Domain, list[_Sold]] = {}
+            for domain, goods in self._offered(shape, keys):
+                found.setdefault(domain, []).extend(
+                    _Sold(g.choice.room, g.offering.price_hourly_usd, g.choice.is_exotic) for g in goods
+                )
             self._places[alike] = {
-                domain: sorted(found[domain].values(), key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
+                domain: sorted(found[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
                 for domain in sorted(found)
             }
         return self._places[alike]
 
-    def _admitted(self, shape: Shape) -> Iterator[tuple[Choice, Offering, Template]]:
+    def _offered(self, shape: Shape, keys: tuple[str, ...]) -> Iterator[tuple[Domain, Sequence[Good]]]:
+        """Give what there is to buy in each domain, but for what is never the better choice."""
         for template in self._templates:
             admission = Admission(template, (Demand(shape, ()),))
-            for choice in template.choices:
-                for offering in choice.offerings:
-                    if admission.mask(choice, offering):
-                        yield choice, offering, template
+            for stock in (template.stock, template.reserved):
+                for _, types, ways in admission.alike(stock):
+                    for kind, names in _labelled(stock, types, keys):
+                        domains: dict[Domain, list[Way]] = {}
+                        for way in ways:
+                            values = (_values(key, kind, way, template, shape) for key in keys)
+                            for domain in product(*values):
+                                domains.setdefault(domain, []).append(way)
+                        for domain, same in domains.items():
+                            yield domain, bargains(stock, names, frozenset(same), stock.resources)
+
+
+def _labelled(
+    stock: Stock, types: frozenset[str], keys: Sequence[str]
+) -> Iterable[tuple[InstanceType, frozenset[str]]]:
+    """Split types by their values of these labels; give each part with one type of it."""
+    asked = [key for key in keys if key not in OFFERING_KEYS]
+    found: dict[tuple[str | None, ...], list[str]] = {}
+    for name in sorted(types) if asked else ():
+        labels = stock.kind(name).labels
+        found.setdefault(tuple(labels.get(key) for key in asked), []).append(name)
+    parts = [frozenset(names) for names in found.values()] if asked else [types]
+    return [(stock.kind(min(part)), part) for part in parts]
 
 
 def _unbeaten(sold: Sequence[_Sold]) -> list[_Sold]:
@@ -135,10 +155,10 @@ def _unbeaten(sold: Sequence[_Sold]) -> list[_Sold]:
     return [one for each in kept.values() for one, *_ in each]
 
 
-def _values(key: str, choice: Choice, offering: Offering, template: Template, shape: Shape) -> Sequence[str]:
+def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: Shape) -> Sequence[str]:
     """Give the values of a label that such a node may have, empty for no label; none where nobody says which."""
-    offered = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
-    value = offered.get(key) or choice.type.labels.get(key)
+    offered = {ZONE: way.zone, ZONE_ID: way.zone_id, CAPACITY_TYPE: way.capacity_type}
+    value = offered.get(key) or kind.labels.get(key)
     if value:
         return (value,)
     open_ = template.requirements.get(key)

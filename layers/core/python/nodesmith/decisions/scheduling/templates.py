@@ -17,6 +17,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     types_for_pods,
 )
 from nodesmith.decisions.scheduling.reservations import reservation_limit, reserved_offerings
+from nodesmith.decisions.scheduling.stock import NOTHING_SOLD, Choice, Stock
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import NODEPOOL
@@ -33,19 +34,6 @@ _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "haba
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A type that a NodePool may buy: `room` is what it offers to pods once its DaemonSets run (`daemons`)."""
-
-    type: InstanceType
-    room: Resources
-    daemons: Resources
-    offerings: tuple[Offering, ...]
-    """available now, in a zone with a subnet, allowed by the NodePool; cheapest first"""
-    is_exotic: bool = False
-    """bare metal and types with accelerators: slow to start, or dear, and so only bought for what needs them"""
-
-
-@dataclass(frozen=True, slots=True)
 class Template:
     """What nodes of a NodePool look like, and everything it may buy now.
 
@@ -58,15 +46,15 @@ class Template:
     requirements: Requirements
     types: TypeSet
     choices: tuple[Choice, ...]
-    stock: tuple[tuple[Choice, Offering], ...]
-    """all offerings of all choices, cheapest first; equals go by type and zone"""
+    stock: Stock
+    """all offerings of all choices that are not reserved"""
     remaining: Resources
     obstacle: str = ""
     daemons: tuple[tuple[Shape, frozenset[str]], ...] = ()
     """the DaemonSets that will run on its nodes, and the names of the types they run on"""
     scarce: frozenset[tuple[str, str]] = frozenset()
     """capacity types and zones of which EC2 lately had none in many offerings: ask as widely as may be"""
-    reserved: tuple[tuple[Choice, Offering], ...] = ()
+    reserved: Stock = NOTHING_SOLD
     """what is reserved, by price on demand; `reservations` has how many instances of each are free, by limit name"""
     reservations: Resources = NOTHING
     trial: str = ""
@@ -104,19 +92,13 @@ def template(
     closed = frozenset(unavailable)
     offered = _offered(allowed, requirements, subnet_zones, closed)
     running = _running(pool, requirements, allowed, daemonsets)
-    overhead = _daemon_overhead(allowed, running)
     by_name = {t.name: t for t in allowed.types} if reservations else {}
     reserved = reserved_offerings(reservations, by_name, requirements, subnet_zones, closed)
-    sold = {t.name: (t, offerings, exotic) for t, offerings, exotic in offered.types}
-    for name in sorted(reserved):
-        kind, offerings, exotic = sold.get(name, (by_name[name], (), _is_exotic(by_name[name])))
-        sold[name] = kind, (*reserved[name], *offerings), exotic
-    choices = {
-        name: Choice(t, t.allocatable - overhead[name], overhead[name], offerings, exotic)
-        for name, (t, offerings, exotic) in sold.items()
-        if overhead[name].fits_in(t.allocatable)
-    }
-    stock = tuple((choices[name], offering) for name, offering in offered.by_price if name in choices)
+    choices, stock, reserved_stock = _stocked(
+        offered,
+        tuple((by_name[name], reserved[name]) for name in sorted(reserved)),
+        tuple((daemon.requests, names) for daemon, names in running),
+    )
     obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, bool(offered.types))
     remaining = (
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
@@ -127,22 +109,14 @@ def template(
         status,
         requirements,
         bootable,
-        tuple(choices.values()),
+        choices,
         stock,
         remaining,
         obstacle,
         tuple(running),
         _scarce(closed),
-        _by_price(
-            (choices[name], o) for name, offerings in reserved.items() for o in offerings if name in choices
-        ),
+        reserved_stock,
         Resources({reservation_limit(r.id): r.available for r in reservations}) if reserved else NOTHING,
-    )
-
-
-def _by_price(stock: Iterable[tuple[Choice, Offering]]) -> tuple[tuple[Choice, Offering], ...]:
-    return tuple(
-        sorted(stock, key=lambda s: (s[1].price_hourly_usd, s[0].type.name, s[1].zone, s[1].reservation))
     )
 
 
@@ -159,9 +133,12 @@ def _bootable(types: TypeSet, images: tuple[Requirements, ...]) -> TypeSet:
     return TypeSet(tuple(t for t in types.types if t.name in names))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Offered:
-    """Types with an offering left, those offerings, and whether the type is exotic; and all offerings by price."""
+    """Types with an offering left, those offerings, and whether the type is exotic; and all offerings by price.
+
+    Compared by identity, which makes it a cheap key.
+    """
 
     types: tuple[tuple[InstanceType, tuple[Offering, ...], bool], ...]
     by_price: tuple[tuple[str, Offering], ...]
@@ -187,6 +164,32 @@ def _offered(
     return _Offered(kept, tuple(priced))
 
 
+@lru_cache(maxsize=64)
+def _stocked(
+    offered: _Offered,
+    reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
+    daemons: tuple[tuple[Resources, frozenset[str]], ...],
+) -> tuple[tuple[Choice, ...], Stock, Stock]:
+    """Give the types that have room for their DaemonSets, and what there is of them to buy and reserved.
+
+    `daemons` are what DaemonSets request and the names of the types they run on.
+    """
+    sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
+    for kind, paid in reserved:
+        _, offerings, exotic = sold.get(kind.name, (kind, (), _is_exotic(kind)))
+        sold[kind.name] = kind, (*paid, *offerings), exotic
+    overhead = _daemon_overhead(sold, daemons)
+    choices = {
+        name: Choice(kind, kind.allocatable - overhead[name], overhead[name], offerings, exotic)
+        for name, (kind, offerings, exotic) in sold.items()
+        if overhead[name].fits_in(kind.allocatable)
+    }
+    bought = ((choices[name], offering) for name, offering in offered.by_price if name in choices)
+    paid_for = [(choices[k.name], offering) for k, paid in reserved if k.name in choices for offering in paid]
+    paid_for.sort(key=lambda s: (s[1].price_hourly_usd, s[0].type.name, s[1].zone, s[1].reservation))
+    return tuple(choices.values()), Stock(bought), Stock(paid_for)
+
+
 def _is_exotic(instance_type: InstanceType) -> bool:
     return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
 
@@ -208,13 +211,13 @@ def _running(
 
 
 def _daemon_overhead(
-    types: TypeSet, daemons: Iterable[tuple[Shape, frozenset[str]]]
+    types: Iterable[str], daemons: Iterable[tuple[Resources, frozenset[str]]]
 ) -> Mapping[str, Resources]:
     """Sum, per type, what the DaemonSets that will run on such a node request."""
-    running: dict[str, list[Resources]] = {t.name: [] for t in types.types}
-    for daemon, names in daemons:
-        for name in names:
-            running[name].append(daemon.requests)
+    running: dict[str, tuple[Resources, ...]] = dict.fromkeys(types, ())
+    for requests, names in daemons:
+        for name in names & running.keys():
+            running[name] = (*running[name], requests)
     sums: dict[tuple[int, ...], Resources] = {}
     return {
         name: sums.setdefault(key, total(parts)) if (key := tuple(map(id, parts))) not in sums else sums[key]

@@ -1,0 +1,139 @@
+"""What a NodePool may buy now, and of any part of it what is never the worse choice.
+
+The market seldom changes from decision to decision, and most pods ask nothing of it but size: answers are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from nodesmith.decisions.packing import Bin, Vector, undominated
+from nodesmith.decisions.scheduling.reservations import reservation_limit
+from nodesmith.model.catalog import Offering
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.nodepools import NODES
+from nodesmith.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A type that a NodePool may buy: `room` is what it offers to pods once its DaemonSets run (`daemons`)."""
+
+    type: InstanceType
+    room: Resources
+    daemons: Resources
+    offerings: tuple[Offering, ...]
+    """available now, in a zone with a subnet, allowed by the NodePool; cheapest first"""
+    is_exotic: bool = False
+    """bare metal and types with accelerators: slow to start, or dear, and so only bought for what needs them"""
+
+
+class Way(NamedTuple):
+    """How an instance is bought, whatever its type."""
+
+    zone: str
+    zone_id: str
+    capacity_type: str
+    reservation: str
+
+
+class Good(NamedTuple):
+    """One choice bought one way: its room, and what it takes of limits, in the order in which they were asked for."""
+
+    choice: Choice
+    offering: Offering
+    room: Vector
+    cost: Vector
+
+
+class Stock:
+    """Choices with the offerings to buy them by, cheapest first; equals go by type and zone.
+
+    `ways` has some offering of each way. Compared by identity, which makes it a cheap key.
+    """
+
+    __slots__ = ("by_type", "goods", "names", "resources", "ways")
+
+    def __init__(self, goods: Iterable[tuple[Choice, Offering]]) -> None:
+        self.goods = tuple(goods)
+        by_type: dict[str, list[tuple[Choice, Offering]]] = {}
+        for choice, offering in self.goods:
+            by_type.setdefault(choice.type.name, []).append((choice, offering))
+        self.by_type: Mapping[str, Sequence[tuple[Choice, Offering]]] = by_type
+        self.names = frozenset(by_type)
+        self.ways = {way(offering): offering for _, offering in self.goods}
+        rooms = (choice.room for (choice, _), *_ in by_type.values())
+        self.resources = tuple(
+            sorted({name for room in rooms for name, amount in room.items() if amount > 0})
+        )
+
+    def __len__(self) -> int:
+        return len(self.goods)
+
+    def kind(self, name: str) -> InstanceType:
+        """Give the type of a name."""
+        return self.by_type[name][0][0].type
+
+
+NOTHING_SOLD = Stock(())
+
+
+def way(offering: Offering) -> Way:
+    """Tell how an offering is bought."""
+    return Way(offering.zone, offering.zone_id, offering.capacity_type, offering.reservation)
+
+
+def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
+    """Give amounts in the order of their names; less than nothing counts as nothing."""
+    amounts = resources.amounts
+    return tuple([max(0, amounts.get(name, 0)) for name in dimensions])
+
+
+def limit_cost(choice: Choice, offering: Offering | None, name: str) -> int:
+    """Give what one node takes of a NodePool's limit, or of a reservation; without an offering, in none."""
+    if name == NODES:
+        return 1
+    if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
+        return 1
+    return choice.type.capacity.of(name)
+
+
+@lru_cache(maxsize=64)
+def rooms(stock: Stock, dimensions: tuple[str, ...]) -> tuple[Sequence[Vector], Sequence[Sequence[int]]]:
+    """Give the room of every good, in order, and for each dimension the most that any up to it has."""
+    by_type = {name: vector(sold[0][0].room, dimensions) for name, sold in stock.by_type.items()}
+    found = [by_type[choice.type.name] for choice, _ in stock.goods]
+    return found, [list(accumulate(amounts, max)) for amounts in zip(*found, strict=True)]
+
+
+@lru_cache(maxsize=2048)
+def bargains(
+    stock: Stock,
+    names: frozenset[str],
+    ways: frozenset[Way],
+    dimensions: tuple[str, ...],
+    limits: tuple[str, ...] = (),
+) -> tuple[Good, ...]:
+    """Give the goods, of these types and bought these ways, that no other beats in room, price and cost together.
+
+    Exotic ones are held against each other only. Of equals the first by type and zone is given.
+    """
+    goods: dict[str, Good] = {}
+    bins: tuple[list[Bin], list[Bin]] = [], []
+    for name in names:
+        room: Vector | None = None
+        seen: set[Vector] = set()
+        for choice, offering in stock.by_type[name]:
+            if way(offering) in ways:
+                room = room or vector(choice.room, dimensions)
+                cost = tuple([limit_cost(choice, offering, limit) for limit in limits])
+                if cost not in seen:  # else it is sold cheaper already
+                    seen.add(cost)
+                    key = f"{name}/{offering.zone}/{offering.reservation or offering.capacity_type}"
+                    goods[key] = Good(choice, offering, room, cost)
+                    bins[choice.is_exotic].append(Bin(key, room, offering.price_hourly_usd, 1, 0, cost))
+    return tuple(goods[each.key] for group in bins for each in undominated(group))

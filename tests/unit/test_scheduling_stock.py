@@ -1,0 +1,94 @@
+"""What a NodePool may buy, and which of it is never the worse choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, rooms
+from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.catalog import Offering
+from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.resources import Resources
+from tests.builders import catalog
+
+SPOT = Way("us-east-1a", "", "spot", "")
+ON_DEMAND = Way("us-east-1b", "", "on-demand", "")
+DIMENSIONS = ("cpu", "memory")
+
+
+@pytest.fixture(scope="module")
+def any_type() -> InstanceType:
+    return instance_types(catalog(), NodeConfiguration())[0]
+
+
+def good(
+    kind: InstanceType,
+    name: str,
+    room: tuple[int, int],
+    price: float,
+    way: Way = SPOT,
+    *,
+    exotic: bool = False,
+) -> tuple[Choice, Offering]:
+    cpu, memory = room
+    amounts = Resources({"cpu": cpu, "memory": memory, "pods": 10})
+    sold = Offering(way.zone, way.capacity_type, price)
+    named = replace(kind, name=name, capacity=amounts)
+    return Choice(named, amounts, Resources({}), (sold,), exotic), sold
+
+
+def names(stock: Stock, *ways: Way, limits: tuple[str, ...] = ()) -> list[str]:
+    found = bargains(stock, stock.names, frozenset(ways or stock.ways), DIMENSIONS, limits)
+    return [each.choice.type.name for each in found]
+
+
+def test_what_has_less_room_at_a_higher_price_is_no_bargain(any_type: InstanceType) -> None:
+    stock = Stock([good(any_type, "good", (2000, 8), 0.1), good(any_type, "bad", (2000, 4), 0.2)])
+
+    assert names(stock) == ["good"]
+
+
+def test_what_is_dearer_but_larger_in_something_is_one(any_type: InstanceType) -> None:
+    stock = Stock([good(any_type, "small", (2000, 4), 0.1), good(any_type, "large", (2000, 8), 0.2)])
+
+    assert names(stock) == ["small", "large"]
+
+
+def test_only_the_ways_asked_for_count(any_type: InstanceType) -> None:
+    stock = Stock([good(any_type, "spot", (2000, 8), 0.1), good(any_type, "sure", (2000, 8), 0.3, ON_DEMAND)])
+
+    assert names(stock, ON_DEMAND) == ["sure"]
+    assert names(stock, SPOT, ON_DEMAND) == ["spot"]
+
+
+def test_what_takes_less_of_a_limit_is_kept_beside_what_is_cheaper(any_type: InstanceType) -> None:
+    stock = Stock([good(any_type, "cheap", (4000, 8), 0.1), good(any_type, "small", (2000, 8), 0.2)])
+
+    assert names(stock) == ["cheap"]
+    assert names(stock, limits=("cpu",)) == ["cheap", "small"]
+
+
+def test_exotic_types_displace_no_plain_one(any_type: InstanceType) -> None:
+    stock = Stock(
+        [good(any_type, "metal", (9000, 9), 0.1, exotic=True), good(any_type, "plain", (2000, 8), 0.2)]
+    )
+
+    assert names(stock) == ["plain", "metal"]
+
+
+def test_the_largest_room_so_far_tells_where_to_begin_looking(any_type: InstanceType) -> None:
+    stock = Stock(
+        [
+            good(any_type, "a", (1000, 8), 0.1),
+            good(any_type, "b", (4000, 4), 0.2),
+            good(any_type, "c", (2000, 16), 0.3),
+        ]
+    )
+
+    found, largest = rooms(stock, DIMENSIONS)
+
+    assert found == [(1000, 8), (4000, 4), (2000, 16)]
+    assert largest == [[1000, 4000, 4000], [8, 8, 16]]
+    assert rooms(Stock(()), DIMENSIONS) == ([], [])
