@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,7 +110,7 @@ def test_what_is_needed_stays_and_what_is_not_goes(
     objects: set[str],
     strangers: set[str],
 ) -> None:
-    manifests = tuple(
+    manifests: tuple[dict[str, Any], ...] = tuple(
         {
             "metadata": {"name": name},
             "status": {
