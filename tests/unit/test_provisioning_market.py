@@ -278,7 +278,7 @@ class TestMinValues:
         assert not decided.unplaced
         assert all(len(types_of(n)) >= 3 for n in decided.nodes)
 
-    @pytest.mark.parametrize(("memory", "nodes"), [("32Gi", 2), ("31Gi", 0)])
+    @pytest.mark.parametrize(("memory", "nodes"), [("30Gi", 2), ("29Gi", 0)])
     def test_types_that_take_more_of_a_limit_count_where_it_has_room_for_all_of_them(
         self, memory: str, nodes: int
     ) -> None:
