@@ -154,14 +154,7 @@ def _even_enough(cluster: Cluster, pod: Pod, host: int, spread: Manifest, furthe
     here = cluster.nodes[host].labels.get(key)
     if here is None:
         return False
-    hard = [s for s in pod.spec["topologySpreadConstraints"] if s["whenUnsatisfiable"] == "DoNotSchedule"]
-    looked_at = [
-        n
-        for n, node in enumerate(cluster.nodes)
-        if all(s["topologyKey"] in node.labels for s in hard)
-        and (spread.get("nodeAffinityPolicy") == "Ignore" or _selects(pod, node.labels))
-        and (spread.get("nodeTaintsPolicy") != "Honor" or tolerates(pod, node.taints))
-    ]
+    looked_at = [n for n, node in enumerate(cluster.nodes) if is_counted(pod, spread, node)]
     counts = dict.fromkeys([*further, *(cluster.nodes[n].labels[key] for n in looked_at)], 0)
     for other, n in cluster.bound:
         if n in looked_at and _counts(pod, spread, other):
@@ -169,6 +162,19 @@ def _even_enough(cluster: Cluster, pod: Pod, host: int, spread: Manifest, furthe
     fewest = min(counts.values(), default=0) if len(counts) >= spread.get("minDomains", 1) else 0
     skew: int = counts.get(here, 0) + _counts(pod, spread, pod) - fewest
     return skew <= int(spread["maxSkew"])
+
+
+def is_counted(pod: Pod, spread: Manifest, node: Node) -> bool:
+    """Tell whether a spread of a pod looks at a node: it has the keys of all of them, and may be the pod's.
+
+    Every node that is there has a hostname, and every other will.
+    """
+    hard = [s for s in pod.spec["topologySpreadConstraints"] if s["whenUnsatisfiable"] == "DoNotSchedule"]
+    return (
+        {s["topologyKey"] for s in hard} <= {*node.labels, HOSTNAME}
+        and (spread.get("nodeAffinityPolicy") == "Ignore" or _selects(pod, node.labels))
+        and (spread.get("nodeTaintsPolicy") != "Honor" or tolerates(pod, node.taints))
+    )
 
 
 def _counts(pod: Pod, spread: Manifest, other: Pod) -> bool:

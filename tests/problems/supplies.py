@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from tests.problems.drawing import Problem
-from tests.problems.kubescheduler import HOSTNAME, Labels, Node, Pod, amount, fits, holds, may_run
+from tests.problems.kubescheduler import HOSTNAME, Labels, Node, Pod, amount, holds, is_counted, may_run
 
 Manifest = Mapping[str, Any]
 ZONE, CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
@@ -130,14 +130,13 @@ def supply(problem: Problem) -> Supply:
 
 
 def _domains(pod: Pod, configs: Sequence[Config]) -> dict[int, set[str]]:
-    mine = [
-        {**c.labels, HOSTNAME: "fresh"}
-        for c in configs
-        if may_run(pod, c.labels, c.taints) and fits([pod], c.node)
-    ]
-    spreads = enumerate(pod.spec.get("topologySpreadConstraints") or ())
+    """A node that could be bought counts, or does not, as if it were there: whatever its size, and its volumes."""
+    every = pod.spec.get("topologySpreadConstraints") or ()
     return {
-        n: {labels[s["topologyKey"]] for labels in mine if s["topologyKey"] in labels} for n, s in spreads
+        n: {"fresh"}
+        if s["topologyKey"] == HOSTNAME
+        else {c.labels[s["topologyKey"]] for c in configs if is_counted(pod, s, c.node)}
+        for n, s in enumerate(every)
     }
 
 

@@ -1,30 +1,35 @@
-"""Alternatives: small work is decided several times, each time by other lots, and the best plan is kept.
+"""Alternatives: small work is decided several times, each time with other choices, and the best plan is kept.
 
-Pods are given their domains and rooms before anything is bought, so a choice among equals may turn out dear, or take
-from others the only place they have. Where nothing was left to choose, where the bound proves that nothing cheaper can
-be, or where other lots come to what has been tried already, there is no second decision.
+Pods are given their domains and rooms before anything is bought, so a choice may turn out dear, or take from others the
+only place they have. What has been decided is a tree: at its root all choices are the usual ones, and each child makes
+one more of those that its parent met in another way (limited discrepancy search). Children of the best plan come first.
+There is no second decision where nothing was left to choose, or where the bound proves that nothing can be cheaper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count, islice
 from math import fsum
 
 from nodesmith.decisions.provisioning.buying import Purchase
+from nodesmith.decisions.scheduling.choices import Choices, Script
 from nodesmith.decisions.scheduling.demands import Assignment
-from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.unsold import Unsold
 
 _TRIES = ((16, 48), (64, 12), (256, 4))
 """pods up to which, and how many times to buy at most"""
 _MOST_OFFERINGS = 60_000
 """how many are looked at in all, which is most of the work: the whole market of a region has some thousands"""
+_ASSIGNED_EACH = 4
+"""how many times pods may be assigned to domains and rooms for each time to buy: most of it comes to what is known"""
 _SAME = 1e-9
-_NOTHING_NEW = 12
 _MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
-_Assign = Callable[[Lots, Unsold], Assignment]
-_Buy = Callable[[Assignment, Lots], Purchase]
+_Assign = Callable[[Choices, Unsold], Assignment]
+_Buy = Callable[[Assignment, Choices], Purchase]
+_Rank = tuple[bool, int, bool, int, int, float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Attempt:
         return fsum(node.price_hourly_usd for node in self.purchase.nodes)
 
     @property
-    def rank(self) -> tuple[bool, int, bool, int, int, float, int]:
+    def rank(self) -> _Rank:
         """What makes it the better one when it is less.
 
         Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
@@ -64,6 +69,11 @@ class Attempt:
         price = round(self.price_hourly_usd, 9)
         without = self.tried is not None  # a domain is left empty that other ways of buying may fill
         return not self.is_sound, self.unplaced, without, given_up, lighter, price, len(purchase.nodes)
+
+    def costs_no_more_than(self, bound_hourly_usd: float) -> bool:
+        """Tell whether it places all pods, nothing having been in the way, at a price that none can undercut."""
+        is_whole = self.is_sound and not self.unplaced and self.tried is None
+        return is_whole and self.price_hourly_usd <= bound_hourly_usd + _SAME
 
 
 def best(
@@ -77,47 +87,83 @@ def best(
 
     Gives the best attempt, in which the steps of all are counted, and its `bound`: a price that none can undercut.
     """
-    lots = Lots()
-    first = assign(lots, Unsold())
-    chosen = usual = _corrected(first, lots, assign, buy)
-    steps, least = chosen.purchase.steps, bound(chosen)
-    is_whole = not chosen.unplaced and chosen.tried is None
-    if not lots.asked or (is_whole and chosen.price_hourly_usd <= least + _SAME):
+    usual = Choices()
+    assignment = assign(usual, Unsold())
+    chosen = _corrected(assignment, usual, assign, buy)
+    least = bound(chosen)
+    if not usual.met or chosen.costs_no_more_than(least):
         return chosen, least
-    seen, stale = {_fingerprint(first)}, 0
-    left = _tries(pods, offerings) - chosen.purchases
-    for number in range(1, _TRIES[0][1]):
-        if left <= 0:
-            break
-        lots = Lots(number)
-        assignment = assign(lots, Unsold())
-        spelled = _fingerprint(assignment)
-        stale = stale + 1 if spelled in seen and not lots.bars else 0
-        if stale > _NOTHING_NEW:
-            break
-        if stale:
+    tree = _Tree(_tries(pods, offerings) - chosen.purchases)
+    tree.has_seen(assignment, usual)
+    tree.grow(chosen, usual)
+    steps, first = chosen.purchase.steps, chosen
+    for choices in tree.scripts():
+        assignment = assign(choices, Unsold())
+        if tree.has_seen(assignment, choices):
             continue
-        seen.add(spelled)
-        other = _corrected(assignment, lots, assign, buy)
+        other = _corrected(assignment, choices, assign, buy)
         steps += other.purchase.steps
-        left -= other.purchases
+        tree.grow(other, choices)
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
+        if chosen.costs_no_more_than(least):
+            break
     chosen.purchase.steps = steps
-    return chosen, least if chosen is usual else bound(chosen)
+    return chosen, least if chosen is first else bound(chosen)
 
 
-def _corrected(assignment: Assignment, lots: Lots, assign: _Assign, buy: _Buy) -> Attempt:
+class _Tree:
+    """What may be tried, until it has been bought so many times: the fewest other choices first, of the best plans."""
+
+    def __init__(self, left: int) -> None:
+        self._left, self._assigned = left, _ASSIGNED_EACH * left
+        self._waiting: list[tuple[int, _Rank, int, Script]] = []
+        self._serial = count()
+        self._seen: set[object] = set()
+
+    def scripts(self) -> Iterator[Choices]:
+        """Give what to try next, as long as there is anything and it is worth the work."""
+        while self._waiting and self._left > 0 and self._assigned > 0:
+            self._assigned -= 1
+            yield Choices(heappop(self._waiting)[-1])
+
+    def has_seen(self, assignment: Assignment, choices: Choices) -> bool:
+        """Tell whether such an assignment has been bought for already."""
+        return self._is_known((_fingerprint(assignment), choices.barred))
+
+    def grow(self, attempt: Attempt, choices: Choices) -> None:
+        """Note an attempt; what differs from it by one choice may be tried, unless others have come to the same."""
+        self._left -= attempt.purchases
+        if self._is_known(_outcome(attempt)):
+            return
+        for script in islice(_children(choices), max(0, self._assigned)):
+            heappush(self._waiting, (len(script), attempt.rank, next(self._serial), script))
+
+    def _is_known(self, thing: object) -> bool:
+        known = thing in self._seen
+        self._seen.add(thing)
+        return known
+
+
+def _children(choices: Choices) -> Iterator[Script]:
+    """Give the scripts that make one more choice in another way, the likeliest options first."""
+    for option in range(1, max(choices.met.values(), default=0)):
+        for name, options in choices.met.items():
+            if option < options and name not in choices.script:
+                yield {**choices.script, name: option}
+
+
+def _corrected(assignment: Assignment, choices: Choices, assign: _Assign, buy: _Buy) -> Attempt:
     """Buy; where that does not give pods the domains they were meant for, assign again with what has shown."""
     unsold, steps, tried = Unsold(), 0, None
     for number in range(_MOST_CORRECTIONS + 1):
-        purchase = buy(assignment, lots)
+        purchase = buy(assignment, choices)
         steps += purchase.steps
         for_good = number >= _EXACT_CORRECTIONS
         is_sound = not unsold.learn(assignment.demands, purchase.refused, for_good=for_good)
-        if is_sound or lots.bars or number == _MOST_CORRECTIONS:  # what was barred might have been had
+        if is_sound or choices.barred or number == _MOST_CORRECTIONS:  # what was barred might have been had
             break
         tried = tried or purchase
-        assignment = assign(lots, unsold)
+        assignment = assign(choices, unsold)
     purchase.steps = steps
     return Attempt(assignment, purchase, is_sound, tried, number + 1)
 
@@ -131,3 +177,11 @@ def _fingerprint(assignment: Assignment) -> tuple[object, ...]:
     placed = ((name, tuple(pods)) for name, pods in assignment.placed.items())
     demands = ((d.shape, d.pins, len(d.pods), d.fallback) for d in assignment.demands)
     return frozenset(placed), frozenset(demands), len(assignment.stuck)
+
+
+def _outcome(attempt: Attempt) -> frozenset[object]:
+    """Give what comes of an attempt: which pods are together, and on what."""
+    placed = ((name, tuple(pods)) for name, pods in attempt.assignment.placed.items())
+    claims = ((node.claim.nodepool, node.price_hourly_usd) for node in attempt.purchase.nodes)
+    bought = zip(claims, (node.claim.nominated for node in attempt.purchase.nodes), strict=True)
+    return frozenset((*bought, *placed))

@@ -16,8 +16,8 @@ from nodesmith.decisions.provisioning.fragility import sturdy
 from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal
+from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.stock import NOTHING_SOLD
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.capacity import NodeSettings
@@ -59,7 +59,7 @@ class Order:
     cluster: ClusterInfo
     now: datetime
     settings: NodeSettings
-    lots: Lots = field(default_factory=Lots)
+    choices: Choices = field(default_factory=Choices)
     numbers: Iterator[int] = field(default_factory=count)
     templates: Templates = field(default_factory=Templates)
 
@@ -157,7 +157,7 @@ def _buy_of_tier(
     """
     ceilings: dict[tuple[str, str], int] = {}
     while demands:
-        offered = market(tier, demands, order.lots, ceilings)
+        offered = market(tier, demands, order.choices, ceilings)
         tier, demands, refused = _buy_packed(tier, offered, order, result)
         if not refused:
             break
@@ -222,6 +222,9 @@ def _buy_nodes(
     """
     ware = offered.wares[node.bin.key]
     found, taken = _found(offered, node, purse, order.settings.min_values_policy)
+    if ware.template.remaining or any(r.min_values for r in ware.template.requirements.values()):
+        for i, _ in node.holds:
+            order.choices.used(ware.template.name, offered.demands[i])
     if not found.wares:
         for demand in (offered.demands[i] for i, _ in node.holds):
             result.refusals[demand.shape, demand.zone, ware.template.name] = Refusal(

@@ -15,9 +15,9 @@ from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.reasons import by_rule, reason
 from nodesmith.decisions.scheduling.assign import assign
+from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.launching import TemplateLaunching
-from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
 from nodesmith.decisions.scheduling.unsold import Unsold
@@ -59,13 +59,13 @@ def decide(inputs: Inputs) -> Plan:
     fresh += outdone
     launching = TemplateLaunching(offers.templates)
 
-    def assigned(lots: Lots, unsold: Unsold) -> Assignment:
+    def assigned(choices: Choices, unsold: Unsold) -> Assignment:
         mine = [room.copy() for room in free]
         policy = inputs.settings.preference_policy
-        return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, lots, unsold)
+        return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, choices, unsold)
 
-    def bought(assignment: Assignment, lots: Lots) -> Purchase:
-        return _buy(offers, assignment, inputs, lots)
+    def bought(assignment: Assignment, choices: Choices) -> Purchase:
+        return _buy(offers, assignment, inputs, choices)
 
     def bound(attempt: Attempt) -> float:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
@@ -124,11 +124,11 @@ def _reserve(
     return kept, outdone
 
 
-def _buy(offers: Pools, assignment: Assignment, inputs: Inputs, lots: Lots) -> Purchase:
+def _buy(offers: Pools, assignment: Assignment, inputs: Inputs, choices: Choices) -> Purchase:
     cluster = inputs.ledger.cluster
     if cluster is None or not assignment.demands:
         return Purchase([list(tier) for tier in offers.tiers], left=assignment.demands)
-    order = Order(inputs.decision, cluster, inputs.now, inputs.settings, lots)
+    order = Order(inputs.decision, cluster, inputs.now, inputs.settings, choices)
     return buy(offers.tiers, assignment.demands, order)
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.admission import Admission
+from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, limit_cost, rooms, vector
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.catalog import Offering
@@ -116,12 +116,12 @@ class Market:
 def market(
     tier: Sequence[Template],
     demands: Sequence[Demand],
-    lots: Lots | None = None,
+    choices: Choices | None = None,
     ceilings: Ceilings | None = None,
 ) -> Market:
     """Set out what the templates of one tier can sell for these demands, of sizes below the ceilings.
 
-    Of a NodePool that cannot buy at will some may have to do without, by `lots`.
+    Of a NodePool that cannot buy at will some may have to do without, by `choices`.
     """
     dimensions = _dimensions(demands)
     items = tuple(
@@ -139,7 +139,7 @@ def market(
     plain: list[Bin] = []
     exotic: list[Bin] = []
     for purse, template in enumerate(tier):
-        barred = _barred(template, demands, lots) if lots is not None else 0
+        barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
         shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
         for ware, cost in shelf.best(ceilings or {}):
             wares[ware.key] = ware
@@ -148,15 +148,9 @@ def market(
     return Market(tuple(demands), items, bins, wares, shelves, dimensions)
 
 
-def _barred(template: Template, demands: Sequence[Demand], lots: Lots) -> int:
-    """Give the demands, as bits, that have to do without a NodePool with limits or minValues."""
-    if not template.remaining and not any(r.min_values for r in template.requirements.values()):
-        return 0
-    return sum(
-        1 << index
-        for index, demand in enumerate(demands)
-        if lots.passes_over(template.name, demand.pods[0].key)
-    )
+def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
+    """Give the demands, as bits, that have to do without a NodePool."""
+    return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
 def _bin(ware: Ware, cost: Vector, purse: int) -> Bin:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
 from nodesmith.decisions.scheduling.following import Stranded, flock, leaders_first, shares_node
 from nodesmith.decisions.scheduling.launching import Launching
-from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.placing import Ground, Placing
 from nodesmith.decisions.scheduling.preferences import variants
@@ -36,27 +36,24 @@ def assign(
     templates: Sequence[Template] = (),
     daemonsets: Sequence[Shape] = (),
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
-    lots: Lots | None = None,
+    choices: Choices | None = None,
     unsold: Unsold | None = None,
 ) -> Assignment:
-    """Assign pods to rooms and turn the rest into demands. Of equals it is `lots` that decide."""
-    lots = lots or Lots()
+    """Assign pods to rooms and turn the rest into demands. What may be had in several ways goes by `choices`."""
+    choices = choices or Choices()
     unsold = unsold or Unsold()
     given_up, wanted = _split(pending, unsold)
-    groups = by_shape(wanted)
-    if lots.number:
-        groups = lots.order(groups, lambda group: group[1][0].key)
-    waiting = dict(groups)
+    waiting = dict(by_shape(wanted))
     tried = {shape: variants(shape, policy, launching) for shape in waiting}
     there = [shape for room in rooms for shape in (*room.hosted, *room.expected)]
     neighbours = Neighbours([*(one for each in tried.values() for one in each), *daemonsets, *there])
     ground = Ground(
         neighbours,
-        Vacancies(rooms, neighbours, lots),
+        Vacancies(rooms, neighbours),
         Topology(rooms, neighbours.sets),
         launching,
         Watch(waiting, neighbours.sets),
-        lots,
+        choices,
         unsold,
     )
     if given_up:
@@ -75,13 +72,18 @@ def _split(pending: Iterable[Pod], unsold: Unsold) -> tuple[list[Pod], list[Pod]
 
 
 def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:
-    """Order shapes by whom they wait for, then by size, which is the order they come in."""
+    """Order shapes by whom they wait for, then by size, which is the order they come in.
+
+    Any of them may be put first, but for those that follow others: where these are must be known.
+    """
     turns = {shape: ground.watch.turn(each[0]) for shape, each in tried.items()}
+    first = [shape for shape in turns if len(turns) > 1 and ground.choices.pick(("turn", shape), 2)]
     before = sorted((s for s, turn in turns.items() if turn < FOLLOWS), key=turns.__getitem__)
-    strictest = {each[0]: shape for shape, each in tried.items() if turns[shape] == FOLLOWS}
+    strictest = {tried[s][0]: s for s in dict.fromkeys((*first, *turns)) if turns[s] == FOLLOWS}
     following = leaders_first(strictest, ground.neighbours.sets)
     after = [s for s, turn in turns.items() if turn > FOLLOWS]
-    return [*before, *(strictest[one] for one in following), *after]
+    early = [s for s in first if turns[s] != FOLLOWS]
+    return list(dict.fromkeys((*early, *before, *(strictest[one] for one in following), *after)))
 
 
 class _Round:
@@ -114,7 +116,9 @@ class _Round:
             spread = sorted({s.topology_key for s in keyed_spreads(shape)})
             if spread and not attractions(shape):
                 present = {key: self._values(key) for key in spread}
+                before = len(pods)
                 pods, why = Placing(self._ground, shape, shape, present=present).place(pods)
+                self._ground.result.given_up += before - len(pods)  # domains that may come count for nothing
             self._stuck(pods, why)
         stranded = Stranded(self._waiting, self._ground.neighbours.sets)
         for shape, pods in self._waiting.items():

@@ -45,7 +45,7 @@ class Demand:
 class Assignment:
     """What came of the pending pods. `placed` is pods by room name, `stuck` pods with the reason.
 
-    `given_up` counts the wishes that were not granted to pods.
+    `given_up` counts the wishes that were not granted to pods, and pods spread over domains that are there alone.
     """
 
     placed: dict[str, list[str]] = field(default_factory=dict)

@@ -7,17 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from math import fsum
 
+from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.domains import Domains
 from nodesmith.decisions.scheduling.launching import Launching
-from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.spread import Domain, share_out
 from nodesmith.decisions.scheduling.topology import Topology
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.decisions.scheduling.views import narrowed
+from nodesmith.decisions.scheduling.views import keyed_spreads, narrowed
 from nodesmith.decisions.scheduling.watching import Watch
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import ZONE
@@ -34,7 +34,7 @@ class Ground:
     topology: Topology
     launching: Launching
     watch: Watch
-    lots: Lots = field(default_factory=Lots)
+    choices: Choices = field(default_factory=Choices)
     unsold: Unsold = field(default_factory=Unsold)
     result: Assignment = field(default_factory=Assignment)
 
@@ -115,8 +115,10 @@ class Placing:
         return [domain for domain in found if domain[axis] not in self._avoided_zones] or found
 
     def _candidates(self) -> Iterator[Room]:
-        found = self._ground.vacancies.candidates(self._shape)
-        return found if self._only is None else filter(self._only, found)
+        labelled = {spread.topology_key for spread in keyed_spreads(self._shape)}
+        for room in self._ground.vacancies.candidates(self._shape):
+            if labelled <= room.labels.keys() and (self._only is None or self._only(room)):
+                yield room
 
     def _rooms(self) -> dict[Domain, list[Room]]:
         """Give the rooms that take such pods, tightest first, by domain."""
@@ -144,10 +146,14 @@ class Placing:
             return -self._room(rooms.get(domain, ()), count), price, domain
 
         candidates.sort(key=rank)
-        return next(iter(ground.lots.order(candidates, _spelled)), None)
+        return next(iter(ground.choices.first(("first", self._plain), candidates)), None)
 
     def _room(self, rooms: Iterable[Room], wanted: int) -> int:
-        return min(wanted, sum(self._ground.vacancies.capacity(room, self._shape, wanted) for room in rooms))
+        return min(wanted, sum(self._capacity(room, wanted) for room in rooms))
+
+    def _capacity(self, room: Room, wanted: int) -> int:
+        count = self._ground.vacancies.capacity(room, self._shape, wanted)
+        return self._ground.choices.some(("room", self._plain, room.name), count)
 
     def _share(
         self, pods: list[Pod], rooms: Mapping[Domain, Sequence[Room]], open_: Sequence[Domain]
@@ -160,7 +166,7 @@ class Placing:
                 most[domain] = sold + self._room(found, len(pods))
         if self._domains.is_spread:
             most = {domain: most[domain] for domain in self._in_turn(most, rooms)}
-        fills_up = self._ground.lots.fills_up
+        fills_up = len(most) > 1 and self._ground.choices.pick(("fills up", self._plain), 2) == 1
         for domain, share in share_out(len(pods), self._domains.tallies, most, fills_up=fills_up).items():
             mine, pods = pods[:share], pods[share:]
             rest = self._fill(mine, rooms.get(domain, ()))
@@ -175,7 +181,7 @@ class Placing:
         alike = Counter(free.values())
         prices = {d: launching.price(self._shape, keys, d) for d, rooms_ in free.items() if alike[rooms_] > 1}
         ordered = sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
-        return self._ground.lots.order(ordered, _spelled)
+        return self._ground.choices.first(("domain", self._plain), ordered)
 
     def _fill(self, pods: list[Pod], rooms: Iterable[Room]) -> list[Pod]:
         """Put pods into rooms, one after the other; give those that find none."""
@@ -183,7 +189,7 @@ class Placing:
         for room in rooms:
             if not pods:
                 break
-            count = ground.vacancies.capacity(room, self._shape, len(pods))
+            count = self._capacity(room, len(pods))
             mine, pods = pods[:count], pods[count:]
             if mine:
                 ground.vacancies.take(room, self._plain, count)
@@ -214,11 +220,9 @@ class Placing:
         shape = narrowed(self._shape, ground.watch.rules_over(self._plain), pins)
         if shape is self._shape or tuple(pins.values()) not in ground.launching.domains(shape, tuple(pins)):
             return self._shape
+        if ground.choices.pick(("counted", self._plain), 2):
+            return self._shape
         if ground.unsold.most(self._plain, shape, pins) is not None:
             return self._shape
         ground.neighbours.sets.liken(shape, self._shape)
         return shape
-
-
-def _spelled(domain: Domain) -> str:
-    return "/".join(domain)

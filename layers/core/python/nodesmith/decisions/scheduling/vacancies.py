@@ -6,7 +6,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
 from nodesmith.decisions.packing.sharing import Sharing
-from nodesmith.decisions.scheduling.lots import Lots
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.model.shapes import Shape
@@ -15,9 +14,8 @@ from nodesmith.model.shapes import Shape
 class Vacancies:
     """Rooms, tightest first, so that large ones stay free for large pods; those in flight come last."""
 
-    def __init__(self, rooms: Sequence[Room], neighbours: Neighbours, lots: Lots | None = None) -> None:
+    def __init__(self, rooms: Sequence[Room], neighbours: Neighbours) -> None:
         self.rooms = {room.name: room for room in rooms}
-        self._lots = lots or Lots()
         self._neighbours = neighbours
         self._company = {room.name: self._company_of(room) for room in rooms}
         self._order = sorted(_rank(room) for room in rooms)
@@ -25,13 +23,6 @@ class Vacancies:
 
     def candidates(self, shape: Shape) -> Iterator[Room]:
         """Give the rooms that take at least one pod of a shape, tightest first, as they were when this was asked."""
-        found = self._tightest_first(shape)
-        if not self._lots.number:
-            return found
-        kept = [room for room in found if not self._lots.passes_over(room.name, shape.owner, shape.requests)]
-        return iter(self._lots.order(kept, lambda room: room.name))
-
-    def _tightest_first(self, shape: Shape) -> Iterator[Room]:
         cpu = max(0, shape.requests.cpu_milli)
         for in_flight in (False, True):
             start = bisect_left(self._order, (in_flight, cpu) if cpu else (in_flight,))
@@ -50,7 +41,6 @@ class Vacancies:
 
     def take(self, room: Room, shape: Shape, count: int) -> None:
         """Assign pods of a shape to a room."""
-        self._lots.asked = True  # others might have been given it
         del self._order[bisect_left(self._order, _rank(room))]
         room.take(shape, count)
         insort(self._order, _rank(room))

@@ -94,13 +94,16 @@ def keyed_spreads(shape: Shape) -> list[Spread]:
 
 
 def spread_rules(shape: Shape, sets: LabelSets) -> list[Rule]:
-    """Give the hard spreads of a shape, but for those over the hostname."""
+    """Give the hard spreads of a shape, but for those over the hostname, and those that select nobody.
+
+    The latter ask for a label, no more; they are kept where new nodes may lack it.
+    """
     spreads = keyed_spreads(shape)
     home = frozenset((shape.namespace,))
     return [
         Rule(
             Spread(s.topology_key, s.max_skew, hard=True, selector=None, min_domains=s.min_domains),
-            sets.selected(s.selector, home),
+            selected,
             View(
                 leaving=False,
                 terms=shape.own_terms if s.honor_affinity and any(shape.own_terms) else None,
@@ -109,6 +112,7 @@ def spread_rules(shape: Shape, sets: LabelSets) -> list[Rule]:
             ),
         )
         for s in spreads
+        if (selected := sets.selected(s.selector, home)) or s.topology_key not in _EVERY_NEW_NODE_HAS
     ]
 
 

@@ -1,0 +1,51 @@
+"""Choices: made the usual way unless a script says otherwise, and all of them told."""
+
+from __future__ import annotations
+
+from nodesmith.decisions.scheduling.choices import Choices
+
+NAMES = [f"thing-{n}" for n in range(4)]
+
+
+def test_without_a_script_things_stay_in_their_order_and_all_are_had() -> None:
+    choices = Choices()
+
+    assert choices.first(("domain", "web"), NAMES) == NAMES
+    assert choices.some(("room", "web", "node-1"), 7) == 7
+
+
+def test_a_script_puts_one_thing_first_and_leaves_the_others_in_order() -> None:
+    assert Choices({("domain", "web"): 2}).first(("domain", "web"), NAMES) == [
+        "thing-2",
+        "thing-0",
+        "thing-1",
+        "thing-3",
+    ]
+
+
+def test_a_script_touches_no_other_choice() -> None:
+    assert Choices({("domain", "web"): 2}).first(("domain", "db"), NAMES) == NAMES
+
+
+def test_of_several_pods_a_room_may_get_all_none_all_but_one_or_one() -> None:
+    name = "room", "web", "node-1"
+
+    assert [Choices({name: option}).some(name, 5) for option in range(4)] == [5, 0, 4, 1]
+    assert [Choices({name: option}).some(name, 2) for option in range(3)] == [2, 0, 1]
+
+
+def test_an_option_that_is_no_longer_there_is_not_taken() -> None:
+    name = "room", "web", "node-1"
+
+    assert Choices({name: 3}).some(name, 1) == 1
+    assert Choices({("domain", "web"): 3}).first(("domain", "web"), NAMES[:2]) == NAMES[:2]
+
+
+def test_what_leaves_no_choice_is_not_told_as_one() -> None:
+    choices = Choices()
+
+    choices.first(("domain", "web"), NAMES[:1])
+    choices.some(("room", "web", "node-1"), 0)
+    assert not choices.met
+    choices.first(("domain", "web"), NAMES)
+    assert choices.met == {("domain", "web"): 4}
