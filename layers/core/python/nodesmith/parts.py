@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Event = Mapping[str, Any]
 Handler = Callable[[Event, object], None]
+_OBJECTS_A_COLLECTION = 50_000
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
 
 
@@ -44,6 +46,15 @@ def set_clock(clock: Callable[[], datetime]) -> None:
 def now() -> datetime:
     """Give the time by which all functions of this process go."""
     return _clock()
+
+
+def collect_seldom() -> None:
+    """Keep what is loaded by now for good, and look for cycles in the rest seldom: nearly all goes without.
+
+    With Python's own threshold a decision on 10,000 pods walks through the whole snapshot, for half of its time.
+    """
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
 class Parts:
@@ -116,6 +127,7 @@ class Parts:
 
         Whatever the run raises, but Rejected, brings the whole batch back.
         """
+        collect_seldom()
 
         def handle(event: Event, context: object) -> None:
             del context
