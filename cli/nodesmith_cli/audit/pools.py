@@ -46,6 +46,8 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     configuration = NodeConfiguration.of(parsed) if parsed else NodeConfiguration()
     key = f"{reference['group']}/{str(reference['kind']).lower()}"
     own = {NODEPOOL: about["name"], key: reference["name"]}
+    was = dig(about, "annotations", "nodesmith.dev/provisioner")
+    own |= {"karpenter.sh/provisioner-name": was} if was else {}
     limits = dict(spec.get("limits") or {})
     nodes = {"nodes": whole_units(limits.pop("nodes"))} if "nodes" in limits else {}
     subnets = dig(nodeclass, "status", "subnets")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nodesmith.model.conversion.changes import Change, Conversion, Converted
-from nodesmith.model.conversion.converting import loud
+from nodesmith.model.conversion.converting import convert, loud
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.problems import Parsed, Problem
@@ -18,6 +19,27 @@ READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = 
     ("karpenter.sh/v1", "NodePool"): parse_nodepool,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
 }
+
+
+def todays_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Fault]]:
+    """Give the documents with Karpenter's objects as they are written today, and what should be known about that.
+
+    Pods stay as they are: what their old keys mean is decided where they are read.
+    """
+    conversion = convert([document.manifest for document in documents])
+    return [_todays(documents, each) for each in conversion.objects], list(faults_of(documents, conversion))
+
+
+def _todays(documents: Sequence[Document], converted: Converted) -> Document:
+    document = documents[converted.number]
+    if converted.manifest is document.manifest:
+        return document
+
+    def field_of_old(field: str) -> str:
+        origin = converted.origin(field)
+        return origin.field if origin and origin.number == converted.number else ""
+
+    return replace(document, manifest=converted.manifest, was=document, field_of_old=field_of_old)
 
 
 def as_of_a_file(converted: Converted) -> Converted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -53,6 +53,10 @@ class Document:
     first_line: int = 1
     text: str = field(default="", repr=False, compare=False)
     """what the file says of it; of a List with all its items"""
+    was: Document | None = field(default=None, repr=False, compare=False)
+    """what it has been converted from"""
+    field_of_old: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
+    """gives, for a field of it, where that was in the old object; empty for what was not there"""
 
     @property
     def object(self) -> str:
@@ -75,6 +79,9 @@ class Document:
 
     def fault(self, message: str, field: str = "") -> Fault:
         """Give a fault of this object; its line is the field's, or that of the nearest parent there is."""
+        if self.was is not None and self.field_of_old is not None:
+            line = self.was.fault("", self.field_of_old(field)).line
+            return Fault(message, self.file, self.number, line, self.object, field)
         line = line_of(self.node, field, self.first_line) if self.node else 0
         return Fault(message, self.file, self.number, line, self.object, field)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.labels import did_you_mean
+from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.local.manifests import Document, Fault, load_manifests
 from nodesmith_cli.planning.admission import admitted
 from nodesmith_cli.planning.checking import checked
@@ -33,7 +34,7 @@ GROUPS: Mapping[str, str] = {
     "EC2NodeClass": "karpenter.k8s.aws",
 }
 """The kinds that a plan reads, with the API group that each belongs to."""
-_TODAY = {"Provisioner": "NodePool", "Machine": "NodeClaim", "AWSNodeTemplate": "EC2NodeClass"}
+_TODAY = {"Machine": "NodeClaim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,15 @@ def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manif
     pending, whatever its status says. What is wrong is in `faults`, and the rest goes on.
     """
     loaded = load_manifests(paths)
-    documents, unread, faults = _known((*more, *loaded.documents))
+    todays, said = todays_documents((*more, *loaded.documents))
+    documents, unread, faults = _known(todays)
     sound, wrong = checked(documents)
     expanded, lacking = with_pods(sound)
     complete, refused = admitted(expanded)
     return Manifests(
-        (*complete, *_namespaces(complete)), (*loaded.faults, *faults, *wrong, *lacking, *refused), unread
+        (*complete, *_namespaces(complete)),
+        (*loaded.faults, *said, *faults, *wrong, *lacking, *refused),
+        unread,
     )
 
 

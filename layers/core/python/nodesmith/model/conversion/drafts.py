@@ -9,6 +9,9 @@ from nodesmith.model.conversion.changes import Change, Converted, Fate, Origin
 from nodesmith.model.labels import did_you_mean
 from nodesmith.model.schema.reports import at
 
+_IDENTITY = frozenset(
+    {"uid", "resourceVersion", "finalizers", "ownerReferences", "managedFields", "selfLink"}
+)
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -65,7 +68,7 @@ class Draft:
         """Begin with the metadata of the old object, or with a name of its own alone."""
         self.old = old
         self.kind = kind
-        metadata = {"name": name} if name else _metadata(old)
+        metadata = {"name": name} if name else _metadata(old, same=old.manifest.get("kind") == kind)
         self.body: dict[str, Any] = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
         self.origins: dict[str, Origin] = {}
 
@@ -145,9 +148,13 @@ class Draft:
         return Converted(self.old.number, body, self.origins)
 
 
-def _metadata(old: Old) -> dict[str, Any]:
-    """Keep the metadata but for what kubectl wrote down of the old form."""
-    metadata = dict(old.metadata)
+def _metadata(old: Old, *, same: bool) -> dict[str, Any]:
+    """Keep the metadata but for what kubectl wrote down of the old form.
+
+    For another kind, what makes it that very object is left out too: nothing may be
+    owned by an object that is not there, or written to it.
+    """
+    metadata = {n: v for n, v in old.metadata.items() if same or n not in _IDENTITY}
     annotations = entries(metadata.get("annotations"))
     if _LAST_APPLIED in annotations:
         rest = {name: text for name, text in annotations.items() if name != _LAST_APPLIED}
