@@ -31,7 +31,7 @@ _STEPS = (
     ("VolumesDetached", "detached_at"),
     ("InstanceTerminating", "terminated_at"),
 )
-_AWAITING = "AwaitingReconciliation"
+AWAITING = "AwaitingReconciliation"
 _REFUTING = frozenset({"MultipleNodesFound"})
 """Reasons that say no; all others say not yet."""
 
@@ -128,10 +128,10 @@ def _conditions(claim: NodeClaim) -> Iterator[dict[str, Any]]:
         elif stage == pending[0]:
             refuted = given_up or claim.reason in _REFUTING
             since = claim.phase_since if refuted else claim.created_at
-            reason = claim.reason or _AWAITING
+            reason = claim.reason or AWAITING
             yield _condition(stage, "False" if refuted else "Unknown", since, reason, claim.message)
         else:
-            yield _condition(stage, "Unknown", claim.created_at, _AWAITING, "")
+            yield _condition(stage, "Unknown", claim.created_at, AWAITING, "")
     if not pending:
         yield _condition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
     else:
@@ -150,7 +150,7 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[dict[str, Any]]:
             yield _condition(step, "True", reached, step, "")
         else:
             reason, message = (claim.reason, claim.message) if at_work else ("", "")
-            yield _condition(step, "Unknown", since, reason or _AWAITING, message)
+            yield _condition(step, "Unknown", since, reason or AWAITING, message)
             at_work = False
 
 

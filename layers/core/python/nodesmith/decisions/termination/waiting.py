@@ -66,13 +66,14 @@ def _drain(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> Waiting | Non
     current = sorted((pod for pod in left if tier(pod) == first), key=lambda pod: pod.key)
     since = claim.terminating_at or claim.phase_since
     return (
-        _protected(current, since, now)
-        or _guarded(current, Allowances(snapshot.budgets), since)
+        protected(current, since, now)
+        or guarded(current, Allowances(snapshot.budgets), since)
         or _ending(current, since)
     )
 
 
-def _protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | None:
+def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | None:
+    """Name the first of these pods that asks not to be disrupted; None where none does."""
     held = [pod for pod in pods if not pod.deleting and refuses_disruption(pod, now)]
     if not held:
         return None
@@ -86,7 +87,8 @@ def _protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting |
     )
 
 
-def _guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Waiting | None:
+def guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Waiting | None:
+    """Give the budget that allows none of these pods to go; None where one of them may."""
     held = [pod for pod in pods if not pod.deleting and not allowances.take(pod)]
     if not held or len(held) < len([pod for pod in pods if not pod.deleting]):
         return None  # some may go, and the others after them

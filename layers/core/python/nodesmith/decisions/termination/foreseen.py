@@ -1,0 +1,33 @@
+"""What would keep a node from being emptied, seen before its end begins: pods that nobody may evict, ever."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.protection import Allowances
+from nodesmith.decisions.termination.waiting import Waiting, guarded, protected
+from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+
+def obstacles(node: str, snapshot: Snapshot, now: datetime) -> list[Waiting]:
+    """Give what the node's end would wait for until somebody helps, in the words in which it would be told then.
+
+    What time may mend is left out: a budget that allows nothing just now, a protection for some hours.
+    """
+    allowances = Allowances(snapshot.budgets)
+    forever: list[Pod] = []
+    by_guards: dict[tuple[str, ...], list[Pod]] = {}
+    for pod in sorted(snapshot.pods, key=lambda pod: pod.key):
+        if pod.node != node or pod.deleting or not must_go(pod.shape):
+            continue
+        if pod.shape.annotations.get(DO_NOT_DISRUPT) == "true":
+            forever.append(pod)
+        guards = allowances.guards(pod.shape)
+        if len(guards) > 1 or any(budget.never_allows for budget in guards):
+            by_guards.setdefault(tuple(budget.key for budget in guards), []).append(pod)
+    found = [protected(forever, now, now)]
+    found += [guarded(by_guards[keys], Allowances(snapshot.budgets), now) for keys in sorted(by_guards)]
+    return [waiting for waiting in found if waiting is not None]

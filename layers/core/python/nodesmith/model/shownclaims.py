@@ -1,0 +1,85 @@
+"""A NodeClaim as its object shows it, for whoever looks at a cluster without the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from nodesmith.model import labels
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.nodeclaimobjects import AWAITING, parse_nodeclaim
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.problems import Parsed
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.times import parse_time
+
+_Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
+_Way: TypeAlias = tuple[tuple[str, str, Phase], ...]
+"""Conditions, in order: what is reached with each, and the field that says when."""
+_LIFE: _Way = (
+    ("Launched", "launched_at", Phase.LAUNCHED),
+    ("Registered", "registered_at", Phase.REGISTERED),
+    ("Initialized", "initialized_at", Phase.INITIALIZED),
+)
+_END: _Way = (
+    ("Drained", "drained_at", Phase.DRAINED),
+    ("VolumesDetached", "detached_at", Phase.DETACHED),
+    ("InstanceTerminating", "terminated_at", Phase.TERMINATED),
+)
+
+
+def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]:
+    """Read a NodeClaim object with its status, whoever keeps it. Never raises.
+
+    A price, a cause and what was launched are not shown; times are whole seconds.
+    """
+    parsed = parse_nodeclaim(manifest, now)
+    if parsed.value is None:
+        return parsed
+    metadata, status = manifest["metadata"], manifest.get("status") or {}
+    conditions = {str(each.get("type")): each for each in status.get("conditions") or ()}
+    claim = _come_so_far(parsed.value, conditions, metadata.get("deletionTimestamp"))
+    own, provider_id = metadata.get("labels") or {}, str(status.get("providerID") or "")
+    found = replace(
+        claim,
+        provider_id=provider_id,
+        instance_id=provider_id.rpartition("/")[2],
+        node_name=str(status.get("nodeName") or ""),
+        image_id=str(status.get("imageID") or ""),
+        instance_type=own.get(labels.INSTANCE_TYPE, ""),
+        zone=own.get(labels.ZONE, ""),
+        capacity_type=own.get(labels.CAPACITY_TYPE, ""),
+        annotations=FrozenMap(metadata.get("annotations")),
+        capacity=parse_resources(status.get("capacity")),
+        allocatable=parse_resources(status.get("allocatable")),
+    )
+    return Parsed(found, parsed.problems)
+
+
+def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None) -> NodeClaim:
+    living = _along(_LIFE, claim, conditions)
+    drained = conditions.get("Drained", {})
+    # While it does not hold, it dates from the beginning of the end; afterwards from the last pod.
+    dates = [drained.get("lastTransitionTime"), deleted]
+    begun = next(filter(None, reversed(dates) if drained.get("status") == "True" else dates), None)
+    if not begun:
+        return living
+    since = parse_time(begun)
+    ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since)
+    return _along(_END, ending, conditions)
+
+
+def _along(way: _Way, claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
+    """Take the claim as far as its conditions hold; the first that does not says what it waits for."""
+    for kind, field, phase in way:
+        condition = conditions.get(kind, {})
+        if condition.get("status") != "True":
+            reason = str(condition.get("reason") or "")
+            message = str(condition.get("message") or "")
+            return replace(claim, reason="" if reason == AWAITING else reason, message=message)
+        at = parse_time(str(condition["lastTransitionTime"]))
+        reached: dict[str, Any] = {field: at}
+        claim = replace(claim, phase=phase, phase_since=at, reason="", message="", **reached)
+    return claim
