@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from threading import Condition
 
 from nodesmith.model.pods import Manifest
@@ -42,6 +43,8 @@ class World:
         """Pending pods by each claim that they mount."""
         self._ending: Counter[str] = Counter()
         """Nodes that end, by name: how many of Node and NodeClaim say so."""
+        self._departures: dict[str, int] = {}
+        """When a pod was last seen to be gone from each node, in seconds since 1970."""
 
     def put(self, kind: WatchedKind, manifests: Iterable[Manifest]) -> None:
         """Take in the newest states of objects."""
@@ -77,13 +80,15 @@ class World:
         with self.changed:
             if self.missing:
                 return None
-            return self.windows.take(self._clock.now()), observed(self._mirrors.values())
+            closed = self.windows.take(self._clock.now())
+            return closed, observed(self._mirrors.values(), self._departures)
 
     def _note(self, changes: Iterable[Change | None]) -> None:
         now, opened = self._clock.now(), False
         for change in changes:
             if change:
                 self._count(change)
+                self._date(change, now)
             for topic, key in triggered(change, self._is_awaited, self._ending) if change else ():
                 opened = self.windows.note(topic, key, now) or opened
         if opened:
@@ -98,6 +103,13 @@ class World:
             elif change.kind in (NODES, NODECLAIMS):
                 ended = ended_by(state) if change.kind == NODES else ended_by_claim(state)
                 _add(self._ending, filter(None, [ended]), step)
+
+    def _date(self, change: Change, now: datetime) -> None:
+        before = change.before
+        if change.kind == PODS and before is not None and before.moved and change.after is None:
+            self._departures[before.node] = int(now.timestamp())
+        elif change.kind == NODES and change.after is None:
+            self._departures.pop(change.key, None)
 
     def _is_awaited(self, claim: str) -> bool:
         """Tell whether a pod waits for a claim. Where the scheduler had one made for a node it waits for no other."""

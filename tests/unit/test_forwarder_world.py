@@ -156,3 +156,40 @@ def test_a_node_ends_as_long_as_either_of_node_and_claim_says_so() -> None:
     ends.seen.world.keep_only(NODECLAIMS, ())
     ends.seen.woken()
     assert not ends.is_told_of_a_pod()
+
+
+def departure(seen: Seen, name: str) -> int | None:
+    seen.clock.time += timedelta(seconds=30)
+    taken = seen.world.take()
+    assert taken is not None
+    return taken[1].departures.get(name)
+
+
+@pytest.mark.parametrize("how", ["deleted", "done", "missing from a new list"])
+def test_when_a_pod_has_gone_from_its_node_is_remembered_as_long_as_the_node_is_there(how: str) -> None:
+    ends = Ends()
+    pod, moment = ends.pods[0], int(ends.seen.clock.time.timestamp())
+    assert departure(ends.seen, ends.name) is None
+    gone = moment + 30
+    if how == "deleted":
+        ends.seen.world.drop(PODS, pod)
+    elif how == "done":
+        ends.seen.put(PODS, {**pod, "status": {"phase": "Succeeded"}})
+    else:
+        ends.seen.world.keep_only(PODS, ())
+    assert departure(ends.seen, ends.name) == gone
+    ends.seen.world.drop(NODES, ends.machine)
+    assert departure(ends.seen, ends.name) is None
+
+
+def test_pods_of_daemonsets_and_pods_without_a_node_leave_nothing_behind() -> None:
+    ends = Ends()
+    owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
+    daemon, waiting = deployment_pod(1, rolled(3), ends.name), deployment_pod(1, rolled(4))
+    daemon["metadata"]["ownerReferences"] = [owner]
+    ends.seen.put(PODS, daemon, waiting)
+    for pod in (daemon, waiting):
+        ends.seen.world.drop(PODS, pod)
+    taken = ends.seen.world.take()
+    assert taken is not None
+    assert taken[1].departures == {}

@@ -222,6 +222,43 @@ def test_a_volume_that_a_pod_spells_out_itself_is_named_by_its_attachment() -> N
     assert found.attachments == (VolumeAttachment("n1", "csi-1"),)
 
 
+def bound_at(moment: str, **metadata: Any) -> Manifest:
+    pod = a_pod()
+    pod["metadata"].update(name=f"at-{moment}", **metadata)
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": moment}]
+    return pod
+
+
+def test_a_node_tells_when_a_pod_last_came_to_it() -> None:
+    pods = (
+        bound_at("2026-11-21T11:00:00Z"),
+        bound_at("2026-11-21T11:30:00Z"),
+        bound_at("2026-11-21T11:15:00Z"),
+    )
+    found = {node.name: node.last_pod_event_at for node in seen(*pods, nodes=[a_node(), a_node("n2")]).nodes}
+    assert found == {"n1": parse_time("2026-11-21T11:30:00Z"), "n2": None}
+
+
+def test_a_pod_that_began_to_end_is_a_later_event_than_its_coming() -> None:
+    ending = bound_at("2026-11-21T11:00:00Z", deletionTimestamp=LATER, deletionGracePeriodSeconds=30)
+    assert seen(ending, nodes=[a_node()]).nodes[0].last_pod_event_at == parse_time("2026-11-21T12:00:00Z")
+
+
+def test_pods_of_daemonsets_and_pods_without_a_node_are_no_events() -> None:
+    owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
+    daemon, waiting = bound_at("2026-11-21T11:00:00Z", ownerReferences=[owner]), a_pod("")
+    assert seen(daemon, waiting, nodes=[a_node()]).nodes[0].last_pod_event_at is None
+
+
+def test_a_pod_that_was_seen_to_be_gone_is_the_later_event() -> None:
+    mirrors = [Mirror(PODS), Mirror(NODES)]
+    mirrors[0].put(bound_at("2026-11-21T11:00:00Z"))
+    mirrors[1].put(a_node())
+    gone = parse_time("2026-11-21T11:40:00Z")
+    written = encode("c", NOW, observed(mirrors, {"n1": int(gone.timestamp()), "gone-node": 1}))
+    assert decode(written).nodes[0].last_pod_event_at == gone
+
+
 def test_finalizers_of_nodes_and_of_karpenters_objects_are_kept() -> None:
     ours = ["karpenter.sh/termination"]
     manifest = a_node()

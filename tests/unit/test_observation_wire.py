@@ -207,11 +207,12 @@ def test_a_namespace_selector_of_the_second_format_means_all_namespaces() -> Non
 
 def test_a_snapshot_of_the_third_format_has_no_budgets_and_calls_every_pod_ready() -> None:
     document = json.loads(gzip.decompress(encode("c", NOW, observed(pods=1))))
-    for later in ("poddisruptionbudgets", "volumeattachments"):
+    for later in ("poddisruptionbudgets", "volumeattachments", "podEvents"):
         del document[later]
     document["pods"][0]["flags"] = [1]
     snapshot = decode(gzip.compress(json.dumps({**document, "version": 3}).encode()))
     assert (snapshot.budgets, snapshot.attachments, snapshot.problems) == ((), (), ())
+    assert {node.last_pod_event_at for node in snapshot.nodes} == {None}
     assert snapshot.pods[0].unschedulable
     assert snapshot.pods[0].ready
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,8 +133,9 @@ def key_of(manifest: Manifest) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-def observed(mirrors: Iterable[Mirror]) -> Observed:
-    """Gather mirrors for the wire."""
+def observed(mirrors: Iterable[Mirror], departures: Mapping[str, int] | None = None) -> Observed:
+    """Gather mirrors for the wire, with when pods have gone from nodes (see `Observed`)."""
     held = list(mirrors)
     problems = [text for mirror in held for text in mirror.problems.values()]
-    return Observed(**{mirror.kind.name: list(mirror.objects.values()) for mirror in held}, problems=problems)
+    objects = {mirror.kind.name: list(mirror.objects.values()) for mirror in held}
+    return Observed(**objects, problems=problems, departures=dict(departures or {}))

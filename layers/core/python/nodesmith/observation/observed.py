@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.csinodes import ReducedCsiNode
@@ -21,7 +21,10 @@ UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, Overf
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A cluster's reduced objects, in any order. `problems` are objects that could not even be reduced."""
+    """A cluster's reduced objects, in any order. `problems` are objects that could not even be reduced.
+
+    `departures` are when the last pod has gone from each node, in seconds since 1970, as far as anybody watched.
+    """
 
     pods: Sequence[ReducedPod] = ()
     nodes: Sequence[Manifest] = ()
@@ -37,3 +40,4 @@ class Observed:
     poddisruptionbudgets: Sequence[Manifest] = ()
     volumeattachments: Sequence[ReducedAttachment] = ()
     problems: Sequence[str] = ()
+    departures: Mapping[str, int] = field(default_factory=dict)

@@ -34,7 +34,8 @@ class ReducedPod:
     """One pod. `shape` is the canonical JSON of its manifest without labels, `created` in seconds since 1970.
 
     `deletion` is when its grace ends and None unless it is being deleted; `started` is kept where a decision counts
-    from it, of pods that are not to be disrupted for a while. `claims` are those of its volumes.
+    from it, of pods that are not to be disrupted for a while. `moved` is when it came to its node or began to leave it;
+    0 for a DaemonSet's, which do so with their node. `claims` are those of its volumes.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ReducedPod:
     ready: bool = True
     deletion: int | None = None
     started: int | None = None
+    moved: int = 0
 
     @property
     def deleting(self) -> bool:
@@ -97,6 +99,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         ready=conditions.get("Ready", {}).get("status") == "True",
         deletion=_seconds(ends) if (ends := metadata.get("deletionTimestamp")) else None,
         started=_started(metadata, status),
+        moved=_moved(metadata, conditions.get("PodScheduled", {})) if _counts(owner, node) else 0,
     )
 
 
@@ -149,6 +152,17 @@ def _started(metadata: Manifest, status: Manifest) -> int | None:
     ):
         return None
     return _seconds(status["startTime"])
+
+
+def _counts(owner: Manifest, node: str) -> bool:
+    return bool(node) and owner.get("kind") != "DaemonSet"
+
+
+def _moved(metadata: Manifest, scheduled: Manifest) -> int:
+    """Give when a pod began to end, or was bound; where nobody says, when it was made, for its node was given then."""
+    if metadata.get("deletionTimestamp"):
+        return _seconds(metadata["deletionTimestamp"]) - int(metadata.get("deletionGracePeriodSeconds") or 0)
+    return _seconds(scheduled.get("lastTransitionTime") or metadata["creationTimestamp"])
 
 
 def _seconds(text: str) -> int:

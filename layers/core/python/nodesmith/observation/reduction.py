@@ -24,13 +24,15 @@ _METADATA = (
 _DEEPEST_LEVEL = 40
 """Free-form fields may be nested 16 levels deep; what is deeper is noticed and refused where manifests are read."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
-_WRITTEN_BY_READINESS = (
+_STATUS = (
     "nodes",
     "resources",
     "subnets",
     "securityGroups",
     "amis",
     "instanceProfile",
+    "providerID",
+    "lastPodEventTime",
 )
 
 
@@ -89,7 +91,7 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
     status = manifest.get("status") or {}
     leaving = {"nodeName": status.get("nodeName")} if metadata.get("deletionTimestamp") else {}
-    ours = {name: status.get(name) for name in (*_WRITTEN_BY_READINESS, "providerID")}
+    ours = {name: status.get(name) for name in _STATUS}
     kept = {
         "apiVersion": manifest.get("apiVersion"),
         "kind": manifest.get("kind"),

@@ -2,10 +2,11 @@
 
 Shapes are written once, each with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
 `nodeNames`, -1 for none; of a pod that is only promised a node, as `flags` say, that one) and `flags`; by name what
-few pods have: `deletions` and `started`, moments too. Nodes, PodDisruptionBudgets and
-Karpenter's objects are reduced manifests, sorted by name. Volumes are not in it: from where a pending pod's can be
-reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached (`spec.attachments`, against a
-node's `status.allocatable`); why they keep a pod from every node is in `refusals`, by its name.
+few pods have: `deletions` and `started`, moments too. Nodes, PodDisruptionBudgets and Karpenter's objects are reduced
+manifests, sorted by name; `podEvents` is when each of the nodes had its last. Volumes are not in it: from where a
+pending pod's can be reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached
+(`spec.attachments`, against a node's `status.allocatable`); why they keep a pod from every node is in `refusals`, by
+its name. Of nodes that end `volumeattachments` has the volumes that they still hold.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from typing import Any
 
 from nodesmith.errors import Rejected
@@ -65,7 +68,7 @@ def decode(data: bytes) -> Snapshot:
             cluster=str(document["cluster"]),
             taken_at=parse_time(document["takenAt"]),
             pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
-            nodes=tuple(_nodes(document["nodes"], problems)),
+            nodes=tuple(_nodes(document["nodes"], document.get("podEvents") or (), problems)),
             daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
             nodepools=tuple(document["nodepools"]),
             nodeclasses=tuple(document["nodeclasses"]),
@@ -114,10 +117,11 @@ def _inflated(data: bytes) -> bytes:
     return text
 
 
-def _nodes(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[Node]:
-    for manifest in manifests:
+def _nodes(manifests: Iterable[Manifest], pod_events: Iterable[int], problems: list[str]) -> Iterator[Node]:
+    for manifest, event in zip(manifests, chain(pod_events, repeat(0)), strict=False):
         try:
-            yield parse_node(manifest)
+            node = parse_node(manifest)
+            yield replace(node, last_pod_event_at=_moment(event)) if event else node
         except UNREADABLE as error:
             problems.append(
                 f"Node/{manifest['metadata']['name']}: cannot be read, the node is left out: {error}"

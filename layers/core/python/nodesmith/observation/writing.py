@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -37,13 +37,15 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     index_of = {name: index for index, name in enumerate(names)}
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
     shapes = {*(pod.shape for pod in observed.pods), *map(_text, observed.daemonsets)}
+    nodes = sorted(observed.nodes, key=_name)
     document = {
         "format": FORMAT,
         "version": VERSION,
         "cluster": cluster,
         "takenAt": taken_at.astimezone(UTC).isoformat(timespec="milliseconds"),
         "nodeNames": names,
-        "nodes": [_node(node, attachments.offered(node)) for node in sorted(observed.nodes, key=_name)],
+        "nodes": [_node(node, attachments.offered(node)) for node in nodes],
+        "podEvents": _pod_events(observed, map(_name, nodes)),
         "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
         "daemonsets": sorted(observed.daemonsets, key=_text),
         "nodepools": sorted(observed.nodepools, key=_name),
@@ -66,6 +68,15 @@ def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mappi
     labels: dict[str, dict[str, str]] = {name: {NAME_LABEL: name} for name in (*pods, *daemons)}
     labels.update({_name(n): n["metadata"].get("labels") or {} for n in observed.namespaces})
     return {name: {k: v for k, v in own.items() if k in keys} for name, own in labels.items()}
+
+
+def _pod_events(observed: Observed, names: Iterable[str]) -> list[int]:
+    """Give when a pod last came to each node, began to leave it or was gone from it; 0 where nobody knows of any."""
+    latest = dict(observed.departures)
+    for pod in observed.pods:
+        if pod.moved > latest.get(pod.node, 0):
+            latest[pod.node] = pod.moved
+    return [latest.get(name, 0) for name in names]
 
 
 class _Kind(NamedTuple):
