@@ -33,8 +33,15 @@ class Drain:
     delete: tuple[tuple[Pod, int], ...] = ()
 
 
-def drain(pods: Iterable[Pod], allowances: Allowances, deadline: datetime | None, now: datetime) -> Drain:
-    """Look at the pods of one node that is to be emptied."""
+def drain(
+    pods: Iterable[Pod],
+    allowances: Allowances,
+    deadline: datetime | None,
+    now: datetime,
+    *,
+    patient: bool = False,
+) -> Drain:
+    """Look at the pods of one node that is to be emptied; nobody is evicted yet where it is `patient`."""
     left = sorted(
         (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
         key=lambda pod: (tier(pod), pod.key),
@@ -46,7 +53,7 @@ def drain(pods: Iterable[Pod], allowances: Allowances, deadline: datetime | None
     current = [pod for pod in left if tier(pod) == tier(left[0]) and pod.key not in forced]
     evict = [
         pod
-        for pod in current
+        for pod in (() if patient else current)
         if not pod.deleting and not refuses_disruption(pod, now) and allowances.take(pod)
     ]
     return Drain(tuple(left), tuple(evict), tuple((pod, _grace_seconds(deadline, now)) for pod in overdue))

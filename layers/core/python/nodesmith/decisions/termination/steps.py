@@ -10,6 +10,7 @@ from typing import Any
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.draining import Drain, attached, drain
 from nodesmith.decisions.termination.protection import Allowances
+from nodesmith.decisions.termination.replacing import awaits_replacement, replacement
 from nodesmith.decisions.termination.waiting import why_not_gone
 from nodesmith.model.commands import (
     Advance,
@@ -68,7 +69,9 @@ def next_steps(
     commands: list[TerminationCommand] = []
     for claim in ending:
         known = instances.get(claim.name, ()) if claim.name in looked_at else None
-        commands += _steps(views[claim.name], known, snapshot, allowances, now)
+        view = views[claim.name]
+        patient = awaits_replacement(claim, view.node, view.pods, claims, now)
+        commands += _steps(view, known, snapshot, allowances, now, patient=patient)
     return commands
 
 
@@ -106,6 +109,8 @@ def _steps(
     snapshot: Snapshot,
     allowances: Allowances,
     now: datetime,
+    *,
+    patient: bool,
 ) -> list[TerminationCommand]:
     claim, node = view.claim, view.node
     if instances is not None and all(i.state == "terminated" for i in instances) and _is_settled(claim, now):
@@ -114,7 +119,9 @@ def _steps(
         return []
     deadline = deadline_of(claim, view.shown, now)
     commands: list[TerminationCommand] = [] if _is_closed(view) else [Close(claim, node.name if node else "")]
-    found = drain(view.pods, allowances, deadline, now) if claim.phase is Phase.TERMINATING else Drain()
+    found = Drain()
+    if claim.phase is Phase.TERMINATING:
+        found = drain(view.pods, allowances, deadline, now, patient=patient)
     if node and found.evict:
         commands.append(Evict(claim, tuple(PodOnNode(pod.key, node.name) for pod in found.evict)))
     if node and found.delete:
@@ -125,7 +132,7 @@ def _steps(
         return [*commands, TerminateInstances(onward, alive)]
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
-    waiting = why_not_gone(onward, snapshot, now)
+    waiting = replacement(onward) if patient else why_not_gone(onward, snapshot, now)
     if onward.phase is claim.phase and waiting is not None and waiting.reason != claim.reason:
         commands.append(Wait(replace(onward, reason=waiting.reason, message=waiting.message)))
     return commands

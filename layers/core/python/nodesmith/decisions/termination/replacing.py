@@ -1,0 +1,50 @@
+"""Replacement first: a node that still serves keeps its pods until they have somewhere to go.
+
+Provisioning buys for the pods of a node as soon as it is to end. Where we chose that end, nobody is in a hurry: pods
+are evicted once what was bought for them is ready, or nothing was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.waiting import Waiting
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Pod
+
+EXPIRED = "Expired"
+UNHEALTHY = "Unhealthy"
+CHOSEN = frozenset({EXPIRED, UNHEALTHY})
+"""Causes of ends that we chose, and may put off for a while."""
+FIRST_LOOK = timedelta(seconds=30)
+"""By then provisioning has decided whether the pods need a node."""
+LONGEST_WAIT = timedelta(minutes=10)
+"""How long a replacement is waited for: Karpenter's least."""
+_COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVEN_UP})
+"""Not ready yet; what was bought for the pods of one that is given up is bought again in a moment."""
+
+
+def replacement(claim: NodeClaim) -> Waiting:
+    """Say that a node that ends waits for what was bought for its pods."""
+    message = "its pods stay until what was bought for them is ready"
+    return Waiting("AwaitingReplacement", message, f"NodeClaim/{claim.name}", claim.phase_since)
+
+
+def awaits_replacement(
+    claim: NodeClaim, node: Node | None, pods: Iterable[Pod], claims: Iterable[NodeClaim], now: datetime
+) -> bool:
+    """Tell whether the pods of a node that ends are to stay on it for now."""
+    waited = now - (claim.terminating_at or claim.phase_since)
+    if claim.phase is not Phase.TERMINATING or claim.cause not in CHOSEN or waited >= LONGEST_WAIT:
+        return False
+    if node is None or not node.is_ready:
+        return False
+    moving = {pod.key for pod in pods if must_go(pod.shape) and not pod.shape.is_daemon and not pod.deleting}
+    if not moving:
+        return False
+    return waited < FIRST_LOOK or any(
+        c.phase in _COMING and not moving.isdisjoint(c.nominated) for c in claims
+    )

@@ -1,0 +1,106 @@
+"""A node whose end we chose keeps its pods while what was bought for them is on its way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.termination import next_steps
+from nodesmith.decisions.termination.replacing import FIRST_LOOK, LONGEST_WAIT
+from nodesmith.model.commands import DeletePods, Evict, TerminateInstances, TerminationCommand, Wait
+from nodesmith.model.labels import EXCLUDE_FROM_LOAD_BALANCERS
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Condition, Node
+from nodesmith.model.taints import DISRUPTED
+from tests import builders
+from tests.builders import NOW
+
+CLAIM = builders.claim("default-a", phase=Phase.INITIALIZED, instance_id="i-default-a")
+WEB = builders.bind(builders.shape(app="web"), "node-a", 2)
+MINUTE = timedelta(minutes=1)
+
+
+def ending(ago: timedelta, cause: str = "Expired", deadline: datetime | None = None) -> NodeClaim:
+    return CLAIM.terminating(cause, "its time has come", NOW - ago, deadline)
+
+
+def bought(phase: Phase, *pods: str) -> NodeClaim:
+    return builders.claim("default-b", phase=phase, nominated=pods or (WEB[0].key,))
+
+
+def node(*, ready: bool = True) -> Node:
+    made = builders.node(
+        "node-a",
+        provider_id=CLAIM.provider_id,
+        taints=[DISRUPTED],
+        labels={EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"},
+        deleting=True,
+    )
+    return made if ready else replace(made, conditions={"Ready": Condition("Unknown")})
+
+
+def steps(claim: NodeClaim, *others: NodeClaim, **fields: Any) -> list[TerminationCommand]:
+    shown = {"metadata": {"name": claim.name, "deletionTimestamp": "2026-11-21T11:50:00Z"}}
+    known: dict[str, Any] = {"nodes": (node(),), "pods": WEB, "nodeclaims": (shown,)}
+    snapshot = builders.snapshot(**(known | fields))
+    return next_steps([claim, *others], snapshot, {}, [], NOW)
+
+
+def evicts(commands: list[TerminationCommand]) -> bool:
+    return any(isinstance(command, Evict) for command in commands)
+
+
+@pytest.mark.parametrize("cause", ["Expired", "Unhealthy"])
+def test_pods_stay_until_provisioning_has_had_the_time_to_look(cause: str) -> None:
+    assert not evicts(steps(ending(FIRST_LOOK - timedelta(seconds=1), cause)))
+    assert evicts(steps(ending(FIRST_LOOK, cause)))
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVEN_UP])
+def test_pods_stay_while_what_was_bought_for_one_of_them_is_not_ready(phase: Phase) -> None:
+    assert not evicts(steps(ending(3 * MINUTE), bought(phase)))
+
+
+def test_pods_go_once_what_was_bought_for_them_is_ready() -> None:
+    assert evicts(steps(ending(3 * MINUTE), bought(Phase.INITIALIZED)))
+
+
+def test_what_was_bought_for_other_pods_is_not_waited_for() -> None:
+    assert evicts(steps(ending(3 * MINUTE), bought(Phase.LAUNCHED, "default/others-0001")))
+
+
+def test_after_ten_minutes_nothing_is_waited_for() -> None:
+    assert not evicts(steps(ending(LONGEST_WAIT - timedelta(seconds=1)), bought(Phase.LAUNCHED)))
+    assert evicts(steps(ending(LONGEST_WAIT), bought(Phase.LAUNCHED)))
+
+
+def test_a_node_that_somebody_deleted_or_that_does_not_serve_is_drained_at_once() -> None:
+    assert evicts(steps(ending(10 * timedelta(seconds=1), "Deleted"), bought(Phase.LAUNCHED)))
+    dead = steps(
+        ending(10 * timedelta(seconds=1), "Unhealthy"), bought(Phase.LAUNCHED), nodes=(node(ready=False),)
+    )
+    assert evicts(dead)
+
+
+def test_a_node_without_pods_that_must_go_waits_for_nothing() -> None:
+    daemons = builders.bind(builders.daemon(), "node-a", 1)
+    commands = steps(ending(10 * timedelta(seconds=1)), bought(Phase.LAUNCHED), pods=daemons)
+    assert evicts(commands)
+    empty = steps(ending(10 * timedelta(seconds=1)), bought(Phase.LAUNCHED), pods=())
+    assert [type(command) for command in empty] == [TerminateInstances]
+
+
+def test_a_deadline_is_kept_whether_or_not_the_replacement_is_ready() -> None:
+    late = ending(MINUTE, deadline=NOW + timedelta(seconds=5))
+    commands = steps(late, bought(Phase.LAUNCHED))
+    (deleted,) = [command for command in commands if isinstance(command, DeletePods)]
+    assert [pod.pod for pod in deleted.pods] == [pod.key for pod in WEB]
+
+
+def test_it_says_what_it_waits_for() -> None:
+    (wait,) = [c for c in steps(ending(3 * MINUTE), bought(Phase.LAUNCHED)) if isinstance(c, Wait)]
+    assert wait.claim.reason == "AwaitingReplacement"
+    assert wait.claim.message == "its pods stay until what was bought for them is ready"
