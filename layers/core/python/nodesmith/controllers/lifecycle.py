@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.controllers import registering
+from nodesmith.controllers.learning import learn
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Told, tell_unplaced
+from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.effects import carry_out
@@ -67,12 +69,15 @@ def follow(run: Lifecycle) -> Counter[str]:
     except Transient as error:  # whoever has a Node need not wait for EC2
         failures.append(str(error))
         checked, instances = [], {}
+    pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
+    commands += expired(ledger.claims, snapshot, pools, now)
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
     closed: set[str] = set()
-    health = registrations(commands, ledger, parsed_nodepools(snapshot.nodepools), now)
+    health = registrations(commands, ledger, pools, now)
     commands = registering.keep(run.store, health, commands, done, failures)
+    learn(run.store, commands, ledger.claims, failures)
     for command in commands:
         if command.claim.name in closed:
             continue  # only a Node that is open is registered; one whose pods could not be nominated is
@@ -124,8 +129,8 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
             run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nodes are held"), seconds)
     if End in kinds:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
-    if kinds & {GiveUp, Forget}:
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up"))
+    if kinds & {GiveUp, Forget, End}:
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
     if Initialize in kinds:  # by then the scheduler has bound pods, and others may have taken one's room
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):  # and by then whoever still waits is free
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)

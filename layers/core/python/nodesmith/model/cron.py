@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 _MONTHS = {
@@ -15,6 +16,7 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("month", 1, 12, _MONTHS),
     ("day of the week", 0, 6, _WEEKDAYS),
 )
+_LONGEST_GAP = timedelta(days=8 * 366)
 MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -52,6 +54,36 @@ def parse_cron(text: str) -> Cron:
         _parse_field(part, *field) for part, field in zip(parts, _FIELDS, strict=True)
     )
     return Cron(minutes, hours, days, months, weekdays, parts[2][0] in "*?", parts[4][0] in "*?")
+
+
+def last_hit(schedule: Cron, after: datetime, until: datetime) -> datetime | None:
+    """Give the newest moment of a schedule that is later than `after` and not later than `until`, in UTC.
+
+    Looks back for eight years at most: the longest that two 29ths of February are apart.
+    """
+    after = max(after, until - _LONGEST_GAP)
+    day = until.date()
+    while day >= after.date():
+        if _falls_on(schedule, day):
+            moments = (
+                datetime(day.year, day.month, day.day, hour, minute, tzinfo=UTC)
+                for hour in sorted(schedule.hours, reverse=True)
+                for minute in sorted(schedule.minutes, reverse=True)
+            )
+            newest = next((moment for moment in moments if moment <= until), None)
+            if newest is not None:
+                return newest if newest > after else None
+        day -= timedelta(days=1)
+    return None
+
+
+def _falls_on(schedule: Cron, day: date) -> bool:
+    if day.month not in schedule.months:
+        return False
+    on_day, on_weekday = day.day in schedule.days, day.isoweekday() % 7 in schedule.weekdays
+    if schedule.any_day or schedule.any_weekday:
+        return on_day and on_weekday
+    return on_day or on_weekday
 
 
 def _parse_field(text: str, name: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:

@@ -1,0 +1,131 @@
+"""Expiration: nodes older than their NodePool lets them grow are replaced, ahead of time where budgets allow it.
+
+`expireAfter` is a deadline, and Karpenter's way of keeping it is to delete the node when it has come, whatever stands
+on it. Here that is the last resort. Before it lies a window, a tenth of the node's life and a day at most, within which
+each node has a moment of its own, made from its claim's name, so that nodes born together do not die together. From
+that moment on it ends as soon as its NodePool's budgets allow one more and none of its pods objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from nodesmith.decisions.disruption.budgets import allowed
+from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.decisions.termination.foreseen import obstacles
+from nodesmith.decisions.termination.protection import refuses_disruption
+from nodesmith.decisions.termination.replacing import EXPIRED
+from nodesmith.model.commands import End
+from nodesmith.model.durations import duration_seconds
+from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import NodePool
+from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+WINDOW_SHARE = 0.1
+"""of a node's life, before its end: when it may be replaced"""
+LONGEST_WINDOW = timedelta(days=1)
+_STRAGGLERS = 0.2
+"""of the window, at its end: nobody's moment lies there, so that whoever had to wait still has time"""
+_SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
+_COUNTED = frozenset({Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED})
+"""Phases in which a node counts for its NodePool's budgets."""
+
+
+def expires_at(claim: NodeClaim) -> datetime | None:
+    """Give when a claim's node is as old as it may get; None for never."""
+    seconds = duration_seconds(claim.expire_after)
+    return None if seconds is None else claim.created_at + timedelta(seconds=seconds)
+
+
+def replaceable_from(claim: NodeClaim) -> datetime | None:
+    """Give the moment from which on a claim's node may be replaced ahead of time; None for never."""
+    end = expires_at(claim)
+    if end is None:
+        return None
+    window = min((end - claim.created_at) * WINDOW_SHARE, LONGEST_WINDOW)
+    return end - window * (_STRAGGLERS + (1 - _STRAGGLERS) * _fraction(claim.name))
+
+
+def expired(
+    claims: Sequence[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+) -> list[End]:
+    """Give the ends of nodes whose time has come: first those past their deadline, then others whose moment came first.
+
+    `pools` are the NodePools that can be read, by name. A node of none has no budgets, and is left until its deadline.
+    """
+    serving = [claim for claim in claims if claim.phase in _SERVING]
+    overdue = sorted((c for c in serving if _is_past(expires_at(c), now)), key=lambda c: c.name)
+    due = [c for c in serving if c not in overdue and _is_past(replaceable_from(c), now)]
+    chosen: list[NodeClaim] = []
+    for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
+        candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)
+        room = _room(pools[pool], claims, overdue, snapshot, now)
+        chosen += _willing(candidates, snapshot, room, now)
+    return [_end(claim, snapshot, "it is as old as its expireAfter allows", now) for claim in overdue] + [
+        _end(claim, snapshot, "it is replaced ahead of its expireAfter", now) for claim in chosen
+    ]
+
+
+def _room(
+    pool: NodePool,
+    claims: Iterable[NodeClaim],
+    overdue: Sequence[NodeClaim],
+    snapshot: Snapshot,
+    now: datetime,
+) -> int | None:
+    """Give how many more nodes of a NodePool its budgets let go."""
+    ready = {node.provider_id for node in snapshot.nodes if node.is_ready}
+    counted = [c for c in claims if c.nodepool == pool.name and c.phase in _COUNTED]
+    disrupted = [c for c in counted if c.is_ending or c in overdue or c.provider_id not in ready]
+    return allowed(pool.disruption.budgets, EXPIRED, len(counted), len(disrupted), now)
+
+
+def _willing(
+    candidates: Iterable[NodeClaim], snapshot: Snapshot, room: int | None, now: datetime
+) -> list[NodeClaim]:
+    """Give as many candidates as may go, in order, that nothing stands in the way of."""
+    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
+    pods: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        pods.setdefault(pod.node, []).append(pod)
+    found: list[NodeClaim] = []
+    for claim in candidates:
+        if room is not None and len(found) >= room:
+            break
+        node = nodes.get(claim.provider_id)
+        if claim.phase is not Phase.INITIALIZED or node is None:
+            continue
+        if _may_go(node, replace(snapshot, pods=tuple(pods.get(node.name, ()))), now):
+            found.append(claim)
+    return found
+
+
+def _may_go(node: Node, own: Snapshot, now: datetime) -> bool:
+    """Tell whether a node works, and neither it nor one of its pods, the only ones in `own`, asks to be left alone."""
+    if not node.is_ready or node.annotations.get(DO_NOT_DISRUPT) == "true":
+        return False
+    return not any(refuses_disruption(pod, now) for pod in own.pods) and not obstacles(node.name, own, now)
+
+
+def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime) -> End:
+    shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    return End(claim.terminating(EXPIRED, why, now, deadline_of(claim, shown.get(claim.name), now)))
+
+
+def _is_past(moment: datetime | None, now: datetime) -> bool:
+    return moment is not None and moment <= now
+
+
+def _moment(claim: NodeClaim) -> tuple[datetime, str]:
+    return replaceable_from(claim) or datetime.max.replace(tzinfo=UTC), claim.name
+
+
+def _fraction(name: str) -> float:
+    """Give a number from 0 to 1 that is the same for a name everywhere and for ever, and unlike that of others."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
