@@ -23,10 +23,7 @@ AMOUNTS = st.dictionaries(
     st.sampled_from(["1", "250m", "1Gi", "3e2", "0"]),
 )
 CONTAINERS = st.builds(
-    lambda name, requests, limits: {"name": name, "resources": {"requests": requests, "limits": limits}},
-    st.sampled_from(["a", "b", "c"]),
-    AMOUNTS,
-    AMOUNTS,
+    lambda requests, limits: {"resources": {"requests": requests, "limits": limits}}, AMOUNTS, AMOUNTS
 )
 DO_NOT_DISRUPT = st.sampled_from([{}, *({"karpenter.sh/do-not-disrupt": value} for value in ("true", "4h"))])
 SIDECARS = CONTAINERS.map(lambda container: {**container, "restartPolicy": "Always"})
@@ -36,8 +33,10 @@ SIDECARS = CONTAINERS.map(lambda container: {**container, "restartPolicy": "Alwa
 def pods(draw: st.DrawFn) -> dict[str, Any]:
     home = draw(st.sampled_from(["", "n1", "gone"]))
     manifest = deployment_pod(draw(st.integers(0, 3)), rolled(draw(st.integers(0, 9))), home)
-    manifest["spec"]["containers"] = draw(st.lists(CONTAINERS, min_size=1, max_size=3))
-    manifest["spec"]["initContainers"] = draw(st.lists(st.one_of(CONTAINERS, SIDECARS), max_size=3))
+    containers = draw(st.lists(CONTAINERS, min_size=1, max_size=3))
+    manifest["spec"]["containers"] = [{**c, "name": name} for name, c in zip("abc", containers, strict=False)]
+    before = draw(st.lists(st.one_of(CONTAINERS, SIDECARS), max_size=3))
+    manifest["spec"]["initContainers"] = [{**c, "name": name} for name, c in zip("def", before, strict=False)]
     manifest["spec"]["overhead"] = draw(AMOUNTS)
     if draw(st.booleans()):
         statuses = draw(
