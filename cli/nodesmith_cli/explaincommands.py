@@ -63,7 +63,7 @@ def show(
     if output == "json":
         print(json.dumps(record, indent=2, sort_keys=True))
     else:
-        print("\n".join(map(_printable, explain(record))))
+        print("\n".join(map(printable, explain(record))))
     if not replay:
         return SAME
     snapshot = records.snapshot(record["id"]) if records else _beside(file)
@@ -94,9 +94,9 @@ def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "js
     snapshot = _decoded(records.latest_snapshot())
     told = tell(search, snapshot, now)
     if told is None:
-        print(f"nodesmith: {_printable(nobody(search, snapshot))}", file=sys.stderr)
+        print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
         return UNHEARD_OF
-    print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(_printable, lines(told))))
+    print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(printable, lines(told))))
     return SAME
 
 
@@ -118,13 +118,13 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
         meant = get_close_matches(name, [pool.nodepool for pool in found], 1)
         hint = f"; did you mean {meant[0]}?" if meant else ""
         print(
-            f"nodesmith: decision {record['id']} knows no NodePool {_printable(name)}{hint}", file=sys.stderr
+            f"nodesmith: decision {record['id']} knows no NodePool {printable(name)}{hint}", file=sys.stderr
         )
         return UNHEARD_OF
     if output == "json":
         print(json.dumps([pool_item(pool) for pool in asked], indent=2))
     else:
-        print("\n".join(_printable(line) for pool in asked for line in pool_lines(pool)))
+        print("\n".join(printable(line) for pool in asked for line in pool_lines(pool)))
     return SAME
 
 
@@ -139,7 +139,7 @@ def _decoded(snapshot: bytes | None) -> Snapshot | None:
         return None
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
     """Spell out control characters: reasons quote what people wrote into their pods, and a terminal would obey it."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 

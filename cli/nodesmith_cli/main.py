@@ -220,6 +220,39 @@ def explain_nodepool(
     raise typer.Exit(show_nodepools(nodepool, Where(cluster, bucket, region, keep), output))
 
 
+@explain_app.command("node")
+def explain_node(
+    node: Annotated[
+        str,
+        typer.Argument(metavar="[NAME]", help="Node, NodeClaim or instance id; else all that are ending."),
+    ] = "",
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            metavar="[CONTEXT]", help="The cluster: a context or a kubeconfig file; else the current one."
+        ),
+    ] = "",
+    cluster: ClusterOption = "",
+    bucket: BucketOption = "",
+    region: BucketRegionOption = "",
+    keep: KeepOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Tell why a node is not gone yet: the one thing it waits for, since when, and what it costs an hour.
+
+    Of a node that is not ending: its NodeClaim, phase, age and price, and the pods that nobody may ever evict.
+    The cluster is looked at as it is now; with --bucket or --keep, as its newest snapshot there shows it.
+    Exit status 1 where there is no such node.
+    """
+    from datetime import UTC, datetime
+
+    from nodesmith_cli.explaincommands import Where
+    from nodesmith_cli.explainnodecommand import show_nodes
+
+    where, now = Where(cluster, bucket, region, keep), datetime.now(UTC)
+    raise typer.Exit(show_nodes(node, where, kubeconfig=kubeconfig, output=output, now=now))
+
+
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)

@@ -72,10 +72,11 @@ def _seen(seen: Mapping[str, Any]) -> str:
 
 
 def _when(told: Mapping[str, Any]) -> str:
-    return f"{parse_time(told['at']):%Y-%m-%d %H:%M:%S} UTC, {_span(told['ageSeconds'])} ago"
+    return f"{parse_time(told['at']):%Y-%m-%d %H:%M:%S} UTC, {span(told['ageSeconds'])} ago"
 
 
-def _span(seconds: int) -> str:
+def span(seconds: int) -> str:
+    """Say how long something is, in one unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"

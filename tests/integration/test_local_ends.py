@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from nodesmith_cli.local.apiserver.objects import View, dig, is_true
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.manifests import Document, load_manifests
 from nodesmith_cli.local.running import apply, settle
 from nodesmith_cli.local.system import LocalSystem, Place
+from nodesmith_cli.main import app
 from tests.patience import patient
 from tests.storage import claim, storage_class
 
@@ -112,6 +115,33 @@ def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(syst
     until(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
     until(lambda: system.objects.find("nodeclaims", claims[doomed]) is None, "its NodeClaim is gone")
     until(lambda: ready(system, "web") == REPLICAS and ready(system, "db") == 1, "all pods run elsewhere")
+
+
+def test_a_node_that_nobody_may_empty_is_explained_and_goes_when_it_is_helped(
+    system: LocalSystem, tmp_path: Path
+) -> None:
+    assert settle(system, _LONGEST_SECONDS) == ""
+    doomed = str(dig(pods_of(system, "db")[0], "spec", "nodeName"))
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(system.cluster.kubeconfig()))
+
+    def explained(*options: str) -> str:
+        result = CliRunner().invoke(app, ["explain", "node", *options, "--kubeconfig", str(kubeconfig)])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert explained() == "no node is ending\n"
+    strict = {"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 0}
+    metadata = {"name": "strict", "namespace": "default"}
+    system.objects.create("poddisruptionbudgets", {"metadata": metadata, "spec": strict})
+    until(lambda: "PodDisruptionBudget default/strict" in explained(doomed), "it is foreseen")
+    system.objects.delete("nodes", doomed)
+    until(lambda: f"{doomed}: it is ending, Terminating" in explained(doomed), "its end has begun")
+    until(lambda: "guarded by PodDisruptionBudget default/strict" in explained(), "it waits for its budget")
+    assert "(maxUnavailable 0), 0 may go; it never allows any" in explained(doomed)
+    assert "1 node ending, $" in explained()
+    system.objects.delete("poddisruptionbudgets", "strict", "default")
+    until(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
 
 
 def test_the_log_of_the_functions_tells_of_no_failure(system: LocalSystem) -> None:

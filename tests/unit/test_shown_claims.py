@@ -24,7 +24,7 @@ def lived(*phases: Phase) -> NodeClaim:
     found = claim(phase=Phase.PENDING, created_at=START, phase_since=START)
     for minute, phase in enumerate(phases, start=1):
         found = found.advanced(phase, START + timedelta(minutes=minute), "Waits", "for it")
-    known = {"instance_type": "m5.large", "zone": "us-east-1a", "capacity_type": "spot"}
+    known: dict[str, Any] = {"instance_type": "m5.large", "zone": "us-east-1a", "capacity_type": "spot"}
     return replace(found, provider_id="aws:///us-east-1a/i-1", instance_id="i-1", node_name="n1", **known)
 
 

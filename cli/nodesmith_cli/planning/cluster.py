@@ -25,7 +25,7 @@ def cluster_documents(context: str) -> Iterator[Document]:
 
     `context` is one of the usual kubeconfig's, a kubeconfig's path, or empty for the current context.
     """
-    server = ApiServer(_client(context))
+    server = server_of(context)
     kinds = [(kind.path, kind.kind) for kind in WATCHED]
     kinds += [(path, kind) for _, kind, path in _CLASSES]
     where = f"cluster {context}" if context else "cluster"
@@ -33,6 +33,11 @@ def cluster_documents(context: str) -> Iterator[Document]:
         group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
         for number, item in enumerate(_items(server, path), start=1):
             yield Document({"apiVersion": group_version, "kind": kind, **item}, where, number)
+
+
+def server_of(context: str) -> ApiServer:
+    """Give the API server of a kubeconfig; `context` as above. Raises Rejected."""
+    return ApiServer(_client(context))
 
 
 def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:

@@ -1,0 +1,174 @@
+"""`nodesmith explain node`: what a node that ends waits for, and what would hold up one that does not end yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from nodesmith.decisions.termination.beginning import DELETED, deadline_of
+from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.foreseen import obstacles
+from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodes import Node
+from nodesmith.model.shownclaims import shown_claim
+from nodesmith.model.snapshot import Snapshot
+
+Told = dict[str, Any]
+PriceOf = Callable[[str, str, str, str], tuple[float, bool] | None]
+"""Gives dollars an hour, and whether they are an estimate, by region, capacity type, instance type and zone."""
+_SUGGESTED = 3
+_SECONDS_AN_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A Node, its NodeClaim, or both: either may be there alone. `deadline` is when the instance goes at the latest."""
+
+    node: Node | None
+    claim: NodeClaim | None
+    deadline: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """The Node's name; while there is none, the claim's."""
+        if self.node is not None:
+            return self.node.name
+        return self.claim.name if self.claim else ""
+
+    @property
+    def names(self) -> set[str]:
+        """By what people may call it."""
+        claim = self.claim
+        known = {self.name, self.node.provider_id.rpartition("/")[2] if self.node else ""}
+        return (known | ({claim.name, claim.instance_id, claim.node_name} if claim else set())) - {""}
+
+    @property
+    def is_ending(self) -> bool:
+        """True once its end has been asked for."""
+        return (self.node is not None and self.node.deleting) or (
+            self.claim is not None and self.claim.is_ending
+        )
+
+
+def subjects(snapshot: Snapshot, now: datetime) -> list[Subject]:
+    """Give all Nodes and NodeClaims, by name; a NodeClaim that cannot be read counts as not there."""
+    nodes = {node.provider_id or node.name: node for node in snapshot.nodes}
+    found = []
+    for manifest in snapshot.nodeclaims:
+        claim = shown_claim(manifest, now).value
+        if claim is not None:
+            node = nodes.pop(claim.provider_id, None) if claim.provider_id else None
+            if node is not None and node.deleting and not claim.is_ending:  # the claim will follow
+                claim = claim.terminating(DELETED, "", snapshot.taken_at)
+            deadline = deadline_of(claim, manifest, now) if claim.is_ending else None
+            found.append(Subject(node, claim, deadline))
+    found += [Subject(node, None) for node in nodes.values()]
+    return sorted(found, key=lambda subject: subject.name)
+
+
+def named(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
+    """Find a node by its name, its NodeClaim's, or its instance's id."""
+    return next((each for each in subjects(snapshot, now) if name in each.names), None)
+
+
+def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
+    """Say that there is no such node, and which others may have been meant."""
+    known = sorted({one for each in subjects(snapshot, now) for one in each.names})
+    meant = get_close_matches(name, known, _SUGGESTED)
+    hint = f"; did you mean {', '.join(meant)}?" if meant else ""
+    return f"cluster {snapshot.cluster} has no Node, NodeClaim or instance {name}{hint}"
+
+
+def tell(subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime) -> Told:
+    """Put together what is known of a node, as JSON data.
+
+    `waiting` is the one thing that its end waits for, `obstacles` what would hold it up; both are null and empty for
+    one that goes on, or that is not nodesmith's.
+    """
+    node, claim = subject.node, subject.claim
+    waiting = _waiting(subject, snapshot, now)
+    price = _price(subject, price_of)
+    born = node.created_at if node is not None else claim.created_at if claim is not None else now
+    return {
+        "node": node.name if node else None,
+        "nodeClaim": claim.name if claim else None,
+        "nodePool": _label(subject, NODEPOOL),
+        "instanceId": (claim.instance_id if claim else "") or (_instance(node) if node else None),
+        "instanceType": _label(subject, INSTANCE_TYPE),
+        "zone": _label(subject, ZONE),
+        "capacityType": _label(subject, CAPACITY_TYPE),
+        "priceHourly": price[0] if price else None,
+        "priceEstimated": price[1] if price else None,
+        "phase": claim.phase.value if claim else None,
+        "phaseSince": claim.phase_since.isoformat() if claim else None,
+        "ready": node.is_ready if node else None,
+        "createdAt": born.isoformat(),
+        "ageSeconds": _seconds(born, now),
+        "pods": sum(pod.node == node.name and must_go(pod.shape) for pod in snapshot.pods) if node else 0,
+        "ending": subject.is_ending,
+        "deadline": subject.deadline.isoformat() if subject.deadline else None,
+        "waiting": _told(waiting, price, now) if waiting else None,
+        "obstacles": [] if subject.is_ending else list(_obstacles(node, snapshot, now)),
+        "snapshotAt": snapshot.taken_at.isoformat(),
+        "snapshotAgeSeconds": _seconds(snapshot.taken_at, now),
+    }
+
+
+def _waiting(subject: Subject, snapshot: Snapshot, now: datetime) -> Waiting | None:
+    """Give what a node waits for on its way, in either direction."""
+    claim = subject.claim
+    if claim is None:
+        return None
+    if claim.is_ending:
+        return why_not_gone(claim, snapshot, now)
+    if not claim.reason:
+        return None
+    return Waiting(claim.reason, claim.message, f"NodeClaim/{claim.name}", claim.phase_since)
+
+
+def _told(waiting: Waiting, price: tuple[float, bool] | None, now: datetime) -> Told:
+    seconds = _seconds(waiting.since, now)
+    return {
+        "reason": waiting.reason,
+        "message": waiting.message,
+        "on": waiting.on,
+        "fix": waiting.fix or None,
+        "since": waiting.since.isoformat(),
+        "seconds": seconds,
+        "cost": price[0] * seconds / _SECONDS_AN_HOUR if price else None,
+    }
+
+
+def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator[Told]:
+    for found in obstacles(node.name, snapshot, now) if node else ():
+        yield {"reason": found.reason, "message": found.message, "on": found.on, "fix": found.fix or None}
+
+
+def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:
+    region = _label(subject, REGION) or (_label(subject, ZONE) or "")[:-1]
+    where = (_label(subject, CAPACITY_TYPE), _label(subject, INSTANCE_TYPE), _label(subject, ZONE))
+    return price_of(region, *(part or "" for part in where))
+
+
+def _label(subject: Subject, key: str) -> str | None:
+    """Give a label of the Node; while there is none, of its NodeClaim."""
+    for labels in (
+        subject.node.labels if subject.node else {},
+        subject.claim.labels if subject.claim else {},
+    ):
+        if labels.get(key):
+            return labels[key]
+    return None
+
+
+def _instance(node: Node) -> str | None:
+    return node.provider_id.rpartition("/")[2] or None
+
+
+def _seconds(since: datetime, now: datetime) -> int:
+    return max(0, round((now - since).total_seconds()))

@@ -1,0 +1,88 @@
+"""What `nodesmith explain node` does: look at the cluster, print what it finds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+from typing import Literal
+
+from nodesmith.errors import Rejected
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.settings import catalog_key
+from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where, printable
+from nodesmith_cli.explainnode import PriceOf, named, nobody, subjects, tell
+from nodesmith_cli.nodeview import ending_lines, lines
+from nodesmith_cli.records import Blobs
+
+
+def show_nodes(
+    name: str, where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime
+) -> int:
+    """Print what one node waits for, or all that end; 1 where there is no such node.
+
+    The snapshot is that of the bucket or folder, where one is named, else one taken now through the kubeconfig.
+    """
+    kept = where.bucket or where.keep
+    snapshot, blobs = _kept(where) if kept else (_live(kubeconfig, now), None)
+    prices = _prices(blobs)
+    if not name:
+        found = [tell(s, snapshot, prices, now) for s in subjects(snapshot, now) if s.is_ending]
+        found.sort(key=lambda told: -told["waiting"]["seconds"] if told["waiting"] else 0)
+        _print(found, ending_lines(found), output)
+        return SAME
+    subject = named(name, snapshot, now)
+    if subject is None:
+        print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
+        return UNHEARD_OF
+    told = tell(subject, snapshot, prices, now)
+    _print(told, lines(told), output)
+    return SAME
+
+
+def _print(data: object, told: Iterable[str], output: Literal["table", "json"]) -> None:
+    print(json.dumps(data, indent=2) if output == "json" else "\n".join(map(printable, told)))
+
+
+def _live(kubeconfig: str, now: datetime) -> Snapshot:
+    from nodesmith.adapters.observer import Observer
+    from nodesmith.observation.wire import decode, encode
+    from nodesmith_cli.planning.cluster import server_of
+
+    observed = Observer(server_of(kubeconfig)).observe()
+    return decode(encode(kubeconfig or "of the current context", now, observed))
+
+
+def _kept(where: Where) -> tuple[Snapshot, Blobs]:
+    from nodesmith.observation.wire import decode
+
+    records, blobs = where.records()
+    data = records.latest_snapshot()
+    if data is None:
+        raise Rejected(f"no snapshot of cluster {records.cluster!r} is kept there")
+    return decode(data), blobs
+
+
+def _prices(blobs: Blobs | None) -> PriceOf:
+    """Give prices by the catalogue that the bucket holds for a region, else by the package's."""
+    from nodesmith.adapters.catalogformat import decode
+    from nodesmith.adapters.catalogs import embedded_catalog
+    from nodesmith_cli.local.prices import prices
+    from nodesmith_cli.local.report import PriceOf as InRegion
+
+    @cache
+    def of_region(region: str) -> InRegion | None:
+        data = blobs.get(catalog_key(region)) if blobs else None
+        try:
+            return prices(decode(data) if data is not None else embedded_catalog(region))
+        except Rejected:
+            return None  # nodes may be anywhere, of anybody
+
+    def price_of(region: str, capacity_type: str, instance_type: str, zone: str) -> tuple[float, bool] | None:
+        known = of_region(region)
+        price = known(capacity_type, instance_type, zone) if known else None
+        return (price.hourly_usd, price.estimated) if price else None
+
+    return price_of

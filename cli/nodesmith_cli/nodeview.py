@@ -1,0 +1,88 @@
+"""What `nodesmith explain node` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.times import parse_time
+from nodesmith_cli.podview import span
+
+Told = Mapping[str, Any]
+
+
+def lines(told: Told) -> Iterator[str]:
+    """Tell of one node, line by line, what `nodesmith_cli.explainnode.tell` put together."""
+    yield f"{'node' if told['node'] else 'NodeClaim'} {told['node'] or told['nodeClaim']}: {_state(told)}"
+    waiting = told["waiting"]
+    if waiting:
+        yield f"  waits     {waiting['message']}"
+        if waiting["fix"]:
+            yield f"  fix       {waiting['fix']}"
+        yield f"  since     {_when(waiting['since'], waiting['seconds'])}{_spent(waiting)}"
+    if told["deadline"]:
+        yield f"  at latest {parse_time(told['deadline']):%Y-%m-%d %H:%M:%S} UTC, whatever is still on it"
+    yield f"  node      {_kind(told)}"
+    yield f"  age       {span(told['ageSeconds'])}, {_count(told['pods'], 'pod')} that would leave"
+    for obstacle in told["obstacles"]:
+        yield f"  obstacle  {obstacle['message']}"
+        yield f"            {obstacle['fix']}"
+    yield f"  seen      {_when(told['snapshotAt'], told['snapshotAgeSeconds'])}"
+
+
+def ending_lines(found: Sequence[Told]) -> Iterator[str]:
+    """Tell of all nodes that end, one line each."""
+    if not found:
+        yield "no node is ending"
+        return
+    total = sum(told["priceHourly"] or 0 for told in found)
+    yield f"{_count(len(found), 'node')} ending, ${total:.4f}/hour"
+    width = max(len(_name(told)) for told in found)
+    for told in found:
+        waiting = told["waiting"]
+        why = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(told)
+        yield f"  {_name(told):<{width}}  {_price(told) or '-':>13}  {why}"
+
+
+def _state(told: Told) -> str:
+    if told["nodeClaim"] is None:
+        return "it has no NodeClaim: nodesmith neither made it nor ends it"
+    since = f"{told['phase']} since {parse_time(told['phaseSince']):%H:%M:%S} UTC"
+    if told["ending"]:
+        return f"it is ending, {since}" + ("" if told["waiting"] else ": nothing is in its way")
+    trouble = "" if told["ready"] or told["node"] is None else ", not Ready"
+    return f"{since}{trouble}"
+
+
+def _kind(told: Told) -> str:
+    place = f"{told['instanceType']} in {told['zone']}" if told["instanceType"] else ""
+    parts = [
+        f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
+        place,
+        told["capacityType"],
+        told["instanceId"],
+        _price(told) or "price not known",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _price(told: Told) -> str:
+    if told["priceHourly"] is None:
+        return ""
+    return f"{'~' * bool(told['priceEstimated'])}${told['priceHourly']:.4f}/hour"
+
+
+def _spent(waiting: Told) -> str:
+    return f", which has cost ${waiting['cost']:.4f}" if waiting["cost"] is not None else ""
+
+
+def _name(told: Told) -> str:
+    return str(told["node"] or told["nodeClaim"])
+
+
+def _when(at: str, seconds: int) -> str:
+    return f"{parse_time(at):%Y-%m-%d %H:%M:%S} UTC, {span(seconds)} ago"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

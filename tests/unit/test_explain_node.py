@@ -1,0 +1,203 @@
+"""What `nodesmith explain node` says of nodes that end, and of those that do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.selectors import parse_selector
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.volumeattachments import VolumeAttachment
+from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
+from nodesmith_cli.nodeview import ending_lines, lines
+from tests.builders import NOW, bind, claim, node, shape, snapshot
+
+BORN = NOW - timedelta(hours=30)
+DELETED = NOW - timedelta(minutes=6)
+WHERE = {
+    "karpenter.sh/nodepool": "default",
+    "node.kubernetes.io/instance-type": "m5.large",
+    "topology.kubernetes.io/zone": "us-east-1a",
+    "topology.kubernetes.io/region": "us-east-1",
+    "karpenter.sh/capacity-type": "spot",
+}
+LIFE = (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED)
+
+
+def price_of(region: str, capacity_type: str, instance_type: str, zone: str) -> tuple[float, bool] | None:
+    known = (region, capacity_type, instance_type, zone) == ("us-east-1", "spot", "m5.large", "us-east-1a")
+    return (0.03, True) if known else None
+
+
+def shown(name: str, *phases: Phase, grace: str | None = None, **waits: str) -> dict[str, Any]:
+    """Give the object of a claim that has come along these phases, by and by; the last one at its deletion."""
+    found = claim(name, phase=Phase.PENDING, created_at=BORN, labels=WHERE, termination_grace_period=grace)
+    for phase in phases:
+        at = DELETED if phase not in LIFE else BORN
+        found = found.advanced(phase, at, **waits)
+    written = manifest(with_instance(found))
+    written["metadata"]["creationTimestamp"] = BORN.isoformat()
+    if found.is_ending:
+        written["metadata"]["deletionTimestamp"] = DELETED.isoformat()
+    return written
+
+
+def with_instance(of: NodeClaim) -> NodeClaim:
+    facts = {"instance_type": "m5.large", "zone": "us-east-1a", "capacity_type": "spot"}
+    if of.launched_at is None:
+        return of
+    return replace(of, provider_id=f"aws:///us-east-1a/i-{of.name}", instance_id=f"i-{of.name}", **facts)  # type: ignore[arg-type]
+
+
+def its_node(name: str, **fields: Any) -> Node:
+    found = node(f"node-{name}", labels=WHERE, provider_id=f"aws:///us-east-1a/i-{name}", **fields)
+    return replace(found, created_at=BORN)
+
+
+def budget(healthy: int = 2) -> PodDisruptionBudget:
+    selector = parse_selector({"matchLabels": {"app": "web"}})
+    return PodDisruptionBudget(
+        "default/web", selector, max(0, healthy - 2), healthy, 2, healthy, False, "2", ""
+    )
+
+
+def seen(*claims: dict[str, Any], **fields: Any) -> Snapshot:
+    return replace(snapshot(nodeclaims=claims, **fields), taken_at=NOW - timedelta(seconds=5))
+
+
+def told(name: str, of: Snapshot) -> Told:
+    subject = named(name, of, NOW)
+    assert subject is not None
+    return tell(subject, of, price_of, NOW)
+
+
+def text(name: str, of: Snapshot) -> str:
+    return "\n".join(lines(told(name, of)))
+
+
+@pytest.fixture
+def blocked() -> Snapshot:
+    """Give a cluster where the node of claim `a` cannot be drained, and that of `b` serves."""
+    return seen(
+        shown("a", *LIFE, Phase.TERMINATING),
+        shown("b", *LIFE),
+        nodes=(its_node("a", deleting=True), its_node("b")),
+        pods=[*bind(shape(app="web"), "node-a"), *bind(shape(app="web"), "node-b")],
+        budgets=(budget(),),
+    )
+
+
+def test_a_node_that_cannot_be_drained_is_told_what_holds_it_since_when_and_at_what_price(
+    blocked: Snapshot,
+) -> None:
+    found = told("node-a", blocked)
+    assert (found["phase"], found["ending"]) == ("Terminating", True)
+    assert found["waiting"]["reason"] == "PodDisruptionBudget"
+    assert found["waiting"]["on"] == "PodDisruptionBudget/default/web"
+    assert found["waiting"]["since"] == DELETED.isoformat()
+    assert found["waiting"]["seconds"] == 360
+    assert found["waiting"]["cost"] == pytest.approx(0.003)
+    assert (found["priceHourly"], found["priceEstimated"]) == (0.03, True)
+    assert found["obstacles"] == [], "they are told before the end, not again"
+    said = text("node-a", blocked)
+    assert "node node-a: it is ending, Terminating since" in said
+    assert "guarded by PodDisruptionBudget default/web: 2 of 2 healthy, 2 needed (minAvailable 2)" in said
+    assert "fix       raise its maxUnavailable, or lower its minAvailable" in said
+    assert "6 min ago, which has cost $0.0030" in said
+    assert "a of NodePool default, m5.large in us-east-1a, spot, i-a, ~$0.0300/hour" in said
+
+
+@pytest.mark.parametrize("name", ["node-b", "b", "i-b"])
+def test_a_node_that_does_not_end_is_told_its_claim_age_price_and_what_would_hold_it_up(
+    blocked: Snapshot, name: str
+) -> None:
+    found = told(name, blocked)
+    assert (found["node"], found["nodeClaim"], found["nodePool"]) == ("node-b", "b", "default")
+    assert (found["phase"], found["ready"], found["waiting"]) == ("Initialized", True, None)
+    assert (found["ageSeconds"], found["pods"]) == (108_000, 1)
+    (obstacle,) = found["obstacles"]
+    assert obstacle["on"] == "PodDisruptionBudget/default/web"
+    said = text(name, blocked)
+    assert "age       30 h, 1 pod that would leave" in said
+    assert "obstacle  pod default/on-node-b-0000 is guarded by PodDisruptionBudget default/web" in said
+
+
+def test_a_budget_that_will_allow_more_is_no_obstacle(blocked: Snapshot) -> None:
+    roomy = replace(budget(), min_available="", max_unavailable="1")
+    assert told("node-b", replace(blocked, budgets=(roomy,)))["obstacles"] == []
+
+
+def test_a_drained_node_waits_for_its_volume_and_then_for_its_instance() -> None:
+    attached = VolumeAttachment("node-a", "pvc-1", ())
+    drained = seen(
+        shown("a", *LIFE, Phase.TERMINATING, Phase.DRAINED),
+        nodes=(its_node("a", deleting=True),),
+        attachments=(attached,),
+    )
+    assert told("a", drained)["waiting"]["on"] == "PersistentVolume/pvc-1"
+    gone = seen(shown("a", *LIFE, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED))
+    assert told("i-a", gone)["waiting"]["message"] == "EC2 is shutting down instance i-a"
+    assert "NodeClaim a: it is ending, Terminated since" in text("a", gone)
+
+
+def test_a_grace_for_the_whole_node_is_told_as_the_time_of_its_end(blocked: Snapshot) -> None:
+    bounded = seen(
+        shown("a", *LIFE, Phase.TERMINATING, grace="1h"),
+        nodes=blocked.nodes[:1],
+        pods=blocked.pods,
+        budgets=blocked.budgets,
+    )
+    assert told("a", bounded)["deadline"] == (DELETED + timedelta(hours=1)).isoformat()
+    assert "at latest" in text("a", bounded)
+
+
+def test_a_claim_on_its_way_is_told_what_it_waits_for() -> None:
+    found = told("a", seen(shown("a", Phase.LAUNCHED, reason="NodeNotFound", message="no Node yet")))
+    assert (found["node"], found["phase"]) == (None, "Launched")
+    assert (found["waiting"]["reason"], found["waiting"]["message"]) == ("NodeNotFound", "no Node yet")
+    assert found["priceHourly"] == 0.03
+
+
+def test_a_node_that_is_not_nodesmiths_says_so() -> None:
+    stranger = seen(nodes=(node("managed", provider_id=""),))
+    found = told("managed", stranger)
+    assert (found["nodeClaim"], found["phase"], found["waiting"], found["priceHourly"]) == (None,) * 4
+    assert "it has no NodeClaim: nodesmith neither made it nor ends it" in text("managed", stranger)
+
+
+def test_all_nodes_that_end_are_told_with_what_they_cost_together(blocked: Snapshot) -> None:
+    ending = [tell(s, blocked, price_of, NOW) for s in subjects(blocked, NOW) if s.is_ending]
+    first, line = ending_lines(ending)
+    assert first == "1 node ending, $0.0300/hour"
+    assert line.startswith("  node-a  ~$0.0300/hour  pod default/on-node-a-0000 is guarded by")
+    assert line.endswith("for 6 min")
+    assert list(ending_lines([])) == ["no node is ending"]
+
+
+def test_a_name_that_nobody_has_is_met_with_those_that_were_meant(blocked: Snapshot) -> None:
+    assert named("node-c", blocked, NOW) is None
+    assert nobody("node-c", blocked, NOW).endswith(
+        "has no Node, NodeClaim or instance node-c; did you mean node-b, node-a?"
+    )
+
+
+def test_a_node_that_was_deleted_a_moment_ago_ends_though_its_claim_does_not_say_so_yet(
+    blocked: Snapshot,
+) -> None:
+    fresh = replace(blocked, nodes=(its_node("b", deleting=True),))
+    found = told("node-b", fresh)
+    assert (found["phase"], found["phaseSince"]) == ("Terminating", fresh.taken_at.isoformat())
+    assert found["waiting"]["reason"] == "PodDisruptionBudget"
+
+
+def test_a_nodeclaim_that_cannot_be_read_leaves_its_node_to_be_told(blocked: Snapshot) -> None:
+    broken = {"kind": "NodeClaim", "metadata": {"name": "a"}, "spec": {"nodeClassRef": 3}}
+    found = told("node-a", replace(blocked, nodeclaims=(broken,)))
+    assert (found["nodeClaim"], found["ending"]) == (None, True)
