@@ -8,12 +8,33 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
+from yaml.constructor import SafeConstructor
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.resolver import Resolver
+from yaml.scanner import Scanner
+
+
+class PurePython(Reader, Scanner, Parser):
+    """The events of a text without libyaml."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
 
 _SEPARATOR = re.compile(r"^---(?=\s|$).*$", re.MULTILINE)
-_MOST_NODES = 200_000
+_UNKNOWN = -1
+MOST_NODES = 200_000
+"""Values in one document, each alias counted as what it stands for."""
+EVENTS: Any = import_module("yaml.cyaml").CParser if yaml.__with_libyaml__ else PurePython
+"""Where the events of a text come from on this machine."""
 _LARGE = 100_000
 """Characters from which on JSON is read as such: a hundred times as fast, but nobody knows the lines of its fields."""
 _INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
@@ -30,13 +51,31 @@ class BadDocument(ValueError):
         self.field = field
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader without dates and base-60 numbers."""
+class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc]  # one of two
+    """SafeLoader without dates and base-60 numbers, and with an end.
+
+    Events come from libyaml where there is one, ten times as fast; they are put together in Python, which unlike it
+    bears whatever is nested too deeply.
+    """
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the name and the kind of yaml's own
         first: [(tag, regexp) for tag, regexp in resolvers if tag not in _OTHERWISE]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def __init__(self, text: str, most_nodes: int = MOST_NODES) -> None:
+        EVENTS.__init__(self, text)
+        Composer.__init__(self)
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
+        self._left = self._most = most_nodes
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Count what is made; raises BadDocument when it is too much."""
+        self._left -= 1
+        if self._left < 0:
+            raise BadDocument(f"more than {self._most} values in one document: write it as JSON", 1)
+        return super().compose_node(parent, index)
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
@@ -54,19 +93,20 @@ def split_documents(text: str) -> Iterator[tuple[int, str]]:
             start = separator.end()
 
 
-def parse_document(text: str) -> tuple[yaml.Node | None, Any]:
+def parse_document(text: str, most_nodes: int = MOST_NODES) -> tuple[yaml.Node | None, Any]:
     """Read one document: the nodes, which know their lines, and the value. Raises BadDocument.
 
     There are no nodes for a large document in JSON.
     """
     if len(text) >= _LARGE and text.lstrip()[:1] in {"{", "["}:
         return None, _json(text)
-    loader = _Loader(text)
+    loader: _Loader | None = None
     try:
+        loader = _Loader(text, most_nodes)
         node = loader.get_single_node()
         if node is None:
             return None, None
-        _refuse_doubles(node, "", set())
+        _refuse_doubles(node, "", {}, most_nodes)
         return node, loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -81,7 +121,8 @@ def parse_document(text: str) -> tuple[yaml.Node | None, Any]:
     except ValueError as error:
         raise BadDocument(f"not YAML: {error}", 1) from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def _json(text: str) -> Any:
@@ -134,21 +175,39 @@ def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
     return None, field, 0
 
 
-def _refuse_doubles(node: yaml.Node, path: str, seen: set[int]) -> None:
-    """Raise BadDocument at a key that is given twice: one of the two would be lost without a word."""
-    if id(node) in seen:  # an alias
-        return
-    seen.add(id(node))
-    if len(seen) > _MOST_NODES:
-        raise BadDocument(f"more than {_MOST_NODES} values in one document: write it as JSON", 1)
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            _refuse_doubles(item, f"{path}[{index}]", seen)
-    elif isinstance(node, yaml.MappingNode):
-        keys: set[str] = set()
-        for key, value in node.value:
-            here = f"{path}.{key.value}".lstrip(".")
+def _refuse_doubles(node: yaml.Node, path: str, sizes: dict[int, int], most: int) -> int:
+    """Give how many values a node stands for, aliases as often as they are named.
+
+    Raises BadDocument at a key that is given twice, for one of the two would be lost without a word, at an alias inside
+    of its own anchor, and where aliases of aliases come to more than anybody writes.
+    """
+    known = sizes.get(id(node))
+    if known is not None:
+        if known == _UNKNOWN:
+            raise BadDocument("is an alias inside of its own anchor", node.start_mark.line + 1, path)
+        return known
+    sizes[id(node)] = _UNKNOWN
+    size = 1
+    keys: set[str] = set()
+    for key, inner, here in _children(node, path):
+        if key is not None:
             if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
                 raise BadDocument("is given twice", key.start_mark.line + 1, here)
             keys.add(str(key.value))
-            _refuse_doubles(value, here, seen)
+        size += _refuse_doubles(inner, here, sizes, most)
+        if size > most:
+            line = inner.start_mark.line + 1
+            raise BadDocument(
+                f"aliases stand for more than {most} values: write out what is meant", line, here
+            )
+    sizes[id(node)] = size
+    return size
+
+
+def _children(node: yaml.Node, path: str) -> Iterator[tuple[yaml.Node | None, yaml.Node, str]]:
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield None, item, f"{path}[{index}]"
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key, value, f"{path}.{key.value}".lstrip(".")

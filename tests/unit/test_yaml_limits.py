@@ -1,0 +1,52 @@
+"""YAML that nobody should have to wait for, or to run out of memory on: refused with what is wrong, in no time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from nodesmith_cli.local.documents import EVENTS, BadDocument, PurePython, parse_document
+
+MIB = 2**20
+LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+ENDLESS = {
+    "aliases of aliases": (LAUGHS, "aliases stand for more than"),
+    "merges of merges": (MERGES, "aliases stand for more than"),
+    "an alias inside of its anchor": ("a: &a [*a]\n", "is an alias inside of its own anchor"),
+    "brackets": ("[" * 10 * MIB, "nested too deeply"),
+    "maps in maps": ("{a: " * MIB, "not JSON"),
+    "dashes": ("- " * MIB, "nested too deeply"),
+    "ten million items": ("x: [" + "a," * 5 * MIB + "]", "more than 100000 values in one document"),
+    "control characters": ("\x01" * 10 * MIB, "not YAML"),
+    "an open quote": ('"' + "a" * 10 * MIB, "not YAML"),
+    "tabs": ("\t" * 10 * MIB, "not YAML"),
+    "colons": (":" * 10 * MIB, "not YAML"),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_has_no_end_is_refused_in_no_time(name: str) -> None:
+    text, words = ENDLESS[name]
+    began = time.process_time()
+    with pytest.raises(BadDocument, match=words):
+        parse_document(text, 100_000)
+    assert time.process_time() - began < 2, "a second on a machine that does nothing else"
+
+
+def test_without_libyaml_the_same_is_read() -> None:
+    text = "a: &x [1, 0x10, 'yes', 2026-01-31] # why\nb: {c: *x}\nd: |\n  e\n---\n- f\n"
+
+    def told(reader: Any) -> list[tuple[str, int, int]]:
+        found = []
+        while reader.check_event():
+            event = reader.get_event()
+            words = f"{type(event).__name__} {getattr(event, 'value', '')} {getattr(event, 'anchor', '')}"
+            found.append((words, event.start_mark.line, event.start_mark.column))
+        return found
+
+    assert told(EVENTS(text)) == told(PurePython(text))
