@@ -44,6 +44,7 @@ CLUSTER_CONCERNS = (
     Concern("termination", 1, 60, 1024, permissions.termination_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),
     Concern("observation", 1, 60, 1024, permissions.observation_grants, READER),
+    Concern("repair", 1, 60, 1024, permissions.repair_grants, WRITER),
     Concern(
         "garbagecollection",
         2,

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from infra import names
 from infra.grants import Grant
 from infra.launching import collection_grants, instance_profile_grants, launch_grants, terminate_grant
-from nodesmith.settings import WOKEN, catalog_key, decision_key, partition_key, snapshot_key, unplaced_key
+from nodesmith.settings import (
+    WOKEN,
+    catalog_key,
+    decision_key,
+    learned_partition_key,
+    partition_key,
+    snapshot_key,
+    unplaced_key,
+)
 
 LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
 
@@ -32,6 +40,21 @@ def ledger_grants(scope: Scope) -> list[Grant]:
             {
                 "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(scope.cluster)]},
                 "Null": {"dynamodb:LeadingKeys": "false"},  # of no values, all are as they should be
+            },
+        )
+    ]
+
+
+def learned_grants(scope: Scope, *actions: str) -> list[Grant]:
+    """Read, or write as well, what nodes of all clusters of the account have been seen to offer in the region."""
+    return [
+        Grant(
+            "Learned",
+            tuple(f"dynamodb:{action}" for action in ("Query", *actions)),
+            (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
+            {
+                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [learned_partition_key(scope.region)]},
+                "Null": {"dynamodb:LeadingKeys": "false"},
             },
         )
     ]
@@ -76,6 +99,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
     """Buy nodes: read what is known, commit the intent, ask CreateFleet, record the decision."""
     return [
         *ledger_grants(scope),
+        *learned_grants(scope),
         *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region)),
         write_grant(
             scope.region,
@@ -93,6 +117,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
     """Follow instances and claims, end what was given up. What it writes to the API server is for RBAC."""
     return [
         *ledger_grants(scope),
+        *learned_grants(scope, "PutItem"),
         *read_grants(scope.region, snapshot_key(scope.cluster), unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.cluster, scope.region),
@@ -140,6 +165,16 @@ def observation_grants(scope: Scope) -> list[Grant]:
         write_grant(scope.region, key),
         describe_cluster_grant(scope),
         send_grant(scope, *WOKEN),
+    ]
+
+
+def repair_grants(scope: Scope) -> list[Grant]:
+    """Say which nodes are to go: termination ends them. Events are for RBAC."""
+    return [
+        *ledger_grants(scope),
+        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        describe_cluster_grant(scope),
+        send_grant(scope, "provisioning", "termination"),
     ]
 
 

@@ -236,6 +236,7 @@ def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
         "lifecycle": 60,
         "readiness": 300,
         "observation": 60,
+        "repair": 60,
         "garbagecollection": 120,
     }
     assert rare == {**now, "readiness": 7200}

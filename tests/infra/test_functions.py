@@ -17,7 +17,7 @@ from tests.infra.deployment import REGION, ROOT
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
-TALKING = ["lifecycle", "termination", "readiness", "observation", "garbagecollection"]
+TALKING = ["lifecycle", "termination", "readiness", "observation", "repair", "garbagecollection"]
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333"
 
 
@@ -114,6 +114,7 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
         "termination": ["Core", "Vendor", "Kubernetes"],
         "readiness": ["Core", "Vendor", "Kubernetes"],
         "observation": ["Core", "Vendor", "Kubernetes"],
+        "repair": ["Core", "Vendor", "Kubernetes"],
         "garbagecollection": ["Core", "Vendor", "Kubernetes"],
     }
     assert layer_names(account.function("catalog")) == ["Core", "Vendor"]

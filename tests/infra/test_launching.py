@@ -59,7 +59,7 @@ def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
 
 
 def test_only_provisioning_can_launch(alpha: Template) -> None:
-    for concern in ("lifecycle", "readiness", "observation", "garbagecollection"):
+    for concern in ("lifecycle", "readiness", "observation", "repair", "garbagecollection"):
         statements = alpha.statements(alpha.role_of(concern))
         for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
             assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))

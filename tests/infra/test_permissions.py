@@ -14,6 +14,7 @@ from nodesmith.settings import (
     catalog_key,
     decision_key,
     decision_snapshot_key,
+    learned_partition_key,
     partition_key,
     snapshot_key,
 )
@@ -83,7 +84,7 @@ def test_describing_stops_at_the_region(alpha: Template) -> None:
 
 
 @pytest.mark.parametrize(
-    "concern", ["provisioning", "lifecycle", "termination", "readiness", "garbagecollection"]
+    "concern", ["provisioning", "lifecycle", "termination", "readiness", "repair", "garbagecollection"]
 )
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
     alpha: Template, concern: str
@@ -96,6 +97,22 @@ def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
             "a call that names no key is none of ours"
         )
     assert not may(alpha, concern, "dynamodb:Scan", TABLE)
+
+
+def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(alpha: Template) -> None:
+    def may_on(concern: str, action: str, key: str) -> bool:
+        return may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
+
+    shared = learned_partition_key(REGION)
+    for concern, writes in (("provisioning", False), ("lifecycle", True)):
+        assert may_on(concern, "Query", shared)
+        assert may_on(concern, "PutItem", shared) is writes
+        assert not may_on(concern, "Query", learned_partition_key("us-east-1"))
+        for action in ("UpdateItem", "DeleteItem", "BatchWriteItem"):
+            assert not may_on(concern, action, shared)
+    for concern in ("termination", "readiness", "observation", "garbagecollection"):
+        assert not may_on(concern, "Query", shared)
+        assert not may_on(concern, "PutItem", shared)
 
 
 def test_observation_has_no_way_to_the_ledger(alpha: Template) -> None:
@@ -121,6 +138,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         "termination": [],
         "readiness": [],
         "observation": [snapshot_key("alpha")],
+        "repair": [],
         "garbagecollection": [],
     }
     assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}")] == [
@@ -159,7 +177,7 @@ def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> No
 def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:
     cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
     asking = [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}alpha")]
-    assert asking == ["lifecycle", "termination", "readiness", "observation", "garbagecollection"]
+    assert asking == ["lifecycle", "termination", "readiness", "observation", "repair", "garbagecollection"]
     assert not [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}beta")]
 
 
@@ -249,6 +267,7 @@ def test_the_api_server_knows_writers_and_readers_and_not_provisioning(alpha: Te
         f"{alpha.role_of('termination')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('readiness')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('observation')}.Arn": ["nodesmith:reader"],
+        f"{alpha.role_of('repair')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('garbagecollection')}.Arn": ["nodesmith:writer"],
     }
 

@@ -84,6 +84,7 @@ def test_every_concern_looks_from_time_to_time(alpha: Template) -> None:
         "nodesmith-alpha-termination": "rate(1 minute)",
         "nodesmith-alpha-readiness": "rate(5 minutes)",
         "nodesmith-alpha-observation": "rate(1 minute)",
+        "nodesmith-alpha-repair": "rate(1 minute)",
         "nodesmith-alpha-garbagecollection": "rate(2 minutes)",
     }
 

@@ -41,6 +41,7 @@ CONCERNS = (
     Concern("termination", 1, 60),
     Concern("readiness", 5, 120),
     Concern("observation", 1, 60),
+    Concern("repair", 1, 60),
     Concern("garbagecollection", 2, 120),
 )
 

@@ -158,6 +158,24 @@ def garbagecollection() -> Handler:
     return parts.handler(collect_once)
 
 
+def repair() -> Handler:
+    """Compose repair: nodes that have been sick for too long are replaced, or told of."""
+    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.repair import Repair, repair_nodes
+
+    parts = Parts(Concern.REPAIR)
+    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    told: dict[tuple[str, str], datetime] = {}
+
+    def repair_once() -> None:
+        cluster = ApiCluster(parts.api_server(), now)
+        run = Repair(parts.settings.cluster_name, store, cluster, parts.blobs, parts.hints, now, told)
+        parts.telemetry.ran(repair_nodes(run))
+
+    return parts.handler(repair_once)
+
+
 def catalog() -> Handler:
     """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
     from nodesmith.adapters.catalogs import StoredCatalogs, embedded_prices

@@ -19,6 +19,7 @@ class Concern(StrEnum):
     CATALOG = "catalog"
     OBSERVATION = "observation"
     GARBAGECOLLECTION = "garbagecollection"
+    REPAIR = "repair"
 
 
 WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import did_you_mean, is_label_value
@@ -20,12 +21,24 @@ LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
 REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
 PROVISIONER = "nodesmith.dev/provisioner"
 DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
+NODE_REPAIR = "nodesmith.dev/node-repair"
 _DOMAIN = "nodesmith.dev/"
-_KNOWN = frozenset({NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT, PROVISIONER, DAEMONSET_HOLD})
+_KNOWN = frozenset(
+    {NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT, PROVISIONER, DAEMONSET_HOLD, NODE_REPAIR}
+)
 _HIGHEST_SURCHARGE = 10_000.0
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
 _USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
+
+
+class NodeRepair(StrEnum):
+    """What is to be done about sick nodes."""
+
+    OFF = "Off"
+    REPORT = "Report"
+    """say which would be replaced, and why"""
+    ON = "On"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,7 @@ class Options:
     """the Provisioner that it was, whose name its nodes carry as the label PROVISIONER_NAME"""
     daemonset_hold: timedelta = timedelta(0)
     """how long a new node is kept for the pods of its DaemonSets, at most; 0 where it is not"""
+    node_repair: NodeRepair = NodeRepair.REPORT
 
 
 DEFAULTS = Options()
@@ -59,6 +73,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
         _provisioner(annotations, report),
         _hold(annotations, report),
+        _repair(annotations, report),
     )
 
 
@@ -107,6 +122,15 @@ def _hold(annotations: Mapping[str, str], report: Report) -> timedelta:
     )
     _refuse(DAEMONSET_HOLD, text, remedy, report)
     return DEFAULTS.daemonset_hold
+
+
+def _repair(annotations: Mapping[str, str], report: Report) -> NodeRepair:
+    text = annotations.get(NODE_REPAIR, DEFAULTS.node_repair)
+    if text in set(NodeRepair):
+        return NodeRepair(text)
+    remedy = f"must be Off, Report or On{did_you_mean(text, frozenset(NodeRepair))}; taken as Report"
+    _refuse(NODE_REPAIR, text, remedy, report)
+    return DEFAULTS.node_repair
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:

@@ -1,0 +1,90 @@
+"""The story of repair: look at the nodes' conditions, begin the end of those that are sick, tell of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.decisions.repair import Finding, findings
+from nodesmith.effects import begin_end
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.commands import End
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.nodepoolannotations import NODE_REPAIR
+from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.ports import Blobs, Cluster, Hints, Store
+from nodesmith.settings import snapshot_key
+
+AGAIN_AFTER = timedelta(minutes=15)
+"""as Karpenter: the same said of the same Node within this time is said once"""
+Told = MutableMapping[tuple[str, str], datetime]
+"""when what was last said of which Node"""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a run needs."""
+
+    cluster_name: str
+    store: Store
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+    told: Told = field(default_factory=dict)
+    """kept from run to run"""
+
+
+def repair_nodes(run: Repair) -> Counter[str]:
+    """Begin the end of sick nodes; give how many were found, and what became of them.
+
+    Raises Transient after all others are done when a call failed.
+    """
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    if data is None:
+        return Counter()
+    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
+    found = findings(ledger.claims, snapshot, parsed_nodepools(snapshot.nodepools), now)
+    done: Counter[str] = Counter({"NodesUnhealthy": len(found)})
+    failures: list[str] = []
+    for finding in found:
+        try:
+            if finding.ending is not None:
+                begin_end(End(finding.ending), run.store, run.cluster)
+                done["NodesRepaired"] += 1
+            done["RepairsBlocked"] += bool(finding.held_by)
+            _tell(run, finding, now)
+        except Conflict:
+            done["Conflict"] += 1
+        except (Transient, Rejected) as error:
+            failures.append(f"Node {finding.node.name}: {error}")
+    if done["NodesRepaired"]:
+        for concern in (Concern.TERMINATION, Concern.PROVISIONING):
+            run.hints.send(concern, Hint(run.cluster_name, "sick nodes end"))
+    if failures:
+        raise Transient("; ".join(failures))
+    return done
+
+
+def _tell(run: Repair, finding: Finding, now: datetime) -> None:
+    for key in [key for key, at in run.told.items() if now - at >= AGAIN_AFTER]:
+        del run.told[key]
+    event = _event(finding)
+    if (event.name, event.message) not in run.told:
+        run.cluster.publish([event])
+        run.told[event.name, event.message] = now
+
+
+def _event(finding: Finding) -> ObjectEvent:
+    name, why = finding.node.name, finding.why
+    if finding.ending is not None:
+        return ObjectEvent("Node", name, "NodeRepair", f"the node is replaced: {why}", warning=True)
+    if finding.held_by:
+        message = f"the node would be replaced, but {finding.held_by}: {why}"
+        return ObjectEvent("Node", name, "NodeRepairBlocked", message, warning=True)
+    message = f"with {NODE_REPAIR}: On its NodePool would replace the node: {why}"
+    return ObjectEvent("Node", name, "NodeUnhealthy", message, warning=True)

@@ -1,0 +1,129 @@
+"""Repair: which nodes have been sick for so long that they are replaced, and which may not be now.
+
+Policies are those that Karpenter's AWS provider gives: what a Node's conditions must say, and for how long. Of the
+nodes of a NodePool, and of those in a zone, a fifth at most may be sick: where more are, it is not the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.decisions.termination.replacing import UNHEALTHY
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepoolannotations import DEFAULTS, NodeRepair
+from nodesmith.model.nodepools import NodePool
+from nodesmith.model.nodes import Node
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.times import format_time
+
+MOST_SICK_PERCENT = 20
+PATIENCE = timedelta(hours=1)
+"""How long a sick node that still serves is drained within disruption budgets before pods are forced off it."""
+_REPAIRABLE = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A node whose condition `kind` has one of these statuses for `toleration` is to be replaced."""
+
+    kind: str
+    statuses: frozenset[str]
+    toleration: timedelta
+
+
+_BAD = frozenset({"False"})
+POLICIES = (
+    Policy("Ready", frozenset({"False", "Unknown"}), timedelta(minutes=30)),
+    Policy("AcceleratedHardwareReady", _BAD, timedelta(minutes=10)),
+    Policy("StorageReady", _BAD, timedelta(minutes=30)),
+    Policy("NetworkingReady", _BAD, timedelta(minutes=30)),
+    Policy("KernelReady", _BAD, timedelta(minutes=30)),
+    Policy("ContainerRuntimeReady", _BAD, timedelta(minutes=30)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A node that has been sick for long enough. `why` says what its condition says, and since when.
+
+    `ending` is the claim as it is once its end has begun; None where it is only told: `held_by` says what stands in the
+    way, and is empty where the NodePool wants a report and nothing else.
+    """
+
+    claim: NodeClaim
+    node: Node
+    why: str
+    ending: NodeClaim | None = None
+    held_by: str = ""
+
+
+def findings(
+    claims: Sequence[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+) -> list[Finding]:
+    """Give what is to be done about sick nodes, by claim name. `pools` are the NodePools that can be read, by name."""
+    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
+    pairs = [(c, nodes[c.provider_id]) for c in claims if c.provider_id in nodes and c.registered_at]
+    ill = frozenset(claim.name for claim, node in pairs if _is_ill(claim, node, now))
+    shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    found: list[Finding] = []
+    for claim, node in sorted(pairs, key=lambda pair: pair[0].name):
+        mode = _mode(pools.get(claim.nodepool))
+        why = diagnosis(node, now)
+        if not why or claim.phase not in _REPAIRABLE or mode is NodeRepair.OFF:
+            continue
+        held_by = _breaker(claim, [other for other, _ in pairs], ill) if mode is NodeRepair.ON else ""
+        if held_by or mode is NodeRepair.REPORT:
+            found.append(Finding(claim, node, why, held_by=held_by))
+            continue
+        deadlines = deadline_of(claim, shown.get(claim.name), now), _deadline(node, now)
+        ending = claim.terminating(UNHEALTHY, why, now, min(filter(None, deadlines)))
+        found.append(Finding(claim, node, why, ending))
+    return found
+
+
+def diagnosis(node: Node, now: datetime) -> str:
+    """Say which condition has been bad for long enough, and since when; empty for none. The first policy's counts."""
+    for policy in POLICIES:
+        condition = node.conditions.get(policy.kind)
+        if condition is None or condition.status not in policy.statuses or condition.since is None:
+            continue
+        if now - condition.since >= policy.toleration:
+            reason = f" ({condition.reason})" if condition.reason else ""
+            return (
+                f"condition {policy.kind} is {condition.status} since {format_time(condition.since)}{reason}"
+            )
+    return ""
+
+
+def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:
+    """Tell whether a node counts as sick for the breaker: what has just begun counts too, but not while it starts."""
+    states = ((policy, node.conditions.get(policy.kind)) for policy in POLICIES)
+    is_bad = any(
+        condition is not None and condition.status in policy.statuses for policy, condition in states
+    )
+    return claim.cause == UNHEALTHY or (is_bad and bool(claim.initialized_at or diagnosis(node, now)))
+
+
+def _breaker(claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str]) -> str:
+    """Say where too many are sick; empty where the node may be replaced."""
+    all_claims = list(claims)
+    pool = [c.name for c in all_claims if c.nodepool == claim.nodepool or not claim.nodepool]
+    zone = [c.name for c in all_claims if c.zone == claim.zone]
+    where = f"NodePool {claim.nodepool}" if claim.nodepool else "the cluster"
+    for scope, names in ((where, pool), (f"zone {claim.zone}", zone)):
+        sick = len(ill.intersection(names))
+        if sick > -(-len(names) * MOST_SICK_PERCENT // 100):
+            return f"{sick} of {len(names)} nodes of {scope} are sick, more than {MOST_SICK_PERCENT} %"
+    return ""
+
+
+def _deadline(node: Node, now: datetime) -> datetime:
+    """Nothing is gained by waiting for pods on a node that does not serve: they are deleted at once."""
+    return now + PATIENCE if node.is_ready else now
+
+
+def _mode(pool: NodePool | None) -> NodeRepair:
+    return pool.options.node_repair if pool is not None else DEFAULTS.node_repair
