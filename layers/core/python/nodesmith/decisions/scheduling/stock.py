@@ -66,7 +66,7 @@ class Stock:
         self.by_type: Mapping[str, Sequence[tuple[Choice, Offering]]] = by_type
         self.names = frozenset(by_type)
         self.ways = {way(offering): offering for _, offering in self.goods}
-        rooms = (choice.room for (choice, _), *_ in by_type.values())
+        rooms = {id(choice): choice.room for choice, _ in self.goods}.values()
         self.resources = tuple(
             sorted({name for room in rooms for name, amount in room.items() if amount > 0})
         )
@@ -105,8 +105,11 @@ def limit_cost(choice: Choice, offering: Offering | None, name: str) -> int:
 @lru_cache(maxsize=64)
 def rooms(stock: Stock, dimensions: tuple[str, ...]) -> tuple[Sequence[Vector], Sequence[Sequence[int]]]:
     """Give the room of every good, in order, and for each dimension the most that any up to it has."""
-    by_type = {name: vector(sold[0][0].room, dimensions) for name, sold in stock.by_type.items()}
-    found = [by_type[choice.type.name] for choice, _ in stock.goods]
+    known: dict[int, Vector] = {}
+    for choice, _ in stock.goods:
+        if id(choice) not in known:
+            known[id(choice)] = vector(choice.room, dimensions)
+    found = [known[id(choice)] for choice, _ in stock.goods]
     return found, [list(accumulate(amounts, max)) for amounts in zip(*found, strict=True)]
 
 
@@ -125,14 +128,14 @@ def bargains(
     goods: dict[str, Good] = {}
     bins: tuple[list[Bin], list[Bin]] = [], []
     for name in names:
-        room: Vector | None = None
-        seen: set[Vector] = set()
+        known: dict[int, Vector] = {}
+        seen: set[tuple[Vector, Vector]] = set()
         for choice, offering in stock.by_type[name]:
             if way(offering) in ways:
-                room = room or vector(choice.room, dimensions)
+                room = known.get(id(choice)) or known.setdefault(id(choice), vector(choice.room, dimensions))
                 cost = tuple([limit_cost(choice, offering, limit) for limit in limits])
-                if cost not in seen:  # else it is sold cheaper already
-                    seen.add(cost)
+                if (room, cost) not in seen:  # else it is sold cheaper already
+                    seen.add((room, cost))
                     key = f"{name}/{offering.zone}/{offering.reservation or offering.capacity_type}"
                     goods[key] = Good(choice, offering, room, cost)
                     bins[choice.is_exotic].append(Bin(key, room, offering.price_hourly_usd, 1, 0, cost))

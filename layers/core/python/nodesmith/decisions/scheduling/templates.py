@@ -11,11 +11,9 @@ from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
     TypeSet,
     allows_offering,
-    compatible_terms,
     matching_types,
-    taint_refusal,
-    types_for_pods,
 )
+from nodesmith.decisions.scheduling.daemons import Overhead, Running, running
 from nodesmith.decisions.scheduling.reservations import reservation_limit, reserved_offerings
 from nodesmith.decisions.scheduling.stock import NOTHING_SOLD, Choice, Stock
 from nodesmith.model.catalog import Offering
@@ -26,7 +24,7 @@ from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.requirements import Requirements
-from nodesmith.model.resources import NOTHING, Resources, total
+from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.shapes import Shape
 
 _MANY_CLOSED = 15
@@ -91,13 +89,13 @@ def template(
     subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
     closed = frozenset(unavailable)
     offered = _offered(allowed, requirements, subnet_zones, closed)
-    running = _running(pool, requirements, allowed, daemonsets)
+    daemons = running(pool, requirements, allowed, daemonsets)
     by_name = {t.name: t for t in allowed.types} if reservations else {}
     reserved = reserved_offerings(reservations, by_name, requirements, subnet_zones, closed)
     choices, stock, reserved_stock = _stocked(
         offered,
         tuple((by_name[name], reserved[name]) for name in sorted(reserved)),
-        tuple((daemon.requests, names) for daemon, names in running),
+        tuple(each for _, each in daemons),
     )
     obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, bool(offered.types))
     remaining = (
@@ -113,7 +111,7 @@ def template(
         stock,
         remaining,
         obstacle,
-        tuple(running),
+        tuple((daemon, each.types) for daemon, each in daemons),
         _scarce(closed),
         reserved_stock,
         Resources({reservation_limit(r.id): r.available for r in reservations}) if reserved else NOTHING,
@@ -168,61 +166,36 @@ def _offered(
 def _stocked(
     offered: _Offered,
     reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
-    daemons: tuple[tuple[Resources, frozenset[str]], ...],
+    daemons: tuple[Running, ...],
 ) -> tuple[tuple[Choice, ...], Stock, Stock]:
-    """Give the types that have room for their DaemonSets, and what there is of them to buy and reserved.
-
-    `daemons` are what DaemonSets request and the names of the types they run on.
-    """
+    """Give the types that have room for their DaemonSets, and what there is of them to buy and reserved."""
     sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
     for kind, paid in reserved:
         _, offerings, exotic = sold.get(kind.name, (kind, (), _is_exotic(kind)))
         sold[kind.name] = kind, (*paid, *offerings), exotic
-    overhead = _daemon_overhead(sold, daemons)
-    choices = {
-        name: Choice(kind, kind.allocatable - overhead[name], overhead[name], offerings, exotic)
+    overhead = Overhead(daemons)
+    choices = [
+        Choice(kind, kind.allocatable - taken, taken, alike, exotic)
         for name, (kind, offerings, exotic) in sold.items()
-        if overhead[name].fits_in(kind.allocatable)
-    }
-    bought = ((choices[name], offering) for name, offering in offered.by_price if name in choices)
-    paid_for = [(choices[k.name], offering) for k, paid in reserved if k.name in choices for offering in paid]
+        for taken, alike in overhead.of(name, offerings)
+        if taken.fits_in(kind.allocatable)
+    ]
+    by_offering = {(c.type.name, id(offering)): c for c in choices for offering in c.offerings}
+    bought = _goods(by_offering, offered.by_price)
+    paid_for = _goods(by_offering, ((kind.name, offering) for kind, paid in reserved for offering in paid))
     paid_for.sort(key=lambda s: (s[1].price_hourly_usd, s[0].type.name, s[1].zone, s[1].reservation))
-    return tuple(choices.values()), Stock(bought), Stock(paid_for)
+    return tuple(choices), Stock(bought), Stock(paid_for)
+
+
+def _goods(
+    choices: Mapping[tuple[str, int], Choice], sold: Iterable[tuple[str, Offering]]
+) -> list[tuple[Choice, Offering]]:
+    found = ((choices.get((name, id(offering))), offering) for name, offering in sold)
+    return [(choice, offering) for choice, offering in found if choice is not None]
 
 
 def _is_exotic(instance_type: InstanceType) -> bool:
     return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
-
-
-def _running(
-    pool: NodePool, requirements: Requirements, types: TypeSet, daemonsets: Sequence[Shape]
-) -> list[tuple[Shape, frozenset[str]]]:
-    """Give the DaemonSets that will run on nodes of the pool, each with the names of the types it runs on."""
-    given = frozenset(pool.labels)
-    found: list[tuple[Shape, frozenset[str]]] = []
-    for daemon in daemonsets:
-        if daemon.refusal or taint_refusal(pool.taints, daemon):
-            continue
-        terms, _ = compatible_terms(requirements, daemon)
-        found.append(
-            (daemon, frozenset().union(*(types_for_pods(types, term, given).names for term in terms)))
-        )
-    return found
-
-
-def _daemon_overhead(
-    types: Iterable[str], daemons: Iterable[tuple[Resources, frozenset[str]]]
-) -> Mapping[str, Resources]:
-    """Sum, per type, what the DaemonSets that will run on such a node request."""
-    running: dict[str, tuple[Resources, ...]] = dict.fromkeys(types, ())
-    for requests, names in daemons:
-        for name in names & running.keys():
-            running[name] = (*running[name], requests)
-    sums: dict[tuple[int, ...], Resources] = {}
-    return {
-        name: sums.setdefault(key, total(parts)) if (key := tuple(map(id, parts))) not in sums else sums[key]
-        for name, parts in running.items()
-    }
 
 
 def _no_choice(
