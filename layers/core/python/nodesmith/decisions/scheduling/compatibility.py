@@ -115,8 +115,14 @@ def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[tuple[Requireme
 
 
 def own_wishes(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
-    """Give what a term asks of labels that only the NodePool defines."""
-    return {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
+    """Give what a term asks of labels that only the NodePool defines, and that not every node of it has."""
+    own = {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
+    return {key: r for key, r in own.items() if not is_given(offered[key], r)}
+
+
+def is_given(offered: Requirement, wanted: Requirement) -> bool:
+    """Tell whether a label has what is wanted whichever of the offered values a node gets."""
+    return not offered.complement and offered.intersection(wanted) == offered
 
 
 def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> str | None:

@@ -8,14 +8,19 @@ with nobody who has a 0 there, which takes two groups a bit instead of one for e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from nodesmith.decisions.scheduling.compatibility import is_given
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.neighbours import Cap, Neighbours
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import WELL_KNOWN
+from nodesmith.model.requirements import Requirement
 from nodesmith.model.shapes import Shape
+
+_Open = Mapping[str, Sequence[Requirement]]
+"""by label that NodePools leave open, what each says of it"""
 
 
 def shared(
@@ -27,9 +32,11 @@ def shared(
     """Give the demands with their rules; those that differ in nothing that matters for a node become one."""
     found = [d for d in demands if d.pods]
     fallbacks = [d.fallback for d in found if d.fallback is not None]
-    keys = _open_keys(templates)
-    ruled = _ruled(found, neighbours, keys, daemonsets)
-    ruled_fallbacks = iter(_ruled(fallbacks, neighbours, keys, daemonsets))  # bought later, among themselves
+    labels = _open_labels(templates)
+    ruled = _ruled(found, neighbours, labels, daemonsets)
+    ruled_fallbacks = iter(
+        _ruled(fallbacks, neighbours, labels, daemonsets)
+    )  # bought later, among themselves
     return _merged(
         (own, replace(one, fallback=next(ruled_fallbacks)[1] if one.fallback is not None else None))
         for own, one in ruled
@@ -37,11 +44,11 @@ def shared(
 
 
 def _ruled(
-    demands: Sequence[Demand], neighbours: Neighbours, keys: Sequence[str], daemonsets: Sequence[Shape]
+    demands: Sequence[Demand], neighbours: Neighbours, labels: _Open, daemonsets: Sequence[Shape]
 ) -> list[tuple[tuple[int, ...], Demand]]:
     """Give demands with their rules, each with the groups of which it limits its own number."""
     ruled: list[Demand] = []
-    for demand, groups in zip(demands, _wishes(demands, keys), strict=True):
+    for demand, groups in zip(demands, _wishes(demands, labels), strict=True):
         rules = neighbours.rules(demand.shape)
         ruled.append(
             replace(
@@ -102,24 +109,22 @@ class _Busy:
         )
 
 
-def _open_keys(templates: Iterable[Template]) -> list[str]:
-    return sorted(
-        {
-            key
-            for template in templates
-            for key, requirement in template.requirements.items()
-            if key not in WELL_KNOWN and (requirement.complement or len(requirement.values) > 1)
-        }
-    )
+def _open_labels(templates: Iterable[Template]) -> _Open:
+    found: dict[str, dict[Requirement, None]] = {}
+    for template in templates:
+        for key, requirement in template.requirements.items():
+            if key not in WELL_KNOWN and (requirement.complement or len(requirement.values) > 1):
+                found.setdefault(key, {})[requirement] = None
+    return {key: tuple(found[key]) for key in sorted(found)}
 
 
-def _wishes(demands: Sequence[Demand], keys: Sequence[str]) -> list[list[int]]:
+def _wishes(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
     """Give each demand's groups of wishes: negative, for the others are not; group ^ 1 is the opposite."""
     found: list[list[int]] = [[] for _ in demands]
     first = -2
-    for key in keys:
+    for key, offered in labels.items():
         numbers: dict[str, int] = {}
-        wished = [_wish(demand, key) for demand in demands]
+        wished = [_wish(demand, key, offered) for demand in demands]
         for wish in filter(None, wished):
             numbers.setdefault(wish, len(numbers))
         bits = max(0, len(numbers) - 1).bit_length()
@@ -130,8 +135,9 @@ def _wishes(demands: Sequence[Demand], keys: Sequence[str]) -> list[list[int]]:
     return found
 
 
-def _wish(demand: Demand, key: str) -> str:
-    """Spell what a demand asks of a label that a NodePool leaves open, empty when nothing."""
+def _wish(demand: Demand, key: str, offered: Iterable[Requirement]) -> str:
+    """Spell what a demand asks of a label that NodePools leave open, empty when nothing, or what they all have."""
     if key in demand.pins:
         return f"{key} In [{demand.pins[key]}]"
-    return " or ".join(str(term[key]) for term in demand.shape.terms if key in term)
+    asked = dict.fromkeys(term[key] for term in demand.shape.terms if key in term)
+    return " or ".join(str(one) for one in asked if not all(is_given(each, one) for each in offered))

@@ -95,7 +95,7 @@ class Together:
         for member in members if news else ():
             self._ground.topology.add(news, member, units)
         left = pods[units * each :]
-        return self._join(rest, left, 1) if rest.pods and 0 < len(left) < each else left
+        return self._join(rest, left, 1) if rest.pods and left and units else left
 
     def _replace(self, demand: Demand, *by: Demand) -> None:
         demands = self._ground.result.demands

@@ -30,7 +30,7 @@ class Units:
     def place(
         self, unit: Demand, kinds: Mapping[Shape, int], fixed: Mapping[str, str]
     ) -> dict[str, str] | None:
-        """Give the labels of the cheapest domain where a node can hold a unit, None where there is none.
+        """Give the labels of a domain, usually the cheapest, where a node can hold a unit, None where there is none.
 
         `kinds` are the pods of it that have no domain yet; those of the others are `fixed`.
         """
@@ -46,7 +46,8 @@ class Units:
                 continue
             if all(labels[key] == value for key, value in fixed.items()) and self.suits(kinds, labels):
                 found.append((ground.launching.price(unit.shape, keys, domain), domain))
-        return dict(zip(keys, min(found)[1], strict=True)) if found else None
+        chosen = ground.choices.first(("unit", unit.shape), sorted(found))
+        return dict(zip(keys, chosen[0][1], strict=True)) if chosen else None
 
     def suits(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
         """Tell whether all these pods may be in one domain."""
