@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Iterator
 from nodesmith.model.events import Concern
 from nodesmith.observation.mirror import (
     NAMESPACES,
+    NODE_TEMPLATES,
     NODECLAIMS,
     NODECLASSES,
     NODEPOOLS,
     NODES,
     PODS,
+    PROVISIONERS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -41,7 +43,7 @@ def triggered(
         yield Concern.PROVISIONING, change.after.uid
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
         yield Concern.LIFECYCLE, key
-    elif change.kind in (NODEPOOLS, NODECLASSES):
+    elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         if is_wanted_otherwise(change):
             yield Concern.READINESS, key
         if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):

@@ -140,14 +140,19 @@ def _updates(
         name = str((manifest.get("metadata") or {}).get("name"))
         update = nodeclass_update(manifest, one, statuses.get(name), now)
         states[name] = ready_condition(update, manifest)
-        if update is not None:
+        if update is not None and _is_of_the_cluster(manifest):
             updates.append(update)
     for manifest in snapshot.nodepools:
         pool, known = parse_nodepool(manifest), health.get(str(manifest["metadata"]["name"]))
         pool_update = nodepool_update(manifest, pool, states, known, snapshot, now)
-        if pool_update is not None:
+        if pool_update is not None and _is_of_the_cluster(manifest):
             updates.append(pool_update)
     return updates
+
+
+def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:
+    """Tell an object from one that an old object is read as: that has no uid, and no status to write."""
+    return bool((manifest.get("metadata") or {}).get("uid"))
 
 
 def _write(cluster: Cluster, update: StatusUpdate, failures: list[str]) -> bool:

@@ -42,6 +42,16 @@ NODECLASSES = WatchedKind(
 NODECLAIMS = WatchedKind(
     "nodeclaims", "NodeClaim", "/apis/karpenter.sh/v1/nodeclaims", reduce_custom, custom=True
 )
+PROVISIONERS = WatchedKind(
+    "provisioners", "Provisioner", "/apis/karpenter.sh/v1alpha5/provisioners", reduce_custom, custom=True
+)
+NODE_TEMPLATES = WatchedKind(
+    "awsnodetemplates",
+    "AWSNodeTemplate",
+    "/apis/karpenter.k8s.aws/v1alpha1/awsnodetemplates",
+    reduce_custom,
+    custom=True,
+)
 VOLUME_CLAIMS = WatchedKind(
     "persistentvolumeclaims", "PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", reduce_claim
 )
@@ -64,6 +74,8 @@ WATCHED = (
     NODEPOOLS,
     NODECLASSES,
     NODECLAIMS,
+    PROVISIONERS,
+    NODE_TEMPLATES,
     VOLUME_CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,

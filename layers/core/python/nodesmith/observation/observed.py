@@ -32,6 +32,8 @@ class Observed:
     nodepools: Sequence[Manifest] = ()
     nodeclasses: Sequence[Manifest] = ()
     nodeclaims: Sequence[Manifest] = ()
+    provisioners: Sequence[Manifest] = ()
+    awsnodetemplates: Sequence[Manifest] = ()
     persistentvolumeclaims: Sequence[ReducedClaim] = ()
     persistentvolumes: Sequence[ReducedVolume] = ()
     storageclasses: Sequence[ReducedClass] = ()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.leaveinplace import OF_PODS, in_todays_words
 from nodesmith.model.pods import Manifest
 from nodesmith.model.times import parse_time
 from nodesmith.observation.podspecs import (
@@ -147,9 +148,7 @@ def _controller(references: Sequence[Manifest]) -> dict[str, Any]:
 
 def _started(metadata: Manifest, status: Manifest) -> int | None:
     """Keep when a pod started if its do-not-disrupt is a duration, which counts from there."""
-    if (metadata.get("annotations") or {}).get(DO_NOT_DISRUPT, "true") == "true" or not status.get(
-        "startTime"
-    ):
+    if _annotations(metadata).get(DO_NOT_DISRUPT, "true") == "true" or not status.get("startTime"):
         return None
     return _seconds(status["startTime"])
 
@@ -170,5 +169,5 @@ def _seconds(text: str) -> int:
 
 
 def _annotations(metadata: Manifest) -> dict[str, str]:
-    given = metadata.get("annotations") or {}
+    given = in_todays_words(metadata.get("annotations") or {}, OF_PODS)
     return {name: str(given[name]) for name in ANNOTATIONS if name in given}

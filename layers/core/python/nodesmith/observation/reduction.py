@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.labels import AWS_DOMAIN, in_domain
+from nodesmith.model.leaveinplace import OF_NODES, in_todays_words
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.podspecs import without_empty
 
@@ -122,6 +123,6 @@ def _conditions(conditions: Sequence[Manifest]) -> list[dict[str, Any]]:
 def _node_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
-        for name, value in annotations.items()
+        for name, value in in_todays_words(annotations, OF_NODES).items()
         if any(in_domain(name, domain) for domain in _NODE_ANNOTATION_DOMAINS)
     }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from nodesmith.model.attachments import ATTACHABLE_EBS
 from nodesmith.model.namespaces import NAME_LABEL
 from nodesmith.model.pods import Manifest
+from nodesmith.observation.ages import todays
 from nodesmith.observation.attachments import Attachments
 from nodesmith.observation.endingnodes import ending_nodes, held_volumes
 from nodesmith.observation.observed import (
@@ -38,6 +39,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
     shapes = {*(pod.shape for pod in observed.pods), *map(_text, observed.daemonsets)}
     nodes = sorted(observed.nodes, key=_name)
+    karpenters = todays(observed)
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -48,13 +50,13 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "podEvents": _pod_events(observed, map(_name, nodes)),
         "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
         "daemonsets": sorted(observed.daemonsets, key=_text),
-        "nodepools": sorted(observed.nodepools, key=_name),
-        "nodeclasses": sorted(observed.nodeclasses, key=_name),
+        "nodepools": sorted(karpenters.nodepools, key=_name),
+        "nodeclasses": sorted(karpenters.nodeclasses, key=_name),
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
         "namespaces": _namespaces(observed, selected_namespace_keys(shapes)),
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
         "volumeattachments": list(held_volumes(observed.volumeattachments, ending, observed.pods, volumes)),
-        "problems": sorted(observed.problems),
+        "problems": sorted((*observed.problems, *karpenters.problems)),
     }
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
 

@@ -1,0 +1,48 @@
+"""Karpenter's objects of every age in a snapshot: as NodePools and EC2NodeClasses of today, and what that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from nodesmith.model.conversion.converting import convert, loud
+from nodesmith.model.pods import Manifest
+from nodesmith.observation.observed import Observed
+
+_NODE_POOL, _NODE_CLASS = ("karpenter.sh/v1", "NodePool"), ("karpenter.k8s.aws/v1", "EC2NodeClass")
+_PROVISIONER, _NODE_TEMPLATE = (
+    ("karpenter.sh/v1alpha5", "Provisioner"),
+    ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate"),
+)
+
+
+class Todays(NamedTuple):
+    """All NodePools and EC2NodeClasses; those without a uid are no objects of the cluster. `problems` tell the rest."""
+
+    nodepools: Sequence[Manifest]
+    nodeclasses: Sequence[Manifest]
+    problems: Sequence[str]
+
+
+def todays(observed: Observed) -> Todays:
+    """Convert together what belongs together; what is of today already stays as it was reduced."""
+    reduced = [*observed.nodepools, *observed.nodeclasses, *observed.provisioners, *observed.awsnodetemplates]
+    named = [
+        *_named(observed.nodepools, *_NODE_POOL),
+        *_named(observed.nodeclasses, *_NODE_CLASS),
+        *_named(observed.provisioners, *_PROVISIONER),
+        *_named(observed.awsnodetemplates, *_NODE_TEMPLATE),
+    ]
+    conversion = convert(named)
+    made: dict[str, list[Manifest]] = {"NodePool": [], "EC2NodeClass": []}
+    for each in conversion.objects:
+        is_unchanged = each.manifest is named[each.number]
+        made[each.manifest["kind"]].append(reduced[each.number] if is_unchanged else each.manifest)
+    return Todays(
+        made["NodePool"], made["EC2NodeClass"], [str(change) for change in loud(conversion.changes)]
+    )
+
+
+def _named(manifests: Iterable[Manifest], api_version: str, kind: str) -> Iterator[Manifest]:
+    """Say of what kind objects are; in a list from the API server they do not say it themselves."""
+    return ({**manifest, "apiVersion": api_version, "kind": kind} for manifest in manifests)

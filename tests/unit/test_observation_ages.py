@@ -1,0 +1,137 @@
+"""Old objects and old annotations on their way into a snapshot: whoever decides sees those of today only."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.observation.mirror import WATCHED, Mirror, observed
+from nodesmith.observation.podreduction import reduce_pod
+from nodesmith.observation.reduction import reduce_node
+from nodesmith.observation.wire import decode, encode
+from tests.clusters import deployment_pod, node, rolled
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MIRRORS = {kind.kind: kind for kind in WATCHED}
+
+
+def snapshot(**objects: list[dict[str, Any]]) -> Any:
+    """Take objects the way of a cluster: as a list from the API server shows them, without apiVersion and kind."""
+    mirrors = {kind: Mirror(watched) for kind, watched in MIRRORS.items()}
+    for kind, manifests in objects.items():
+        for number, manifest in enumerate(manifests):
+            server = {"uid": f"{kind}-{number}", "generation": 3, "resourceVersion": "7"}
+            mirrors[kind].put({**manifest, "metadata": {**manifest["metadata"], **server}})
+    return decode(encode("c", NOW, observed(mirrors.values())))
+
+
+TAGS = {"karpenter.sh/discovery": "blue"}
+PROVISIONER = {
+    "metadata": {"name": "default"},
+    "spec": {
+        "requirements": [{"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["c", "m"]}],
+        "providerRef": {"name": "default"},
+        "kubeletConfiguration": {"maxPods": 20},
+    },
+}
+TEMPLATE = {
+    "metadata": {"name": "default"},
+    "spec": {
+        "subnetSelector": TAGS,
+        "securityGroupSelector": TAGS,
+        "instanceProfile": "nodes",
+        "amiFamily": "Bottlerocket",
+    },
+}
+
+
+def test_a_provisioner_and_its_template_are_read_as_a_pool_and_a_class_of_today() -> None:
+    taken = snapshot(Provisioner=[PROVISIONER], AWSNodeTemplate=[TEMPLATE])
+    (pool,), (nodeclass,) = map(parse_nodepool, taken.nodepools), map(parse_nodeclass, taken.nodeclasses)
+
+    assert pool.problems == nodeclass.problems == ()
+    assert pool.value is not None
+    assert nodeclass.value is not None
+    assert pool.value.labels["karpenter.sh/provisioner-name"] == "default"
+    assert nodeclass.value.kubelet.max_pods == 20
+    assert nodeclass.value.generation == 3
+    (problem,) = taken.problems
+    assert problem.startswith(
+        "Provisioner/default: spec.requirements[0].key karpenter.k8s.aws/instance-cpu is read"
+    )
+
+
+def test_nothing_can_be_owned_by_an_object_that_is_not_there() -> None:
+    """The garbage collector would take NodeClaims of such an owner away at once."""
+    (manifest,) = snapshot(Provisioner=[PROVISIONER]).nodepools
+    assert "uid" not in manifest["metadata"]
+
+
+def test_objects_of_today_are_in_the_snapshot_as_they_were_reduced() -> None:
+    spec = {
+        "template": {"spec": {"nodeClassRef": {"group": "a", "kind": "b", "name": "c"}, "requirements": []}}
+    }
+    taken = snapshot(NodePool=[{"metadata": {"name": "a"}, "spec": spec}])
+    assert taken.nodepools == (
+        {"metadata": {"generation": 3, "name": "a", "uid": "NodePool-0"}, "spec": spec},
+    )
+
+
+def test_fields_of_v1beta1_in_an_object_of_v1_are_read() -> None:
+    ref = {
+        "group": "karpenter.k8s.aws",
+        "kind": "EC2NodeClass",
+        "name": "c",
+        "apiVersion": "karpenter.k8s.aws/v1beta1",
+    }
+    spec = {
+        "template": {"spec": {"nodeClassRef": ref, "requirements": [], "expireAfter": "720h"}},
+        "disruption": {"consolidationPolicy": "WhenUnderutilized", "expireAfter": "24h"},
+    }
+    taken = snapshot(NodePool=[{"metadata": {"name": "a"}, "spec": spec}])
+    pool = parse_nodepool(taken.nodepools[0]).value
+
+    assert pool is not None
+    assert (pool.expire_after, pool.uid) == ("24h", "NodePool-0")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "value"),
+    [
+        ({"karpenter.sh/do-not-evict": "true"}, "true"),
+        ({"karpenter.sh/do-not-evict": "false"}, None),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, "true"),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, None),
+        (
+            {
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "karpenter.sh/do-not-disrupt": "false",
+            },
+            "false",
+        ),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "a"}, None),
+    ],
+)
+def test_a_pod_that_asks_to_be_left_in_place_by_any_name_asks_by_todays(
+    annotations: dict[str, str], value: str | None
+) -> None:
+    manifest = deployment_pod(1, rolled(1))
+    manifest["metadata"]["annotations"] = annotations
+    pod = reduce_pod(manifest)
+    assert pod is not None
+    kept = json.loads(pod.shape)["metadata"].get("annotations") or {}
+    assert kept.get("karpenter.sh/do-not-disrupt") == value
+
+
+@pytest.mark.parametrize(
+    "name", ["karpenter.sh/do-not-consolidate", "cluster-autoscaler.kubernetes.io/scale-down-disabled"]
+)
+def test_a_node_that_is_to_stay_by_any_name_says_so_by_todays(name: str) -> None:
+    manifest = node(1, rolled(1))
+    manifest["metadata"]["annotations"] = {name: "true"}
+    assert reduce_node(manifest)["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
