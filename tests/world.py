@@ -197,6 +197,7 @@ class World:
             nodepools={"default": nodepool or builders.nodepool_manifest()},
             nodeclasses={"default": builders.nodeclass_manifest()},
             pods={f"default/{name}": pod for name, pod in pods.items()},
+            raise_before=lambda _: self._refuse("cluster"),
         )
         self.cloud.raise_before, self.cloud.raise_after = self._watch_endings, self._begin_shutdown
         self.blobs = FakeBlobs()
@@ -207,6 +208,9 @@ class World:
         self.daemonsets: list[Manifest] = []
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """What happens to the world, and how long after its beginning."""
+        self.away: dict[str, datetime] = {}
+        """Until when a system (`cloud`, `cluster`) answers no call."""
+        self._next_tick = self.now
         self.harm: list[str] = []
         """What was done to pods and instances that must not be."""
         self._ends_at: dict[str, datetime] = {}
@@ -228,16 +232,37 @@ class World:
     def settle(self, *, patience: timedelta = timedelta(minutes=40)) -> None:
         """Run until every pod is bound and every claim initialized or gone, or patience is at an end."""
         end = self.now + patience
-        next_tick = self.now
         self.observe()
         while self.now < end and not self.is_settled():
-            woken = self._deliver()
-            if self.now >= next_tick:
-                woken |= set(CONCERNS)
-                next_tick = self.now + TICK
-            for concern in sorted(woken):
-                self.run(concern)
-            self.pass_time()
+            self._step()
+
+    def live(self, span: timedelta) -> None:
+        """Let functions run and time pass, whether anything is left to do or not."""
+        end = self.now + span
+        while self.now < end:
+            self._step()
+
+    def _step(self) -> None:
+        woken = self._deliver()
+        if self.now >= self._next_tick:
+            woken |= set(CONCERNS)
+            self._next_tick = self.now + TICK
+        for concern in sorted(woken):
+            self.run(concern)
+        self.pass_time()
+
+    def add(self, name: str, **asked: Any) -> None:
+        """Let a pod be made."""
+        pod = pod_manifest(name, **asked)
+        self.wanted.add(name)
+        self._specs[name] = dict(pod["spec"])
+        self.cluster.pods[f"default/{name}"] = pod
+
+    def lose(self, instance_id: str, state: str) -> None:
+        """Let EC2 end an instance by itself."""
+        self.cloud.become(instance_id, state)
+        if state == "shutting-down":
+            self._ends_at[instance_id] = self.now + SHUTDOWN
 
     def pass_time(self) -> None:
         """Let one step of time do to the world what time does."""
@@ -376,8 +401,13 @@ class World:
             told.append({**budget, "status": status})
         return told
 
+    def _refuse(self, system: str) -> None:
+        if system in self.away and self.now < self.away[system]:
+            raise Transient(f"the {system} is away", "InternalError")
+
     def _watch_endings(self, call: Call) -> None:
-        """Note the harm that terminating an instance does: to pods that nobody asked to leave, or twice."""
+        """Note the harm that terminating an instance does to pods that nobody asked to leave."""
+        self._refuse("cloud")
         if call.method != "terminate":
             return
         for instance_id in call.about:

@@ -287,6 +287,25 @@ class System(Started):
             watcher.close()
             thread.join(5)
 
+    @contextmanager
+    def followed_pods(self, note: Callable[..., None]) -> Iterator[None]:
+        """Tell `note` of every change of a pod in the namespace default through the block."""
+        watcher = self.cluster.objects.watch("pods")
+
+        def follow() -> None:
+            while (change := watcher.queue.get()) is not None:
+                pod = change.after.object
+                if pod["metadata"]["namespace"] == "default":
+                    note(pod, self.clock.now(), gone=change.verb == "DELETED")
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            watcher.close()
+            thread.join(5)
+
     def until(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:
         """Wait until something holds; fails with all that may explain it.
 

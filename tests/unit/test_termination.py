@@ -76,12 +76,12 @@ def instance(of: NodeClaim, state: str) -> Instance:
     return Instance(f"i-{of.name}", of.name, "m5.large", builders.ZONES[0], "spot", "ami-1", state, NOW)
 
 
-def pods_of(commands: Iterable[TerminationCommand], kind: type = Evict) -> list[str]:
-    return [pod.pod for c in commands if isinstance(c, kind) for pod in c.pods]  # type: ignore[attr-defined]
+def pods_of(commands: Iterable[TerminationCommand], kind: type[Evict | DeletePods] = Evict) -> list[str]:
+    return [pod.pod for c in commands if isinstance(c, kind) for pod in c.pods]
 
 
 def budget(allowed: int, app: str = "web", **fields: Any) -> PodDisruptionBudget:
-    known = {
+    known: dict[str, Any] = {
         "current_healthy": 3,
         "desired_healthy": 3 - allowed,
         "expected_pods": 3,

@@ -1,0 +1,187 @@
+"""Nodes that end, whoever ends them: their pods leave first and run elsewhere, and nothing stays behind."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from statistics import median
+
+import pytest
+
+from nodesmith_cli.local.cloud.stages import USUAL
+from tests.e2e.conftest import Figures, Start
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
+
+
+def running(start: Start, pods: int = 6) -> System:
+    """Start a system in which pods of one Deployment run on nodes of NodePool `default`."""
+    system = start(speed=HURRIED, delays=USUAL)
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
+    system.until_nodepools_ready()
+    system.apply(deployment("web", pods))
+    system.until_running(pods)
+    system.until_settled()
+    return system
+
+
+def _kubectl(kind: str) -> Callable[[System, str, str], None]:
+    def delete(system: System, node: str, claim: str) -> None:
+        system.kubectl("delete", kind, {"node": node, "nodeclaim": claim}[kind], "--wait=false")
+
+    return delete
+
+
+def _in_ec2(system: System, _node: str, claim: str) -> None:
+    (instance,) = (c["status"]["providerID"] for c in system.claims() if c["metadata"]["name"] == claim)
+    system.aws.client("ec2").terminate_instances(InstanceIds=[instance.rpartition("/")[2]])
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [_kubectl("node"), _kubectl("nodeclaim"), _in_ec2],
+    ids=["kubectl delete node", "kubectl delete nodeclaim", "terminated in EC2"],
+)
+def test_a_node_that_is_deleted_goes_and_its_pods_run_elsewhere(
+    start: Start, delete: Callable[[System, str, str], None]
+) -> None:
+    system = running(start)
+    claim = system.claims()[0]
+    name, node = claim["metadata"]["name"], claim["status"]["nodeName"]
+
+    delete(system, node, name)
+
+    system.until(
+        "the node is gone",
+        lambda: (
+            all(n["metadata"]["name"] != node for n in system.nodes())
+            and all(c["metadata"]["name"] != name for c in system.claims())
+        ),
+        seconds=120,
+    )
+    system.until_running(6)
+    system.until_settled()
+    assert name not in {c.name for c in system.ledger().claims}
+
+
+def test_a_nodepool_that_is_deleted_takes_its_nodes_with_it(start: Start) -> None:
+    system = running(start)
+    system.kubectl("delete", "nodepool", "default", "--wait=false")
+    system.until(
+        "nothing of it is left",
+        lambda: not (system.nodes() or system.claims() or system.instances()),
+        seconds=120,
+    )
+    assert system.ledger().claims == ()
+
+
+NODES, APPS = int(os.environ.get("NODESMITH_DRAINED_NODES", "50")), 20
+PODS_A_NODE = 20
+STUBBORN = "7"
+"""The last letter of the names of pods whose eviction is denied for a while: one pod in 27 has it."""
+
+
+def guards(apps: Sequence[str]) -> list[Manifest]:
+    """Give a PodDisruptionBudget of 90 % for each app, and a policy that denies some evictions."""
+    budgets: list[Manifest] = [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": app, "namespace": "default"},
+            "spec": {"minAvailable": "90%", "selector": {"matchLabels": {"app": app}}},
+        }
+        for app in apps
+    ]
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    policy: Manifest = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "stubborn"},
+        "spec": {
+            "failurePolicy": "Ignore",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": f"!request.name.endsWith('{STUBBORN}')", "message": "not now"}],
+        },
+    }
+    binding: Manifest = {
+        **policy,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "spec": {"policyName": "stubborn", "validationActions": ["Deny"]},
+    }
+    return [*budgets, policy, binding]
+
+
+class Turnover:
+    """Follows pods: how many of each app are ready at every moment, and how long a place stays empty."""
+
+    def __init__(self) -> None:
+        self.ready: dict[str, dict[str, bool]] = {}
+        self.fewest: dict[str, int] = {}
+        self.ended: dict[str, list[datetime]] = {}
+        self.came: dict[str, list[datetime]] = {}
+
+    def note(self, pod: Manifest, now: datetime, *, gone: bool) -> None:
+        """Take a change of a pod."""
+        app, name = pod["metadata"]["labels"].get("app", ""), pod["metadata"]["name"]
+        pods = self.ready.setdefault(app, {})
+        conditions = pod["status"].get("conditions") or ()
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        is_up = ready and not gone and "deletionTimestamp" not in pod["metadata"]
+        was_up = pods.get(name, False)
+        if is_up != was_up:
+            (self.came if is_up else self.ended).setdefault(app, []).append(now)
+        pods[name] = is_up
+        if was_up and not is_up:
+            self.fewest[app] = min(self.fewest.get(app, 10**6), sum(pods.values()))
+
+    def turnarounds(self) -> list[float]:
+        """Give how long each place of a pod that ended was empty, in seconds: first gone, first filled."""
+        found = []
+        for app, ended in self.ended.items():
+            later = [at for at in sorted(self.came[app]) if at > min(ended)]
+            found += [(b - a).total_seconds() for a, b in zip(sorted(ended), later, strict=False)]
+        return found
+
+
+def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
+    start: Start, figures: Figures
+) -> None:
+    """The bound: as many rounds as the budgets ask for, each as long as a pod's place was empty."""
+    system = start(speed=HURRIED)
+    apps = [f"app-{number:02}" for number in range(APPS)]
+    replicas = NODES * PODS_A_NODE // APPS
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
+    system.until_nodepools_ready()
+    system.apply(*(deployment(app, replicas, "190m", terminationGracePeriodSeconds=5) for app in apps))
+    system.until_running(replicas * APPS, seconds=300)
+    system.until_settled(seconds=120)
+    system.apply(*guards(apps))
+    old = {node["metadata"]["name"] for node in system.nodes()}
+    turnover = Turnover()
+    with system.followed_pods(turnover.note):
+        began = system.clock.now()
+        system.kubectl("delete", "nodes", "-l", "karpenter.sh/nodepool=default", "--wait=false")
+        system.until("some evictions were refused", lambda: bool(system.events("FailedDraining")), 60)
+        system.kubectl("delete", "validatingadmissionpolicybinding", "stubborn")
+        system.until(
+            "the old nodes are gone",
+            lambda: not old & {node["metadata"]["name"] for node in system.nodes()},
+            seconds=900,
+        )
+        seconds = (system.clock.now() - began).total_seconds()
+        system.until_running(replicas * APPS, seconds=120)
+    system.until_settled(seconds=120)
+    allowed = replicas - math.ceil(replicas * 0.9)
+    bound = math.ceil(replicas / allowed) * median(turnover.turnarounds())
+    violations = [app for app, fewest in turnover.fewest.items() if fewest < replicas - allowed]
+    figures("drained-nodes", len(old))
+    figures("drain-50-seconds", round(seconds, 1))
+    figures("drain-50-bound-seconds", round(bound, 1))
+    figures("drain-50-ratio", round(seconds / bound, 2))
+    figures("pdb-violations", len(violations))
+    assert violations == []
+    assert seconds <= 2 * bound, "the goal is 1.3, and the report says what it was"

@@ -1,0 +1,126 @@
+"""Whole lives of a small cluster: users, failures and time do what they like, and what was promised holds.
+
+At every step no pod was killed undrained and no budget violated; in the end, left alone, everything is as it should be:
+no instance without a claim, no object that nobody owns, no pod without a place, no finalizer that holds for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nodesmith.model.events import Concern
+from tests.world import CONCERNS, STEP, Messages, World, pod_manifest
+
+RUNS = int(os.environ.get("NODESMITH_LIVES", "1000"))
+"""Lives looked at; more by night."""
+_MOST_PODS = 8
+
+
+class Lives(RuleBasedStateMachine):
+    """One cluster, with one NodePool."""
+
+    @initialize(
+        pods=st.integers(1, 4),
+        lost=st.sampled_from((0.0, 0.0, 0.3)),
+        doubled=st.sampled_from((0.0, 0.3)),
+        seed=st.integers(0, 2**16),
+        guarded=st.booleans(),
+    )
+    def begin(self, pods: int, lost: float, doubled: float, seed: int, guarded: bool) -> None:
+        self.world = World(
+            {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)},
+            messages=Messages(lost=lost, doubled=doubled, delayed=lost, seed=seed),
+        )
+        self.count = pods
+        if guarded:
+            self.world.cluster.poddisruptionbudgets["default/web"] = {
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+            }
+        self.world.observe()
+
+    @rule(steps=st.integers(1, 20))
+    def time_passes(self, steps: int) -> None:
+        self.world.live(steps * STEP)
+
+    @rule(moment=st.integers(1, 40))
+    def a_function_is_killed(self, moment: int) -> None:
+        """At the so-manieth call from now on."""
+        boundaries = self.world.boundaries
+        boundaries.fatal = frozenset({*boundaries.fatal, boundaries.passed + moment})
+
+    @rule(concern=st.sampled_from(CONCERNS))
+    def a_function_runs_for_no_reason(self, concern: Concern) -> None:
+        self.world.run(concern)
+
+    @precondition(lambda self: self.count < _MOST_PODS)
+    @rule(cpu=st.sampled_from(("500m", "1", "3")))
+    def a_pod_is_made(self, cpu: str) -> None:
+        self.world.add(f"web-{self.count}", cpu=cpu)
+        self.count += 1
+
+    @rule(kind=st.sampled_from(("Node", "NodeClaim")), which=st.integers(0, 3))
+    def somebody_deletes(self, kind: str, which: int) -> None:
+        cluster = self.world.cluster
+        names = sorted(cluster.nodes if kind == "Node" else cluster.nodeclaims)
+        if names:
+            cluster.delete(kind, names[which % len(names)])
+
+    @rule(kind=st.sampled_from(("Node", "NodeClaim")), which=st.integers(0, 3))
+    def somebody_removes_a_finalizer(self, kind: str, which: int) -> None:
+        cluster = self.world.cluster
+        objects = cluster.nodes if kind == "Node" else cluster.nodeclaims
+        names = sorted(objects)
+        if names:
+            name = names[which % len(names)]
+            there = objects[name]
+            objects[name] = {**there, "metadata": {**there["metadata"], "finalizers": []}}
+            if there["metadata"].get("deletionTimestamp"):
+                del objects[name]
+
+    @rule(which=st.integers(0, 3), state=st.sampled_from(("terminated", "shutting-down")))
+    def an_instance_goes(self, which: int, state: str) -> None:
+        alive = sorted(self.world.cloud.alive(), key=lambda i: i.id)
+        if alive:
+            self.world.lose(alive[which % len(alive)].id, state)
+
+    @rule(which=st.integers(0, 7))
+    def a_pod_ends(self, which: int) -> None:
+        names = sorted(self.world.cluster.pods)
+        if names:
+            del self.world.cluster.pods[names[which % len(names)]]
+
+    @rule(minutes=st.integers(1, 3), system=st.sampled_from(("cluster", "cloud")))
+    def a_system_is_away(self, minutes: int, system: str) -> None:
+        self.world.away[system] = self.world.now + timedelta(minutes=minutes)
+
+    @rule(empty=st.sampled_from(("spot *", "* in us-east-1a", "*")))
+    def capacity_runs_out(self, empty: str) -> None:
+        self.world.cloud.stock = {empty: 0}
+
+    @rule()
+    def capacity_comes_back(self) -> None:
+        self.world.cloud.stock = {}
+
+    @invariant()
+    def no_pod_is_harmed(self) -> None:
+        if hasattr(self, "world"):
+            assert [*self.world.harm, *self.world.cluster.violations] == []
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.world.cloud.stock = {}
+        self.world.settle(patience=timedelta(hours=3))
+        assert self.world.violations() == []
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(
+    max_examples=RUNS, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+)
