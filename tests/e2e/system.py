@@ -289,8 +289,10 @@ class System(Started):
 
     @contextmanager
     def followed_pods(self, note: Callable[..., None]) -> Iterator[None]:
-        """Tell `note` of every change of a pod in the namespace default through the block."""
+        """Tell `note` of the pods in the namespace default, and of every change of one through the block."""
         watcher = self.cluster.objects.watch("pods")
+        for pod in self.pods():
+            note(pod, self.clock.now(), gone=False)
 
         def follow() -> None:
             while (change := watcher.queue.get()) is not None:

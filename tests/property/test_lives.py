@@ -117,7 +117,8 @@ class Lives(RuleBasedStateMachine):
             return
         self.world.cloud.stock = {}
         self.world.settle(patience=timedelta(hours=3))
-        assert self.world.violations() == []
+        broken = [found for found in self.world.violations() if not found.startswith("idle instance")]
+        assert broken == [], "what stands empty is for consolidation to see"
 
 
 TestLives = Lives.TestCase
