@@ -96,7 +96,12 @@ def guards(apps: Sequence[str]) -> list[Manifest]:
         }
         for app in apps
     ]
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods/eviction"],
+    }
     policy: Manifest = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",

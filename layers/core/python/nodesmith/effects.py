@@ -35,8 +35,8 @@ from nodesmith.model.commands import (
     Register,
     Release,
     Show,
+    SingleEnding,
     TerminateInstances,
-    TerminationCommand,
     Wait,
 )
 from nodesmith.model.instancetypes import InstanceType
@@ -196,11 +196,8 @@ def begin_end(command: End, store: Store, cluster: Cluster) -> NodeClaim:
     return saved
 
 
-def carry_out_end(command: TerminationCommand, store: Store, cluster: Cluster) -> None:
-    """Carry out one command of a claim's end, but for `TerminateInstances`, see `terminate`.
-
-    Raises Transient, and Conflict when the claim has moved on.
-    """
+def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None:
+    """Carry out one command of a claim's end. Raises Transient, and Conflict when the claim has moved on."""
     claim = command.claim
     match command:
         case Close():
@@ -208,10 +205,6 @@ def carry_out_end(command: TerminationCommand, store: Store, cluster: Cluster) -
                 cluster.register_node(command.node, closing_patch(claim))
                 cluster.request_deletion("Node", command.node, claim.provider_id)
             cluster.request_deletion("NodeClaim", claim.name)
-        case Evict():
-            cluster.publish(of_evictions(claim, command.pods, cluster.evict(command.pods)))
-        case DeletePods():
-            cluster.publish(of_deletions(claim, command.pods, cluster.delete_pods(command.pods)))
         case Wait() | Advance():
             _save_and_show(claim, store, cluster)
             if claim.reason not in {"", DRAINING}:
@@ -221,10 +214,20 @@ def carry_out_end(command: TerminationCommand, store: Store, cluster: Cluster) -
                 cluster.release_node(command.node, claim.provider_id)
             cluster.delete_nodeclaim(claim.name)
             store.forget(claim)
-        case TerminateInstances():
-            raise TypeError("instances are terminated together, by `terminate`")
         case _:
             assert_never(command)
+
+
+def evict(commands: Sequence[Evict], cluster: Cluster) -> None:
+    """Evict the pods of all these claims, side by side, and say so. Raises Transient once all have been tried."""
+    answers = cluster.evict([pod for command in commands for pod in command.pods])
+    cluster.publish([told for c in commands for told in of_evictions(c.claim, c.pods, answers)])
+
+
+def delete_pods(commands: Sequence[DeletePods], cluster: Cluster) -> None:
+    """Delete the pods of all these claims, side by side, and say so. Raises Transient once all have been tried."""
+    answers = cluster.delete_pods([pod for command in commands for pod in command.pods])
+    cluster.publish([told for c in commands for told in of_deletions(c.claim, c.pods, answers)])
 
 
 def terminate(
@@ -233,22 +236,19 @@ def terminate(
     cloud: Cloud,
     cluster: Cluster,
     failures: list[str],
-) -> int:
-    """Terminate the instances of all these claims in one call, then note it of each; give how many were noted.
+) -> None:
+    """Terminate the instances of all these claims in one call, then note it of each.
 
     What fails for one claim is added to `failures`. Raises Transient when EC2 could not be asked.
     """
     cloud.terminate(sorted({instance for command in commands for instance in command.instances}))
-    noted = 0
     for command in commands:
         try:
             _save_and_show(command.claim, store, cluster)
-            noted += 1
         except Conflict:
             continue  # another run has noted the same
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {command.claim.name}: {error}")
-    return noted
 
 
 def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster) -> None:

@@ -10,9 +10,19 @@ from datetime import datetime, timedelta
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
-from nodesmith.effects import begin_end, carry_out_end, terminate
+from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.commands import Close, Release, TerminateInstances, TerminationCommand
+from nodesmith.model.commands import (
+    Advance,
+    Close,
+    DeletePods,
+    Evict,
+    Release,
+    SingleEnding,
+    TerminateInstances,
+    TerminationCommand,
+    Wait,
+)
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
@@ -97,14 +107,40 @@ def _begun(
 def _carry_out(
     run: Termination, commands: Sequence[TerminationCommand], done: Counter[str], failures: list[str]
 ) -> None:
-    """Carry out the commands claim by claim, then terminate all instances in one call.
+    """Close Nodes, let the pods of all of them leave, take each claim on, and terminate all instances in one call.
 
     Where a Node could not be closed, its pods are left alone: others would take their place on it.
     """
-    open_yet: set[str] = set()
+    open_yet = _each(run, [c for c in commands if isinstance(c, Close)], done, failures)
+    others = [c for c in commands if c.claim.name not in open_yet]
+    evictions = [c for c in others if isinstance(c, Evict)]
+    deletions = [c for c in others if isinstance(c, DeletePods)]
+    if evictions:
+        _try(lambda: evict(evictions, run.cluster), failures)
+        done["Evict"] += sum(len(command.pods) for command in evictions)
+    if deletions:
+        _try(lambda: delete_pods(deletions, run.cluster), failures)
+        done["DeletePods"] += sum(len(command.pods) for command in deletions)
+    _each(run, [c for c in others if isinstance(c, Wait | Advance | Release)], done, failures)
+    last = [c for c in others if isinstance(c, TerminateInstances)]
+    if last:
+        _try(lambda: terminate(last, run.store, run.cloud, run.cluster, failures), failures)
+        done["TerminateInstances"] += len(last)
+
+
+def _try(calls: Callable[[], object], failures: list[str]) -> None:
+    try:
+        calls()
+    except (Transient, Rejected) as error:
+        failures.append(str(error))
+
+
+def _each(
+    run: Termination, commands: Sequence[SingleEnding], done: Counter[str], failures: list[str]
+) -> frozenset[str]:
+    """Carry out commands one after the other; give the claims of which one failed."""
+    failed = set()
     for command in commands:
-        if command.claim.name in open_yet or isinstance(command, TerminateInstances):
-            continue
         try:
             carry_out_end(command, run.store, run.cluster)
             done[type(command).__name__] += 1
@@ -112,11 +148,8 @@ def _carry_out(
             done["Conflict"] += 1
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {command.claim.name}: {error}")
-            if isinstance(command, Close):
-                open_yet.add(command.claim.name)
-    last = [c for c in commands if isinstance(c, TerminateInstances) and c.claim.name not in open_yet]
-    if last:
-        done["TerminateInstances"] += terminate(last, run.store, run.cloud, run.cluster, failures)
+            failed.add(command.claim.name)
+    return frozenset(failed)
 
 
 def _wake(

@@ -126,4 +126,8 @@ class Release:
 
 
 Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Show | End
-TerminationCommand: TypeAlias = Close | Evict | DeletePods | Wait | Advance | TerminateInstances | Release
+SingleEnding: TypeAlias = Close | Wait | Advance | Release
+"""Done for one claim after the other."""
+JointEnding: TypeAlias = Evict | DeletePods | TerminateInstances
+"""Done for all claims in one call."""
+TerminationCommand: TypeAlias = SingleEnding | JointEnding

@@ -11,7 +11,7 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.draining import Drain, attached, drain
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.replacing import awaits_replacement, replacement
-from nodesmith.decisions.termination.waiting import why_not_gone
+from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -132,10 +132,15 @@ def _steps(
         return [*commands, TerminateInstances(onward, alive)]
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
-    waiting = replacement(onward) if patient else why_not_gone(onward, snapshot, now)
-    if onward.phase is claim.phase and waiting is not None and waiting.reason != claim.reason:
-        commands.append(Wait(replace(onward, reason=waiting.reason, message=waiting.message)))
+    elif not (found.evict or found.delete):  # while pods go, there is no need to say why it waits
+        commands += _wait(replacement(onward) if patient else why_not_gone(onward, snapshot, now), onward)
     return commands
+
+
+def _wait(waiting: Waiting | None, claim: NodeClaim) -> list[Wait]:
+    if waiting is None or waiting.reason == claim.reason:
+        return []
+    return [Wait(replace(claim, reason=waiting.reason, message=waiting.message))]
 
 
 def _is_settled(claim: NodeClaim, now: datetime) -> bool:
