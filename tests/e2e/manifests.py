@@ -45,6 +45,17 @@ def deployment(name: str, replicas: int, cpu: str = "1", memory: str = "64Mi", *
     return _workload("apps/v1", "Deployment", name, cpu, memory, spec, {"replicas": replicas})
 
 
+def taking(made: Manifest, *, start_seconds: float, stop_seconds: float) -> Manifest:
+    """Give a workload whose pods take so long to be ready, and to stop."""
+    annotations = {
+        "local.nodesmith/start-seconds": f"{start_seconds:g}",
+        "local.nodesmith/stop-seconds": f"{stop_seconds:g}",
+    }
+    template = made["spec"]["template"]
+    template = {**template, "metadata": {**template["metadata"], "annotations": annotations}}
+    return {**made, "spec": {**made["spec"], "template": template}}
+
+
 def daemonset(name: str, cpu: str = "100m", memory: str = "32Mi", **spec: Any) -> Manifest:
     """Give a DaemonSet that runs on every node, whatever its taints."""
     everywhere = {"tolerations": [{"operator": "Exists"}], **spec}

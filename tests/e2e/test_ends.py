@@ -12,7 +12,7 @@ import pytest
 
 from nodesmith_cli.local.cloud.stages import USUAL
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
@@ -81,6 +81,8 @@ def test_a_nodepool_that_is_deleted_takes_its_nodes_with_it(start: Start) -> Non
 
 NODES, APPS = int(os.environ.get("NODESMITH_DRAINED_NODES", "50")), 20
 PODS_A_NODE = 20
+START_SECONDS, STOP_SECONDS = 8.0, 5.0
+"""What a small service takes to be ready, and to stop."""
 STUBBORN = "7"
 """The last letter of the names of pods whose eviction is denied for a while: one pod in 27 has it."""
 
@@ -161,7 +163,16 @@ def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
     replicas = NODES * PODS_A_NODE // APPS
     system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
     system.until_nodepools_ready()
-    system.apply(*(deployment(app, replicas, "190m", terminationGracePeriodSeconds=5) for app in apps))
+    system.apply(
+        *(
+            taking(
+                deployment(app, replicas, "190m", terminationGracePeriodSeconds=30),
+                start_seconds=START_SECONDS,
+                stop_seconds=STOP_SECONDS,
+            )
+            for app in apps
+        )
+    )
     system.until_running(replicas * APPS, seconds=300)
     system.until_settled(seconds=120)
     system.apply(*guards(apps))

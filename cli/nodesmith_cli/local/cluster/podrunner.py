@@ -25,6 +25,7 @@ from nodesmith_cli.local.cluster.mirrors import Mirrors
 from nodesmith_cli.local.cluster.podfacts import is_leaving, is_over, node_name
 from nodesmith_cli.local.cluster.records import with_condition
 
+START_SECONDS = "local.nodesmith/start-seconds"  # annotation: how long a pod takes to be ready
 RUN_SECONDS = "local.nodesmith/run-seconds"  # annotation: how long a pod that may end runs
 STOP_SECONDS = "local.nodesmith/stop-seconds"  # annotation: how long a pod takes to stop, at most its grace
 _FIRST_ADDRESS = int(IPv4Address("10.0.0.10"))
@@ -76,7 +77,7 @@ class PodRunner(Controller):
         since = self._bound_at.setdefault(pod["metadata"]["uid"], self.store.now())
         if not are_attached(pod, self.mirrors):
             return False
-        if not self._has_come(key, since, self._pace.start_seconds):
+        if not self._has_come(key, since, _seconds(pod, START_SECONDS, self._pace.start_seconds)):
             return False
         self._addresses += 1
         address = str(IPv4Address(_FIRST_ADDRESS + self._addresses))
@@ -93,7 +94,8 @@ class PodRunner(Controller):
             return False
         started = parse_timestamp(dig(pod, "status", "startTime")) or self.store.now()
         run = _seconds(pod, RUN_SECONDS, self._pace.run_seconds)
-        if not self._has_come(key, started, run + self._pace.start_seconds):
+        start = _seconds(pod, START_SECONDS, self._pace.start_seconds)
+        if not self._has_come(key, started, run + start):
             return False
         return self._write(pod, _completed(pod, self.store.now()))
 
