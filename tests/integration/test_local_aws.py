@@ -80,6 +80,9 @@ def test_from_an_empty_account_to_a_ready_node_that_goes_with_its_instance(
     assert seen(cloud).state == "running"
     cloud.terminate([outcome.instance.id])
     kubelets.step(start + timedelta(seconds=61))
+    silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}  # the controllers' part
+    store.patch("nodes", node["metadata"]["name"], silent, subresource="status")
+    kubelets.step(start + timedelta(seconds=66))
     assert store.list("nodes") == []
     events = received(aws, url)
     assert sorted(event["detail"]["state"] for event in events) == ["pending", "running", "terminated"]
