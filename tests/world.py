@@ -17,6 +17,7 @@ from nodesmith.controllers.garbagecollection import GarbageCollection, collect_g
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
+from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
@@ -321,6 +322,8 @@ class World:
                 end_nodes(Termination(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.GARBAGECOLLECTION:
                 collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, self.clock))
+            case Concern.REPAIR:
+                repair_nodes(Repair(name, store, cluster, blobs, hints, self.clock))
             case Concern.READINESS:
                 make_ready(Readiness(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.GARBAGECOLLECTION:

@@ -1,0 +1,216 @@
+"""Nodes that are replaced, because they are old or sick: first the new one, then the old one's pods, then its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.controllers.repair import Repair, repair_nodes
+from nodesmith.errors import Conflict, Transient
+from nodesmith.model.events import Concern
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.times import format_time
+from tests import builders
+from tests.fakes.cloud import Call
+from tests.world import CONCERNS, TICK, Boundaries, World, pod_manifest
+
+
+class Clinic(World):
+    """A world in which Nodes have conditions that their kubelets and agents put on them."""
+
+    symptoms: dict[str, dict[str, str]]
+
+    def pass_time(self) -> None:
+        super().pass_time()
+        for name, condition in getattr(self, "symptoms", {}).items():
+            if name in self.cluster.nodes:
+                status = self.cluster.nodes[name]["status"]
+                others = [c for c in status["conditions"] if c["type"] != condition["type"]]
+                status["conditions"] = [*others, condition]
+        self.observe()
+
+    def care(self, minutes: float) -> None:
+        """Let all functions do their work for a while, repair among them."""
+        end, next_tick = self.now + timedelta(minutes=minutes), self.now
+        while self.now < end:
+            woken = self._deliver()
+            if self.now >= next_tick:
+                woken |= {*CONCERNS, Concern.REPAIR}
+                next_tick = self.now + TICK
+            for concern in sorted(woken):
+                self.run(concern)
+            self.pass_time()
+
+
+def settled(mode: str = "On", boundaries: Boundaries | None = None) -> Clinic:
+    """Give a world with one node that runs two pods."""
+    nodepool = builders.nodepool_manifest()
+    nodepool["metadata"]["annotations"] = {"nodesmith.dev/node-repair": mode}
+    pods = {name: pod_manifest(name) for name in ("web-0", "web-1")}
+    world = Clinic(pods, nodepool=nodepool)
+    world.settle()
+    world.care(1)
+    assert world.violations() == []
+    if boundaries is not None:
+        boundaries.look = world.held
+        world.boundaries = boundaries
+    return world
+
+
+def old(world: Clinic) -> str:
+    """Let the only node have an hour to live; give its name."""
+    (claim,) = world.store.claims.values()
+    born = world.now - timedelta(hours=719)
+    world.store.claims[claim.name] = replace(claim, created_at=born)
+    return claim.node_name
+
+
+def sick(world: Clinic, kind: str, status: str = "False", since: timedelta = timedelta(hours=1)) -> str:
+    """Let the only node have a bad condition; give its name."""
+    (claim,) = world.store.claims.values()
+    moment = format_time(world.now - since)
+    world.symptoms = {claim.node_name: {"type": kind, "status": status, "lastTransitionTime": moment}}
+    world.care(0.1)
+    return claim.node_name
+
+
+class Watcher:
+    """Notes what was ready at each eviction, and when."""
+
+    def __init__(self, world: Clinic) -> None:
+        self.world = world
+        self.evictions: list[tuple[datetime, list[Phase]]] = []
+        world.cluster.raise_before = self.look
+
+    def look(self, call: Call) -> None:
+        if call.method == "evict":
+            phases = [claim.phase for claim in self.world.store.claims.values()]
+            self.evictions.append((self.world.now, phases))
+
+
+@pytest.mark.parametrize("why", ["old", "StorageReady"])
+def test_the_new_node_is_ready_before_the_first_pod_has_to_leave(why: str) -> None:
+    world = settled()
+    before = old(world) if why == "old" else sick(world, why)
+    watcher, begun = Watcher(world), world.now
+    world.care(8)
+    assert world.violations() == []
+    assert before not in world.cluster.nodes
+    assert len(world.store.claims) == 1
+    first, phases = watcher.evictions[0]
+    assert sorted(phases) == [Phase.INITIALIZED, Phase.TERMINATING]
+    assert timedelta(seconds=30) <= first - begun <= timedelta(minutes=3)
+    assert len(world.cloud.instances) == 2
+
+
+def test_a_node_that_does_not_serve_is_not_waited_for() -> None:
+    world = settled()
+    before = sick(world, "Ready", "Unknown")
+    world.care(8)
+    assert before not in world.cluster.nodes
+    assert [claim.phase for claim in world.store.claims.values()] == [Phase.INITIALIZED]
+    assert world.waiting() == []
+
+
+@pytest.mark.parametrize("why", ["old", "StorageReady"])
+def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(why: str) -> None:
+    def story(boundaries: Boundaries) -> Clinic:
+        world = settled(boundaries=boundaries)
+        _ = old(world) if why == "old" else sick(world, why)
+        world.care(9)
+        return world
+
+    undisturbed = Boundaries()
+    assert story(undisturbed).violations() == []
+    moments = undisturbed.distinct()
+    broken = {}
+    for moment in moments[:: max(1, len(moments) // 10)]:
+        world = story(Boundaries(frozenset({moment})))
+        faults = world.violations()
+        if faults or len(world.cloud.instances) != 2:
+            broken[moment] = faults, len(world.cloud.instances)
+    assert broken == {}
+
+
+def test_nothing_is_done_where_only_a_report_is_wanted() -> None:
+    world = settled("Report")
+    node = sick(world, "StorageReady")
+    world.care(3)
+    assert node in world.cluster.nodes
+    assert [claim.phase for claim in world.store.claims.values()] == [Phase.INITIALIZED]
+    (event,) = {e for e in world.cluster.events if e.reason == "NodeUnhealthy"}
+    assert event.name == node
+    assert event.message.startswith(
+        "with nodesmith.dev/node-repair: On its NodePool would replace the node: condition StorageReady is False since"
+    )
+
+
+def run_of(world: Clinic, **ports: Any) -> Repair:
+    known: dict[str, Any] = {
+        "store": world.store,
+        "cluster": world.cluster,
+        "blobs": world.blobs,
+        "hints": world.hints,
+    }
+    return Repair(builders.CLUSTER, **(known | ports), clock=world.clock)
+
+
+def test_the_same_is_said_once_in_a_quarter_of_an_hour() -> None:
+    world = settled("Report")
+    sick(world, "StorageReady")
+    run = run_of(world)
+    calls: list[Call] = []
+    world.cluster.raise_before = calls.append
+    for _ in range(4):
+        assert repair_nodes(run) == {"NodesUnhealthy": 1, "RepairsBlocked": 0}
+    assert [call.method for call in calls] == ["publish"]
+    world.now += timedelta(minutes=15)
+    repair_nodes(run)
+    assert len(calls) == 2
+
+
+def test_repair_counts_what_it_does_and_wakes_who_carries_on() -> None:
+    world = settled()
+    sick(world, "Ready", "Unknown", since=timedelta(minutes=29))
+    assert repair_nodes(run_of(world)) == {"NodesUnhealthy": 0}
+    world.now += timedelta(minutes=1)
+    world.hints.waiting.clear()
+    assert repair_nodes(run_of(world)) == {"NodesUnhealthy": 1, "NodesRepaired": 1, "RepairsBlocked": 0}
+    assert [message.concern for message in world.hints.waiting] == [Concern.TERMINATION, Concern.PROVISIONING]
+    assert repair_nodes(run_of(world)) == {"NodesUnhealthy": 0}, "its end has begun"
+
+
+def test_a_claim_that_moved_on_meanwhile_is_left_to_whoever_moved_it() -> None:
+    world = settled()
+    sick(world, "StorageReady")
+
+    def moved(method: str) -> None:
+        if method == "save":
+            raise Conflict("somebody was faster")
+
+    world.store.raise_before = moved
+    done = repair_nodes(run_of(world))
+    assert (done["Conflict"], done["NodesRepaired"]) == (1, 0)
+
+
+def test_a_failure_is_raised_once_the_others_are_done() -> None:
+    world = settled()
+    sick(world, "StorageReady")
+
+    def fail(call: Call) -> None:
+        if call.method == "publish":
+            raise Transient("the API server is away")
+
+    world.cluster.raise_before = fail
+    with pytest.raises(Transient, match=r"Node node-.*: the API server is away"):
+        repair_nodes(run_of(world))
+    assert [claim.phase for claim in world.store.claims.values()] == [Phase.TERMINATING]
+
+
+def test_without_a_snapshot_nothing_is_known() -> None:
+    world = settled()
+    world.blobs.objects.clear()
+    assert repair_nodes(run_of(world)) == {}
