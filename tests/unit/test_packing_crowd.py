@@ -173,3 +173,12 @@ def test_what_may_only_go_where_all_is_dear_still_shares_large_nodes() -> None:
 
     assert sum(packing.left) == 0
     assert {node.bin.key for node in packing.nodes} <= {"bargain", "dear-large"}
+
+
+def test_a_bound_that_nobody_asks_for_is_not_looked_for() -> None:
+    items = crowd(200, 5)
+    bounded, unbounded = (pack(items, ladder(200), bounded=wished) for wished in (True, False))
+
+    assert bounded.nodes == unbounded.nodes
+    assert bounded.price * 0.8 < bounded.bound <= bounded.price
+    assert unbounded.bound == 0

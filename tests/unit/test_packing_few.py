@@ -55,3 +55,20 @@ def test_little_work_loads_neither_numpy_nor_a_solver() -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert found.stdout.split() == ["False", "False"]
+
+
+def test_ten_times_the_bins_are_not_ten_times_the_work() -> None:
+    items = [Item((100 + 370 * n % 3900, 128 + 613 * n % 8000, 1), 60, 60) for n in range(12)]
+    few, many = (
+        pack(
+            items,
+            [
+                Bin(f"{n:04d}", (64_000 * n // end, 131_072 * n // end, 640), 19.2 * n / end, -1)
+                for n in range(1, end + 1)
+            ],
+        )
+        for end in (100, 1000)
+    )
+
+    assert many.steps < 2 * few.steps
+    assert many.price <= few.price

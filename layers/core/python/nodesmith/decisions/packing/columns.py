@@ -18,7 +18,7 @@ from nodesmith.decisions.packing.problem import Bin, Item, Vector
 _TOLERANCE = 1e-7
 # of its price that a bin's filling lacks to be worth it: searched longer, or not looked at for a while
 _NEAR, _FAR = 0.06, 0.25
-_ALL_EVERY = 8
+_ALL_EVERY, _MOST_BINS = 8, 150
 _PATIENCE, _LEAST_GAIN = 10, 1e-4
 _ENOUGH_FAILURES = 2
 _MOST_ROUNDS = 80
@@ -33,14 +33,16 @@ def mix(
 ) -> Mix:
     """Generate columns, from some that serve all, until neither search nor refilling finds a better one.
 
-    Bins whose best filling is far from being worth its price are only looked at now and then.
+    Bins whose best filling is far from being worth its price are only looked at now and then; of very many bins only
+    those are that come nearest at a glance.
     """
     master = Master(items, bins, purses)
     master.add(first)
     prices = np.array([b.price for b in bins])
-    looked_at = everything = np.arange(len(bins))
     steps = failures = thorough = 0
     current = master.solve(steps)
+    looked_at = _nearest(items, bins, current)
+    is_fresh = True
     prices_seen = [master.price]
     for round_ in range(_MOST_ROUNDS):
         found = Fillings(items, [bins[b] for b in looked_at.tolist()], np.maximum(current.worth, 0.0))
@@ -52,8 +54,8 @@ def mix(
         added = master.add(
             _column(found.counts, n, looked_at[n]) for n in np.argsort(-gains) if gains[n] > _TOLERANCE
         )
-        if not added and len(looked_at) < len(bins):
-            looked_at = everything
+        if not added and not is_fresh:
+            looked_at, is_fresh = _nearest(items, bins, current), True
             continue
         if thorough or not added:
             near = np.flatnonzero(gains > -_NEAR * prices[looked_at])
@@ -69,9 +71,25 @@ def mix(
         has_stalled = prices_seen[-1] > prices_seen[-_PATIENCE:][0] * (1 - _LEAST_GAIN)
         if failures >= _ENOUGH_FAILURES or steps > most_steps or (round_ >= _PATIENCE and has_stalled):
             break
-        is_due = round_ % _ALL_EVERY == _ALL_EVERY - 1
-        looked_at = everything if is_due else looked_at[gains > -_FAR * prices[looked_at]]
+        is_fresh = round_ % _ALL_EVERY == _ALL_EVERY - 1
+        if is_fresh:
+            looked_at = _nearest(items, bins, current)
+        else:
+            looked_at = looked_at[gains > -_FAR * prices[looked_at]]
+            is_fresh = len(looked_at) == len(bins)
     return current
+
+
+def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: Mix) -> Ints:
+    """Give the bins to look at: all, or of too many those whose price a quick filling is worth most of."""
+    if len(bins) <= _MOST_BINS:
+        return np.arange(len(bins))
+    found = Fillings(items, bins, np.maximum(mixed.worth, 0.0))
+    for order in orders(items, bins, found.worth):
+        found.search(order, starts=())
+    prices = np.array([b.price for b in bins]) - mixed.discounts
+    share = found.value / np.maximum(prices, _TOLERANCE)
+    return np.sort(np.argsort(-share, kind="stable")[:_MOST_BINS])
 
 
 def _closer(

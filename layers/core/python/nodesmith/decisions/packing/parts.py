@@ -24,11 +24,11 @@ def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
     """Give the parts in order of their first items. What no bin admits is in none."""
     masks = sorted({b.admits for b in bins if b.admits})
     signatures = admitted_by(len(items), masks)
-    found: dict[tuple[tuple[str, ...], Item], list[int]] = {}
+    found: dict[_Class, list[int]] = {}
     for number, item in enumerate(items):
         if item.count and "1" in signatures[number]:
             limited = number if item.per_node < item.count else -1  # by itself, so it is like no other
-            alike = replace(item, count=0, per_node=limited)
+            alike = item.size, limited, item.groups, item.caps
             found.setdefault((signatures[number], alike), []).append(number)
     return [_part(part, items, bins, masks) for part in _joined(found)]
 
@@ -39,10 +39,11 @@ def admitted_by(number_of_items: int, masks: Sequence[int]) -> list[tuple[str, .
     return list(zip(*spelled, strict=True)) if spelled else [()] * number_of_items
 
 
+_Class = tuple[tuple[str, ...], tuple[object, ...]]
 _Classes = list[tuple[tuple[str, ...], list[int]]]
 
 
-def _joined(classes: dict[tuple[tuple[str, ...], Item], list[int]]) -> list[_Classes]:
+def _joined(classes: dict[_Class, list[int]]) -> list[_Classes]:
     """Join the classes of items that some mask admits together."""
     by_signature: dict[tuple[str, ...], _Classes] = {}
     for (signature, _), members in classes.items():

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from nodesmith.decisions.packing.batch import Batch, Floats, Ints
+from nodesmith.decisions.packing.batch import Batch, Empty, Floats, Ints
 from nodesmith.decisions.packing.problem import Bin, Item
 
 Order = tuple[int, ...]
@@ -32,24 +32,23 @@ class Fillings:
         self.counts: Ints = np.zeros((len(items), len(bins)), dtype=np.int64)
         self.left = [item.count for item in items]
         self.steps = 0
+        self._empty = Empty(items, bins)
 
-    def search(self, order: Order) -> None:
-        """Fill every bin in an order: empty at first, and with one or two of each item in it."""
-        nodes, starts = len(self.bins), 1 + len(_STARTS) * len(order)
-        batch = Batch(self.items, self.bins, starts)
-        for row, (item, number) in enumerate(((i, k) for i in order for k in _STARTS), start=1):
-            limit: Ints = np.zeros(starts * nodes, dtype=np.int64)
-            limit[row * nodes : (row + 1) * nodes] = min(number, self.left[item])
-            batch.add(item, limit)
+    def search(self, order: Order, starts: Sequence[int] = _STARTS) -> None:
+        """Fill every bin in an order: empty at first, and with some numbers (`starts`) of each item in it."""
+        nodes, rows = len(self.bins), 1 + len(starts) * len(order)
+        batch = Batch(self._empty, self.worth, rows)
+        for row, (item, number) in enumerate(((i, k) for i in order for k in starts), start=1):
+            batch.add(item, min(number, self.left[item]), slice(row * nodes, (row + 1) * nodes))
         batch.fill(order, self.left)
-        self._keep(batch, starts)
+        self._keep(batch, rows)
 
     def refill(self, order: Order) -> None:
         """Take some of one item out of the best fillings, and fill in an order with what is not that item."""
         moves = [(i, k) for i in order if self.counts[i].any() for k in _REMOVALS]
         if not moves:
             return
-        batch = Batch(self.items, self.bins, len(moves))
+        batch = Batch(self._empty, self.worth, len(moves))
         before = self.counts.copy()
         for item in order:
             batch.add(item, _limit(before[item], item, moves, before[item]).ravel())
@@ -61,7 +60,7 @@ class Fillings:
     def _keep(self, batch: Batch, starts: int) -> None:
         nodes = len(self.bins)
         self.steps += starts * nodes
-        values = (self.worth @ batch.counts).reshape(starts, nodes)
+        values = batch.value.reshape(starts, nodes)
         row, column = values.argmax(axis=0), np.arange(nodes)
         value = values[row, column]
         better = value > self.value + _BETTER

@@ -40,11 +40,17 @@ class _Plan(NamedTuple):
 
 
 def pack(
-    items: Sequence[Item], bins: Sequence[Bin], purses: Purses | None = None, most_steps: int = MOST_STEPS
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    purses: Purses | None = None,
+    most_steps: int = MOST_STEPS,
+    *,
+    bounded: bool = True,
 ) -> Packing:
     """Pack as many items as bins and purses allow, at a low price.
 
-    Of too much work for the steps a part is done and the rest is left.
+    Of too much work for the steps a part is done and the rest is left. Unless it is to be `bounded`, the bound may be
+    0 where packing itself needs none.
     """
     spendable: Purses = dict(purses or {})
     left = [item.count for item in items]
@@ -53,8 +59,10 @@ def pack(
     candidates = undominated(bins)
     originals = {b.key: b for b in candidates}
     for part in parts(items, candidates):
-        packed = _packed_few if len(part.items) <= _FEW_KINDS else _packed_many
-        plan = packed(part, spendable, most_steps - steps)
+        few = len(part.items) <= _FEW_KINDS
+        plan = (_packed_few if few else _packed_many)(part, spendable, most_steps - steps)
+        if not few and bounded:
+            plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
         spendable, steps, bound = plan.purses, steps + plan.steps, bound + plan.bound
         for bin_, held, repeats in plan.bought:
             nodes += _nodes(originals[bin_.key], part.members, held, repeats, left)
@@ -86,11 +94,11 @@ def _plan(basket: Basket, bound: float) -> _Plan:
 
 
 def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
+    """Give a plan without a bound."""
     from nodesmith.decisions.packing.many import buy_for_many  # numpy: a tenth of a second
 
     spending = Spending(purses)
     bought, left, steps = buy_for_many(part.items, part.bins, spending, most_steps)
-    bound = _bound(part.items, left, part.bins)
     if len(part.items) <= _SOME_KINDS:
         price = fsum(bin_.price * repeats for bin_, _, repeats in bought)
         bins = undominated(usable(part.items, part.bins))
@@ -98,8 +106,8 @@ def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
         fill_greedily(basket, bins, resource_prices(part.items, bins), most_steps)
         shrink(basket, bins)
         if basket.rank < (sum(left), price):
-            return _plan(basket, _bound(part.items, basket.left, bins))
-    return _Plan(bought, left, spending.purses, bound, steps)
+            return _plan(basket, 0.0)
+    return _Plan(bought, left, spending.purses, 0.0, steps)
 
 
 def _proved(basket: Basket, bins: Sequence[Bin], purses: Purses, most_transitions: int) -> Basket | None:

@@ -19,7 +19,8 @@ _FEW_NODES = 20
 
 def sturdy(offered: Market, purses: Purses, tolerance: float) -> Packing:
     """Pack what is demanded; where one node would hold all pods of a shape, two do if that costs about the same."""
-    packing = pack(offered.items, offered.bins, purses)
+    bounded = not any(demand.is_settled for demand in offered.demands)  # else a bound on this is none on all plans
+    packing = pack(offered.items, offered.bins, purses, bounded=bounded)
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
     fragile = _alone(offered, packing) if tolerance and few else set()
     if not fragile:
@@ -28,7 +29,7 @@ def sturdy(offered: Market, purses: Purses, tolerance: float) -> Packing:
         replace(item, per_node=min(item.per_node, -(-item.count // 2))) if number in fragile else item
         for number, item in enumerate(offered.items)
     ]
-    other = pack(halved, offered.bins, purses)
+    other = pack(halved, offered.bins, purses, bounded=False)
     steps = packing.steps + other.steps
     if sum(other.left) > sum(packing.left) or other.price > packing.price * (1 + tolerance):
         return replace(packing, steps=steps)

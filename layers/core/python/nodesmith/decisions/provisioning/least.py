@@ -60,7 +60,7 @@ def _settles_nothing(attempt: Attempt) -> bool:
     """Tell whether the purchase's own bound holds for all plans: nothing was decided before it but what had to be."""
     if attempt.assignment.placed or len(attempt.purchase.served_by) > 1:
         return False
-    return not any(d.pins or d.fallback or d.unit > 1 for d in attempt.assignment.demands)
+    return not any(demand.is_settled for demand in attempt.assignment.demands)
 
 
 def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod]]]:

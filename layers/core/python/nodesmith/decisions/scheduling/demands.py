@@ -40,6 +40,11 @@ class Demand:
         """The zone they are pinned to, None for any."""
         return self.pins.get(ZONE)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether more was settled about its nodes than what its pods ask of them."""
+        return bool(self.pins or self.fallback or self.unit > 1)
+
 
 @dataclass(slots=True)
 class Assignment:

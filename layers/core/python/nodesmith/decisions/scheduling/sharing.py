@@ -38,7 +38,7 @@ def shared(
         _ruled(fallbacks, neighbours, labels, daemonsets)
     )  # bought later, among themselves
     return _merged(
-        (own, replace(one, fallback=next(ruled_fallbacks)[1] if one.fallback is not None else None))
+        (own, one if one.fallback is None else replace(one, fallback=next(ruled_fallbacks)[1]))
         for own, one in ruled
     )
 
