@@ -79,6 +79,17 @@ def test_a_claim_applied_again_takes_new_labels_and_status_and_keeps_the_others(
     }
 
 
+def test_a_claims_pod_events_are_shown_and_outlive_whatever_else_is_written(world: World) -> None:
+    ready = condition("Launched", "True")
+    world.cluster.apply_nodeclaim(a_claim(conditions=[ready]))
+    for moment in ("2026-11-21T08:00:00Z", "2026-11-21T08:05:00Z"):
+        world.cluster.nodeclaim_status("default-abc", {"lastPodEventTime": moment})
+    world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Registered", "True")]))
+    status = there(world, "NodeClaim", "default-abc")["status"]
+    assert status["lastPodEventTime"] == "2026-11-21T08:05:00Z"
+    assert [c["type"] for c in status["conditions"]] == ["Launched", "Registered"]
+
+
 def test_a_deleted_claim_is_gone_and_deleting_it_again_is_fine(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim())
     world.cluster.delete_nodeclaim("default-abc")
@@ -175,6 +186,8 @@ def test_a_nodepools_resources_are_replaced_as_a_whole(world: World) -> None:
 
 
 def test_a_status_for_an_object_that_is_gone_is_fine(world: World) -> None:
+    world.cluster.nodeclaim_status("nobody", {"lastPodEventTime": EARLY})
+    assert world.find("NodeClaim", "nobody") is None
     world.cluster.nodepool_status("nobody", {"conditions": []})
     world.cluster.nodeclass_status("nobody", {"conditions": []})
 

@@ -41,6 +41,7 @@ class FakeCluster:
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodepools: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclasses: dict[str, dict[str, Any]] = field(default_factory=dict)
+    provisioners: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclaims: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by namespace/name, as are their budgets"""
@@ -118,9 +119,19 @@ class FakeCluster:
                 pod.setdefault("status", {}).setdefault("nominatedNodeName", node)
         self.raise_after(call)
 
+    def nodeclaim_status(self, name: str, status: Manifest) -> None:
+        call = self._begin("nodeclaim_status", name)
+        self._merge(self.nodeclaims, name, status)
+        self.raise_after(call)
+
     def nodepool_status(self, name: str, status: Manifest) -> None:
         call = self._begin("nodepool_status", name)
         self._merge(self.nodepools, name, status)
+        self.raise_after(call)
+
+    def provisioner_status(self, name: str, status: Manifest) -> None:
+        call = self._begin("provisioner_status", name)
+        self._merge(self.provisioners, name, status)
         self.raise_after(call)
 
     def nodeclass_status(self, name: str, status: Manifest) -> None:

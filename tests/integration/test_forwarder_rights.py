@@ -103,12 +103,15 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     cluster.apply_nodeclaim({**CLAIM, "metadata": {"name": "a", "labels": {"b": "c"}}})
     cluster.register_node(name, NodePatch({"a": "b"}, {}, add_taints=(Taint("t", "NoSchedule"),)))
     cluster.nominate(name, ["default/web-0"])
+    cluster.nodeclaim_status("a", {"lastPodEventTime": "2026-11-21T08:00:00Z"})
     cluster.nodepool_status("default", CONDITIONS)
+    cluster.provisioner_status("old", CONDITIONS)
     cluster.nodeclass_status("default", CONDITIONS)
     for kind, about in (
         ("NodePool", "default"),
         ("NodeClaim", "a"),
         ("EC2NodeClass", "default"),
+        ("Provisioner", "old"),
         ("Node", name),
         ("Pod", "default/gone"),
     ):

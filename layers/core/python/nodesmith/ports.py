@@ -149,6 +149,9 @@ class Cluster(Protocol):
         One that is ending already may have its grace shortened, never prolonged.
         """
 
+    def nodeclaim_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge into a NodeClaim's status; gone is fine."""
+
     def nodepool_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge into a NodePool's status; gone is fine. Conditions keep their lastTransitionTime while unchanged."""
 

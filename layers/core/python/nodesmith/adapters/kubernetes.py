@@ -97,9 +97,17 @@ class ApiCluster:
         """Nominate pods (namespace/name) for a Node, but those gone, bound or nominated already."""
         nominate(self._server, node, pods)
 
+    def nodeclaim_status(self, name: str, status: Manifest) -> None:
+        """Merge into a NodeClaim's status; gone is fine."""
+        self._bring_status("NodeClaim", name, status)
+
     def nodepool_status(self, name: str, status: Manifest) -> None:
         """Merge into a NodePool's status; gone is fine."""
         self._bring_status("NodePool", name, status)
+
+    def provisioner_status(self, name: str, status: Manifest) -> None:
+        """Merge into the status of a Provisioner that is read as a NodePool; gone is fine."""
+        self._bring_status("Provisioner", name, status)
 
     def nodeclass_status(self, name: str, status: Manifest) -> None:
         """Merge into an EC2NodeClass's status; gone is fine."""

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from nodesmith.controllers import registering
 from nodesmith.controllers.learning import learn
+from nodesmith.controllers.podevents import stamp
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Told, tell_unplaced
 from nodesmith.decisions.expiration import expired
@@ -91,6 +92,8 @@ def follow(run: Lifecycle) -> Counter[str]:
             if isinstance(command, Open):
                 closed.add(command.claim.name)
     _take_back(run, commands, failures)
+    stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
+    done.update({"PodEvent": stamped} if stamped else {})
     try:
         told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
         done.update({"Event": told} if told else {})

@@ -1,0 +1,27 @@
+"""NodeClaims are told when pods last came to their nodes or left them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from nodesmith.decisions.podevents import to_stamp
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.times import format_time
+from nodesmith.ports import Cluster
+
+
+def stamp(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, cluster: Cluster, now: datetime, failures: list[str]
+) -> int:
+    """Write the pod events that are due; give of how many claims. What fails is added to `failures`."""
+    stamped = 0
+    for name, at in to_stamp(claims, snapshot, now).items():
+        try:
+            cluster.nodeclaim_status(name, {"lastPodEventTime": format_time(at)})
+            stamped += 1
+        except (Transient, Rejected) as error:
+            failures.append(f"NodeClaim {name}: {error}")
+    return stamped
