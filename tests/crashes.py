@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -75,17 +75,43 @@ class CrashReport:
     violations: int
 
 
-def crash_report(sample: int = 64) -> CrashReport:
+def crash_report(sample: int = 64, stories: Sequence[Story] | None = None) -> CrashReport:
     """Kill at every boundary of every story, of a long one at every few, and at random sets of them.
 
     Of a story with twice `sample` boundaries every second is taken, and so on.
     """
+    return _counted(found for story in stories or STORIES for found in crashes(story, sample))
+
+
+def pair_report(sample: int = 0) -> CrashReport:
+    """Kill twice in the life of each node that ends: at every pair of boundaries, or `sample` pairs a story."""
+    return _counted(found for story in ENDS for found in pairs(story, sample))
+
+
+def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashReport:
     points, broken = 0, 0
-    for story in STORIES:
-        for fatal, found in crashes(story, sample):
-            points += len(fatal)
-            broken += len(found)
+    for fatal, found in tellings:
+        points += len(fatal)
+        broken += len(found)
     return CrashReport(points, broken)
+
+
+def pairs(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
+    """Tell the story with two crashes, the second at each boundary that there is after the first.
+
+    With `sample`, so many pairs, evenly over the first crash and at random over the second.
+    """
+    undisturbed = story.told()
+    firsts, bought = _moments(undisturbed, sample), _allowed(story, undisturbed)
+    dice = random.Random(story.name)  # noqa: S311
+    for first in firsts:
+        once = story.told(Boundaries(frozenset({first})))
+        seconds = [moment for moment in once.boundaries.distinct() if moment > first]
+        if sample and seconds:
+            seconds = [dice.choice(seconds)]
+        for second in seconds:
+            fatal = frozenset({first, second})
+            yield fatal, violations(story.told(Boundaries(fatal)), bought)
 
 
 def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
@@ -276,15 +302,22 @@ def _torn(world: World) -> None:
     world.mishaps.append((SETTLED + 2 * STEP, tear))
 
 
-_ENDS = tuple(
-    Story(f"a {kind} deleted {when}", prepare=_deleted(kind, after), exact=False)
-    for kind, moments in (
-        ("NodeClaim", {"before it joins": timedelta(seconds=25)}),
-        ("Node", {"while it starts": timedelta(seconds=35), "in its prime": SETTLED}),
-        ("NodeClaim", {"while it starts": timedelta(seconds=40), "in its prime": SETTLED}),
-    )
-    for when, after in moments.items()
+ENDS = (
+    *(
+        Story(f"a {kind} deleted {when}", prepare=_deleted(kind, after), exact=False)
+        for kind, moments in (
+            ("NodeClaim", {"before it joins": timedelta(seconds=25)}),
+            ("Node", {"while it starts": timedelta(seconds=35), "in its prime": SETTLED}),
+            ("NodeClaim", {"while it starts": timedelta(seconds=40), "in its prime": SETTLED}),
+        )
+        for when, after in moments.items()
+    ),
+    Story("a NodeClaim deleted while it launches", prepare=_unlaunched, exact=False),
+    Story("Nodes whose pods are guarded", {f"web-{n}": {} for n in range(4)}, _guarded, exact=False),
+    Story("an instance terminated by somebody else", prepare=_killed_in_ec2, exact=False),
+    Story("finalizers removed by hand", prepare=_torn, exact=False),
 )
+"""Stories of how nodes end."""
 
 _SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 
@@ -308,9 +341,5 @@ STORIES: tuple[Story, ...] = (
     Story("an instance that dies before it joins", prepare=_dies_young),
     Story("an instance that never joins", prepare=_never_joins),
     Story("an EC2NodeClass that changes meanwhile", prepare=_nodeclass_changes),
-    *_ENDS,
-    Story("a NodeClaim deleted while it launches", prepare=_unlaunched, exact=False),
-    Story("Nodes whose pods are guarded", {f"web-{n}": {} for n in range(4)}, _guarded, exact=False),
-    Story("an instance terminated by somebody else", prepare=_killed_in_ec2, exact=False),
-    Story("finalizers removed by hand", prepare=_torn, exact=False),
+    *ENDS,
 )

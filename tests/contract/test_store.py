@@ -14,6 +14,7 @@ from moto import mock_aws
 
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.errors import Conflict, Transient
+from nodesmith.model.budgets import Budget
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
@@ -64,6 +65,7 @@ FULL_CLAIM = NodeClaim(
     requests=parse_resources({"cpu": "3500m", "memory": "7Gi", "pods": "3", "nvidia.com/gpu": "1"}),
     expire_after="720h",
     termination_grace_period="48h",
+    budgets=(Budget("5", ("Drifted",), "0 9 * * 1-5", 3600), Budget()),
     launch=FrozenMap(
         {"capacityType": "spot", "overrides": [["t", "m5.large", "us-east-1a", "subnet-1", 0.096]]}
     ),

@@ -160,6 +160,11 @@ def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -
     assert hashes == {world.store.nodeclasses["default"].hash}
 
 
+@pytest.mark.parametrize("story", crashes.ENDS, ids=lambda story: story.name)
+def test_two_crashes_in_the_end_of_a_node_change_nothing_either(story: Story) -> None:
+    assert broken(crashes.pairs(story, crashes.SAMPLE)) == {}
+
+
 def test_the_report_counts_crashes_and_what_they_broke() -> None:
     report = crashes.crash_report(sample=2)
     assert report.points > 2 * len(STORIES)

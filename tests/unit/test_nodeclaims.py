@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.budgets import Budget
 from nodesmith.model.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
 from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition, from_item, to_item
 from nodesmith.model.nodespec import NodeClassRef
@@ -38,6 +39,7 @@ FULLEST = NodeClaim(
     requests=Resources({"cpu": 1930, "memory": 2**30, "pods": 4}),
     expire_after="720h",
     termination_grace_period="1h",
+    budgets=(Budget("5", ("Drifted",), "0 9 * * 1-5", 3600), Budget()),
     launch={"overrides": [["m5.large", 0.03]], "tags": {"a": "b"}},
     instance_id="i-1",
     provider_id="aws:///us-east-1a/i-1",

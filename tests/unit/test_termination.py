@@ -13,6 +13,7 @@ from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.draining import drain
 from nodesmith.decisions.termination.protection import Allowances, protected_for, refuses_disruption
 from nodesmith.decisions.termination.waiting import why_not_gone
+from nodesmith.model.budgets import Budget
 from nodesmith.model.commands import (
     Close,
     DeletePods,
@@ -102,6 +103,26 @@ def test_a_claim_ends_when_it_or_its_node_is_deleted(what: str) -> None:
     assert (begun.claim.phase, begun.claim.cause) == (Phase.TERMINATING, "Deleted")
     assert begun.claim.message.startswith(f"{what} ")
     assert to_end([begun.claim], snapshot, NOW) == []
+
+
+@pytest.mark.parametrize(("budget", "ends"), [("10%", 1), ("2", 2), ("0", 1), ("100%", 5)])
+def test_a_deleted_nodepool_s_nodes_go_within_its_budgets(budget: str, ends: int) -> None:
+    pool = [replace(CLAIM, name=f"default-{n}", budgets=(Budget(budget),)) for n in range(5)]
+    snapshot = builders.snapshot(nodeclaims=tuple(map(shown, pool)), nodepools=())
+    begun = to_end(pool, snapshot, NOW)
+    assert len(begun) == ends
+    ending = {each.claim.name: each.claim for each in begun}
+    later = [ending.get(claim.name, claim) for claim in pool]
+    assert to_end(later, snapshot, NOW) == []
+    kept = builders.snapshot(nodeclaims=tuple(map(shown, pool)), nodepools=(builders.nodepool_manifest(),))
+    assert len(to_end(pool, kept, NOW)) == 5, "who deletes NodeClaims one by one knows what they do"
+
+
+def test_a_deadline_does_not_wait_for_a_budget() -> None:
+    pool = [replace(CLAIM, name=f"default-{n}", termination_grace_period="30s") for n in range(3)]
+    late = [replace(claim, budgets=(Budget("0"),)) for claim in pool]
+    snapshot = builders.snapshot(nodeclaims=tuple(map(shown, late)), nodepools=())
+    assert len(to_end(late, snapshot, NOW)) == 3
 
 
 def test_nothing_ends_that_nobody_deletes() -> None:

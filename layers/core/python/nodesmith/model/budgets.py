@@ -28,3 +28,15 @@ def read_budget(item: Mapping[str, Any]) -> Budget:
     """Read a budget that has passed its schema."""
     reasons = tuple(item["reasons"]) if "reasons" in item else None
     return Budget(item["nodes"], reasons, item.get("schedule"), duration_seconds(item.get("duration")))
+
+
+def write_budget(budget: Budget) -> dict[str, Any]:
+    """Write a budget so that `read_budget` reads it."""
+    item: dict[str, Any] = {"nodes": budget.nodes}
+    if budget.reasons is not None:
+        item["reasons"] = list(budget.reasons)
+    if budget.schedule is not None:
+        item["schedule"] = budget.schedule
+    if budget.duration_seconds is not None:
+        item["duration"] = f"{budget.duration_seconds}s"
+    return item

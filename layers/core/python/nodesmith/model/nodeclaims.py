@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from nodesmith.model.budgets import Budget, read_budget, write_budget
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap, thaw
 from nodesmith.model.nodespec import (
     NodeClassRef,
@@ -88,6 +89,8 @@ class NodeClaim:
     requests: Resources = NOTHING
     expire_after: str | None = None
     termination_grace_period: str | None = None
+    budgets: tuple[Budget, ...] = ()
+    """The NodePool's, as they were at the purchase: they hold for its end, too."""
     launch: Mapping[str, object] = FrozenMap()
     instance_id: str = ""
     provider_id: str = ""
@@ -190,6 +193,8 @@ def _write(name: str, value: Any) -> Any:
             return write_requirements(value)
         case NodeClassRef():
             return {"group": value.group, "kind": value.kind, "name": value.name}
+        case tuple() if name == "budgets":
+            return [write_budget(budget) for budget in value]
         case tuple() if name == "history":
             return [[step.phase, step.at.isoformat(), step.cause] for step in value]
         case tuple() if name in ("taints", "startup_taints"):
@@ -206,6 +211,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("taints", "startup_taints"), read_taints),
     **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
     **dict.fromkeys(("labels", "annotations", "launch"), FrozenMap),
+    "budgets": lambda budgets: tuple(map(read_budget, budgets)),
     "history": lambda steps: tuple(
         Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
     ),

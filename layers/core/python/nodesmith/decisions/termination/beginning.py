@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.decisions.disruption.budgets import allowed
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import TERMINATION_TIMESTAMP
@@ -22,16 +24,46 @@ def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> li
     """Give the ends that begin now, by claim name."""
     objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
+    pace = _Pace(claims, snapshot, now)
     found = []
     for claim in sorted(claims, key=lambda c: c.name):
         if claim.is_ending or claim.phase is Phase.GIVEN_UP:
             continue
         node = nodes.get(claim.provider_id) if claim.provider_id else None
         why = _why(claim, objects.get(claim.name), node)
-        if why:
-            deadline = deadline_of(claim, objects.get(claim.name), now)
+        if not why:
+            continue
+        deadline = deadline_of(claim, objects.get(claim.name), now)
+        hurried = (node is not None and node.deleting) or (deadline is not None and deadline <= now)
+        if hurried or pace.allows(claim):
             found.append(End(claim.terminating(DELETED, why, now, deadline)))
     return found
+
+
+class _Pace:
+    """How many nodes of a NodePool may go at once when it was deleted, which takes all its NodeClaims with it.
+
+    Its budgets go on as they were; where they allow none, for ever, one goes after the other all the same.
+    """
+
+    def __init__(self, claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> None:
+        self._pools = {
+            str((m.get("metadata") or {}).get("name")) for m in snapshot.nodepools if not _deleted_at(m)
+        }
+        self._nodes = Counter(claim.nodepool for claim in claims if claim.phase is not Phase.GIVEN_UP)
+        self._ending = Counter(claim.nodepool for claim in claims if claim.is_ending)
+        self._now = now
+
+    def allows(self, claim: NodeClaim) -> bool:
+        """Tell whether a deleted claim may end now; if so, count it."""
+        pool = claim.nodepool
+        if pool in self._pools or not claim.instance_id:
+            return True
+        left = allowed(claim.budgets, DELETED, self._nodes[pool], self._ending[pool], self._now)
+        if left == 0 and self._ending[pool]:
+            return False
+        self._ending[pool] += 1
+        return True
 
 
 def _why(claim: NodeClaim, shown: Mapping[str, Any] | None, node: Node | None) -> str:
