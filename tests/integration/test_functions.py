@@ -107,6 +107,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
         made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
         made.leaked = _leaked(aws)
+        made.runs["repair"] = made.run("repair", (HINT,))
         made.runs["garbagecollection"] = made.run("garbagecollection", (HINT, HINT))
         yield made
 
@@ -162,6 +163,7 @@ def conditions(obj: Mapping[str, Any]) -> dict[str, str]:
         "readiness again",
         "provisioning",
         "lifecycle",
+        "repair",
         "garbagecollection",
     ],
 )

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from nodesmith.decisions.disruption.budgets import allowed
 from nodesmith.decisions.termination.beginning import deadline_of
@@ -39,8 +40,8 @@ _COUNTED = frozenset({Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED, Phase
 
 def expires_at(claim: NodeClaim) -> datetime | None:
     """Give when a claim's node is as old as it may get; None for never."""
-    seconds = duration_seconds(claim.expire_after)
-    return None if seconds is None else claim.created_at + timedelta(seconds=seconds)
+    life = _life(claim.expire_after)
+    return None if life is None else claim.created_at + life
 
 
 def replaceable_from(claim: NodeClaim) -> datetime | None:
@@ -59,9 +60,9 @@ def expired(
 
     `pools` are the NodePools that can be read, by name. A node of none has no budgets, and is left until its deadline.
     """
-    serving = [claim for claim in claims if claim.phase in _SERVING]
-    overdue = sorted((c for c in serving if _is_past(expires_at(c), now)), key=lambda c: c.name)
-    due = [c for c in serving if c not in overdue and _is_past(replaceable_from(c), now)]
+    old = [claim for claim in claims if claim.phase in _SERVING and _is_old(claim, now)]
+    overdue = sorted((c for c in old if _is_past(expires_at(c), now)), key=lambda c: c.name)
+    due = [c for c in old if c not in overdue and _is_past(replaceable_from(c), now)]
     chosen: list[NodeClaim] = []
     for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)
@@ -116,6 +117,18 @@ def _may_go(node: Node, own: Snapshot, now: datetime) -> bool:
 def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime) -> End:
     shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     return End(claim.terminating(EXPIRED, why, now, deadline_of(claim, shown.get(claim.name), now)))
+
+
+def _is_old(claim: NodeClaim, now: datetime) -> bool:
+    """Tell whether it may matter how old a node is: told quickly, for most are not."""
+    life = _life(claim.expire_after)
+    return life is not None and now - claim.created_at >= life * (1 - WINDOW_SHARE)
+
+
+@lru_cache(maxsize=256)
+def _life(expire_after: str | None) -> timedelta | None:
+    seconds = duration_seconds(expire_after)
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _is_past(moment: datetime | None, now: datetime) -> bool:
