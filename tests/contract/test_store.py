@@ -17,6 +17,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.budgets import Budget
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
+from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.nodeclassstatus import (
@@ -30,7 +31,7 @@ from nodesmith.model.nodeclassstatus import (
 from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.requirements import Requirements, requirement
-from nodesmith.model.resources import parse_resources
+from nodesmith.model.resources import Resources, parse_resources
 from nodesmith.model.taints import Effect, Taint
 from nodesmith.ports import Store
 from tests import builders
@@ -348,6 +349,29 @@ def test_of_two_who_learn_of_a_nodepool_at_once_one_looks_again(store: Store, re
     with pytest.raises(Conflict):
         store.save_health("default", RegistrationHealth("late", revision=revision))
     assert store.load().health["default"].basis == FULL_HEALTH.basis
+
+
+OFFERED = Offered(7_900_000_000, {"hash": Resources({"cpu": 1930, "memory": 7_300_000_000})})
+
+
+def test_what_nodes_offer_comes_back_equal_and_is_replaced_whole(store: Store) -> None:
+    boot = Boot("m5.large", "ami-1")
+    assert store.learned() == {}
+    store.learn({boot: OFFERED, Boot("m5.large", "ami-2"): Offered(1)})
+    store.learn({boot: replace(OFFERED, allocatable={})})
+    assert store.learned() == {boot: Offered(7_900_000_000), Boot("m5.large", "ami-2"): Offered(1)}
+    assert store.load() == Ledger(), "it is no part of a cluster's ledger"
+
+
+def test_all_clusters_of_a_table_share_what_nodes_offer_and_it_expires_after_half_a_year(
+    dynamodb: Any, made: Callable[[str], DynamoStore]
+) -> None:
+    made("test").learn({Boot("m5.large", "ami-1"): OFFERED})
+    assert made("other").learned() == {Boot("m5.large", "ami-1"): OFFERED}
+    (item,) = dynamodb.scan(TableName=TABLE)["Items"]
+    assert item["pk"] == {"S": "LEARNED#us-east-1"}
+    left = datetime.fromtimestamp(int(item["ttl"]["N"]), UTC) - datetime.now(UTC)
+    assert timedelta(days=179) < left < timedelta(days=181)
 
 
 def test_back_offs_expire_from_the_table_a_day_after_they_end(

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from nodesmith.errors import Conflict
 from nodesmith.model.launches import OfferingKey
+from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
-from nodesmith.model.ledgeritems import health_item, read_health
+from nodesmith.model.ledgeritems import health_item, offered_item, read_health, read_offered
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.registrationhealth import RegistrationHealth
@@ -31,6 +32,8 @@ class FakeStore:
     unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
     nodepool_backoffs: dict[str, Backoff] = field(default_factory=dict)
     health: dict[str, RegistrationHealth] = field(default_factory=dict)
+    offered: dict[Boot, Offered] = field(default_factory=dict)
+    """what nodes have been seen to offer; other clusters may share it"""
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
 
@@ -118,6 +121,19 @@ class FakeStore:
         saved = replace(health, revision=health.revision + 1)
         self.health[nodepool] = read_health(json.loads(json.dumps(health_item(saved))))
         self.raise_after("save_health")
+
+    def learned(self) -> Mapping[Boot, Offered]:
+        self.raise_before("learned")
+        found = dict(self.offered)
+        self.raise_after("learned")
+        return found
+
+    def learn(self, offered: Mapping[Boot, Offered]) -> None:
+        self.raise_before("learn")
+        self.offered.update(
+            {b: read_offered(json.loads(json.dumps(offered_item(o)))) for b, o in offered.items()}
+        )
+        self.raise_after("learn")
 
     def forget_health(self, nodepool: str) -> None:
         self.raise_before("forget_health")

@@ -7,10 +7,12 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.model.launches import OfferingKey
+from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger, next_backoff
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
 from nodesmith.model.nodeclassstatus import StatusCondition
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.resources import Resources
 from tests.builders import NOW, claim, cluster_info, ledger, nodeclass_status
 
 OFFERING = OfferingKey("spot", "m5.large", "us-east-1a")
@@ -74,6 +76,7 @@ def full_ledger() -> Ledger:
                 "b", NOW, (Ending("a", False),), offerings={OFFERING: Backoff(NOW, 1)}
             )
         },
+        learned={Boot("m5.large", "ami-1"): Offered(7, {"hash": Resources({"cpu": 1})})},
     )
 
 

@@ -13,6 +13,7 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import Eviction, PodOnNode
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
+from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -60,6 +61,12 @@ class Store(Protocol):
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write whether a NodePool's nodes join. Raises Conflict when its revision has moved."""
+
+    def learned(self) -> Mapping[Boot, Offered]:
+        """Read what nodes have been seen to offer, in all clusters of the account; a little old, perhaps."""
+
+    def learn(self, offered: Mapping[Boot, Offered]) -> None:
+        """Write what nodes have been seen to offer, replacing what was known of the same type and image."""
 
     def forget_health(self, nodepool: str) -> None:
         """Remove what is known of a NodePool that is gone."""

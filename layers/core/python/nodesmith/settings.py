@@ -160,6 +160,11 @@ def catalog_key(region: str) -> str:
     return f"catalog/{region}.json.gz"
 
 
+def learned_partition_key(region: str) -> str:
+    """Name the partition of the table that holds what nodes really offer, for all clusters of the region."""
+    return f"LEARNED#{region}"
+
+
 def partition_key(cluster: str) -> str:
     """Name the partition of the table that holds a cluster's ledger; IAM binds the functions to it."""
     return f"CLUSTER#{cluster}"

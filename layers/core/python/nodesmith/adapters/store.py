@@ -9,17 +9,19 @@ day after they end.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.awserrors import transient_errors
+from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.launches import OfferingKey
+from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.ledgeritems import (
     backoff_item,
@@ -57,8 +59,11 @@ Attributes = dict[str, Any]
 class DynamoStore:
     """The Store of one cluster. `client` is a boto3 DynamoDB client."""
 
-    def __init__(self, client: Any, table: str, cluster: str) -> None:
+    def __init__(
+        self, client: Any, table: str, cluster: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._client, self._table, self._pk = client, table, partition_key(cluster)
+        self._clock = clock
 
     def load(self) -> Ledger:
         """Read the whole partition, strongly consistent. Raises Transient.
@@ -190,6 +195,14 @@ class DynamoStore:
                 else "attribute_not_exists(pk) OR revision = :read",
                 ExpressionAttributeValues={":read": {"N": str(health.revision)}},
             )
+
+    def learned(self) -> dict[Boot, Offered]:
+        """Read what nodes have been seen to offer in the region, eventually consistent. Raises Transient."""
+        return read_learned(self._client, self._table)
+
+    def learn(self, offered: Mapping[Boot, Offered]) -> None:
+        """Write what nodes have been seen to offer; it expires half a year later. Raises Transient."""
+        write_learned(self._client, self._table, offered, self._clock())
 
     def forget_health(self, nodepool: str) -> None:
         """Delete what is known of a NodePool. Raises Transient."""

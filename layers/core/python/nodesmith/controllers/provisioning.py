@@ -18,7 +18,8 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern, Hint
-from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodepools import parsed_nodepools
@@ -105,8 +106,9 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     if data is None:
         return True
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
-    types = _TypeTable(snapshot, catalog, run.settings)
-    ledger = _resume(run, types, outcome)
+    ledger = replace(run.store.load(), learned=run.store.learned())
+    types = _TypeTable(snapshot, catalog, run.settings, ledger)
+    ledger = _resume(run, ledger, types, outcome)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
     inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision)
@@ -138,19 +140,20 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     return done
 
 
-def _resume(run: Provisioning, types: _TypeTable, outcome: Outcome) -> Ledger:
+def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, outcome: Outcome) -> Ledger:
     """See to the claims left behind, and give the ledger as it then is.
 
     Where that fails they are on their way still, and new pods need not wait.
     """
-    ledger = run.store.load()
     try:
         settled = carry_on(ledger, types.nodepools, types.nodeclasses, types, run.store, run.cloud, run.clock)
     except Transient as error:
         outcome.deferred.append(f"NodeClaims left behind: {error}")
         return ledger
     outcome.note(settled)
-    return run.store.load() if settled.launched or settled.given_up else ledger
+    if not (settled.launched or settled.given_up):
+        return ledger
+    return replace(run.store.load(), learned=ledger.learned)
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
@@ -185,7 +188,8 @@ def _write_down(run: Provisioning, decision: str, written: Mapping[str, Any]) ->
 class _TypeTable:
     """Looks instance types up by EC2NodeClass and name."""
 
-    def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings) -> None:
+    def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
+        self._statuses, self._learned = ledger.nodeclasses, ledger.learned
         parsed = [parse_nodeclass(manifest).value for manifest in snapshot.nodeclasses]
         self.nodeclasses: dict[str, EC2NodeClass] = {n.name: n for n in parsed if n is not None}
         self.nodepools = parsed_nodepools(snapshot.nodepools)
@@ -197,6 +201,7 @@ class _TypeTable:
             return None
         if nodeclass not in self._tables:
             configuration = NodeConfiguration.of(self.nodeclasses[nodeclass])
-            types = instance_types(self._catalog, configuration, self._settings)
+            status = self._statuses.get(nodeclass)
+            types = known_types(self._catalog, configuration, self._settings, status, self._learned)
             self._tables[nodeclass] = {t.name: t for t in types}
         return self._tables[nodeclass].get(name)

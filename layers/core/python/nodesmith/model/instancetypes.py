@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
@@ -12,11 +12,12 @@ from nodesmith.model.capacity import allocatable, capacity, overhead
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.instancelabels import ec2_labels, ec2_requirements, stated_labels, stated_requirements
 from nodesmith.model.nodeclasses import AL2023
+from nodesmith.model.nodeclassstatus import Image
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources
 
-__all__ = ["InstanceType", "NodeConfiguration", "NodeSettings", "instance_types"]
+__all__ = ["InstanceType", "NodeConfiguration", "NodeSettings", "image_for", "instance_types"]
 
 _DEFAULT_SETTINGS = NodeSettings()
 
@@ -48,6 +49,11 @@ def instance_types(
     return tuple(
         _resolve(catalog.facts[name], catalog, configuration, settings) for name in sorted(catalog.facts)
     )
+
+
+def image_for(kind: InstanceType, images: Iterable[Image]) -> Image | None:
+    """Give the first image that boots on this type, None when none does."""
+    return next((image for image in images if kind.requirements.conflict(image.requirements) is None), None)
 
 
 def _resolve(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from nodesmith.model.backoffs import FIRST_BACKOFF, LONGEST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.launches import OfferingKey
+from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.registrationhealth import RegistrationHealth
@@ -19,7 +20,8 @@ class Ledger:
     """All items of one cluster. `version` is what a decision read, and what its commit is conditional on.
 
     `unavailable` are offerings that lately had no capacity, `nodepool_backoffs` NodePools whose launches were refused,
-    `health` whether the nodes of a NodePool join the cluster.
+    `health` whether the nodes of a NodePool join the cluster. `learned` is what nodes have been seen to offer, in any
+    cluster of the account; only decisions about what to buy are given it.
     """
 
     version: int = 0
@@ -29,3 +31,4 @@ class Ledger:
     unavailable: Mapping[OfferingKey, Backoff] = field(default_factory=dict)
     nodepool_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
     health: Mapping[str, RegistrationHealth] = field(default_factory=dict)
+    learned: Mapping[Boot, Offered] = field(default_factory=dict)

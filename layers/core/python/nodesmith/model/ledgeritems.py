@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.launches import OfferingKey
+from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.nodeclaims import from_item, to_item
 from nodesmith.model.nodeclassstatus import (
@@ -21,6 +22,7 @@ from nodesmith.model.nodeclassstatus import (
 )
 from nodesmith.model.nodespec import read_requirements, write_requirements
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.resources import Resources
 
 Item = dict[str, Any]
 
@@ -61,6 +63,18 @@ def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
         offerings=_read_offerings(item["offerings"]),
         revision=int(item["revision"]),
     )
+
+
+def offered_item(offered: Offered) -> Item:
+    """Write what nodes of one type and image have been seen to offer."""
+    left = {key: dict(sorted(value.items())) for key, value in offered.allocatable.items()}
+    return {"memory_bytes": offered.memory_bytes, "allocatable": left}
+
+
+def read_offered(item: Mapping[str, Any]) -> Offered:
+    """Read what `offered_item` wrote."""
+    left = {key: Resources(dict(value)) for key, value in item["allocatable"].items()}
+    return Offered(int(item["memory_bytes"]), left)
 
 
 def _offering_items(held: Mapping[OfferingKey, Backoff]) -> list[Any]:
@@ -155,6 +169,10 @@ def ledger_item(ledger: Ledger) -> Item:
             name: backoff_item(ledger.nodepool_backoffs[name]) for name in sorted(ledger.nodepool_backoffs)
         },
         "health": {name: health_item(ledger.health[name]) for name in sorted(ledger.health)},
+        "learned": [
+            [boot.instance_type, boot.image_id, offered_item(ledger.learned[boot])]
+            for boot in sorted(ledger.learned)
+        ],
     }
 
 
@@ -169,4 +187,5 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         unavailable=_read_offerings(item["unavailable"]),
         nodepool_backoffs={n: read_backoff(b) for n, b in item["nodepool_backoffs"].items()},
         health={name: read_health(h) for name, h in item.get("health", {}).items()},
+        learned={Boot(*boot): read_offered(offered) for *boot, offered in item.get("learned", ())},
     )

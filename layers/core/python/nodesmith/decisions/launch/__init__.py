@@ -5,14 +5,13 @@ Pure: the same claim, offerings and NodeClass give the same bytes, so that a ret
 what it is marked with, `validation` which NodeClasses cannot be launched from, and why.
 """
 
-from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, image_for, launch_plan, subnet_by_zone
+from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, launch_plan, subnet_by_zone
 from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
 
 __all__ = [
     "MAX_OVERRIDES",
     "Obstacle",
     "Templates",
-    "image_for",
     "launch_obstacle",
     "launch_plan",
     "subnet_by_zone",

@@ -16,7 +16,7 @@ from nodesmith.decisions.launch.templates import (
 from nodesmith.errors import Rejected
 from nodesmith.model.capacity import EFA
 from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.instancetypes import InstanceType, image_for
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate, Override
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -72,11 +72,6 @@ def launch_plan(
     used = {template.name: template for template in templates.values()}
     request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags, reserved)
     return request, tuple(used[name] for name in sorted(used))
-
-
-def image_for(kind: InstanceType, images: Iterable[Image]) -> Image | None:
-    """Give the first image that boots on this type, None when none does."""
-    return next((image for image in images if kind.requirements.conflict(image.requirements) is None), None)
 
 
 def subnet_by_zone(subnets: Iterable[Subnet]) -> dict[str, Subnet]:

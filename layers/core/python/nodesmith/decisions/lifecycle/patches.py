@@ -12,7 +12,8 @@ from nodesmith.model.taints import UNREGISTERED
 def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
     """Give what registering puts on the Node: the claim's labels, annotations and taints; `unregistered` goes.
 
-    A Node that is to be held is cordoned. One labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already.
+    A Node that is to be held is cordoned. One labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the
+    kubelet already.
     """
     synced = node is not None and node.labels.get(labels.DO_NOT_SYNC_TAINTS) == "true"
     return NodePatch(

@@ -13,8 +13,8 @@ from nodesmith.decisions.scheduling.reservations import free_reservations
 from nodesmith.decisions.scheduling.templates import Template, template
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import NODECLASS, NODEPOOL
+from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
@@ -115,11 +115,11 @@ def _template(
     settings: NodeSettings,
     now: datetime,
 ) -> Template:
-    types = type_set(instance_types(catalog, NodeConfiguration.of(nodeclass), settings))
+    configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
+    types = type_set(known_types(catalog, configuration, settings, status, ledger.learned))
     health = health_of(pool, ledger)
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
     closed = [key for key, backoff in held if backoff.holds(now)]
-    status = ledger.nodeclasses[nodeclass.name]
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
     made = template(pool, nodeclass, status, types, snapshot.daemonsets, closed, used, reservations)
     return limited_to_trial(made, ledger)

@@ -1,0 +1,43 @@
+"""What new nodes teach of their type and image is kept for all clusters, before their claims move on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nodesmith.errors import Transient
+from nodesmith.model.commands import Command, Initialize
+from nodesmith.model.learned import Boot, Offered, boot_of, learned
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.ports import Store
+
+
+def learn(
+    store: Store, commands: Iterable[Command], claims: Iterable[NodeClaim], failures: list[str]
+) -> None:
+    """Compare what nodes show with what is known, and keep what is less.
+
+    Nobody waits for it: a lesson that cannot be kept is taught again by the next such node.
+    """
+    shown = [command.claim for command in commands if isinstance(command, Initialize)]
+    if not shown:
+        return
+    expected = {claim.name: claim.capacity.memory_bytes for claim in claims}
+    try:
+        lessons = _lessons(shown, expected, store)
+        if lessons:
+            store.learn(lessons)
+    except Transient as error:
+        failures.append(str(error))
+
+
+def _lessons(shown: Iterable[NodeClaim], expected: dict[str, int], store: Store) -> dict[Boot, Offered]:
+    known = store.learned()
+    lessons: dict[Boot, Offered] = {}
+    for claim in shown:
+        boot = boot_of(claim)
+        if boot is None:
+            continue
+        lesson = learned(lessons.get(boot) or known.get(boot), claim, expected[claim.name])
+        if lesson is not None:
+            lessons[boot] = lesson
+    return lessons

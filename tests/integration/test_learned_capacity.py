@@ -1,0 +1,80 @@
+"""A node joins, shows what it has, and the next launch counts on that: here, and in every cluster of the account."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+from nodesmith.model.events import Concern
+from nodesmith.model.learned import Boot
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.settings import decision_key
+from tests import builders
+from tests.world import World, pod_manifest
+
+CROWDED = {"affinity": builders.anti_affinity("web")}
+
+
+def newest(world: World) -> NodeClaim:
+    return max(world.store.claims.values(), key=lambda claim: claim.created_at)
+
+
+def launched_with(world: World, name: str) -> NodeClaim:
+    """Give the claim that is launched for one more pod, before its node has joined."""
+    known = set(world.store.claims)
+    world.pods[name] = pod = pod_manifest(name, **CROWDED)
+    world.cluster.pods[f"default/{name}"] = pod
+    while not set(world.store.claims) - known or not newest(world).instance_id:
+        world.observe()
+        world.pass_time()
+        world.run(Concern.PROVISIONING)
+    return newest(world)
+
+
+def test_the_second_launch_counts_on_what_the_first_node_has_shown() -> None:
+    world = World({})
+    first = launched_with(world, "web-0")
+    guess = first.capacity.memory_bytes
+    world.settle()
+    shown = newest(world).capacity.memory_bytes
+    assert shown < guess, "nodes of this world show less than is guessed"
+    (boot,) = world.store.offered
+    assert boot == Boot(first.instance_type, first.image_id)
+
+    second = launched_with(world, "web-1")
+
+    assert (second.instance_type, second.image_id) == (first.instance_type, first.image_id)
+    assert second.capacity.memory_bytes == shown
+    assert second.allocatable.fits_in(second.capacity)
+    world.settle()
+    assert world.violations() == []
+
+
+def test_another_cluster_of_the_account_counts_on_it_from_its_first_node_on() -> None:
+    world, other = World({}), World({})
+    first = launched_with(world, "web-0")
+    world.settle()
+    other.store.offered = world.store.offered
+    assert launched_with(other, "web-0").capacity.memory_bytes < first.capacity.memory_bytes
+
+
+def test_nothing_is_written_for_nodes_that_show_what_is_known() -> None:
+    written = []
+    world = World({f"web-{n}": pod_manifest(f"web-{n}", **CROWDED) for n in range(4)})
+    world.store.raise_after = lambda method: written.append(method)
+    world.settle()
+    assert world.violations() == []
+    assert len(world.store.claims) == 4
+    assert written.count("learn") == len(world.store.offered)
+
+
+def test_the_record_of_a_decision_holds_what_it_counted_on() -> None:
+    world = World({})
+    launched_with(world, "web-0")
+    world.settle()
+    second = launched_with(world, "web-1")
+    key = decision_key(builders.CLUSTER, second.decision)
+    written = json.loads(gzip.decompress(world.blobs.objects[key]))
+    assert [entry[:2] for entry in written["inputs"]["ledger"]["learned"]] == [
+        [second.instance_type, second.image_id]
+    ]

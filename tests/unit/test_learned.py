@@ -1,0 +1,158 @@
+"""What nodes show is believed from the first one on, for their type and image, within reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from nodesmith.decisions.provisioning import decide
+from nodesmith.model.capacity import MIB
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.learned import Boot, Offered, boot_of, learned
+from nodesmith.model.learnedtypes import known_types
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.resources import MEMORY, Resources
+from tests import builders
+
+TYPE, IMAGE = "m5.large", "ami-amd64"
+BOOT = Boot(TYPE, IMAGE)
+NOMINAL = 8 * 1024 * MIB
+GUESS = 7577 * MIB  # 7.5 % less
+SHOWN = 7800 * MIB
+STATUS = builders.nodeclass_status()
+CATALOG = builders.catalog()
+
+
+def shows(memory: int = SHOWN, *, left: int = SHOWN - 700 * MIB, **fields: object) -> NodeClaim:
+    known = {"instance_type": TYPE, "image_id": IMAGE, "nodeclass_hash": STATUS.hash}
+    return replace(
+        builders.claim(),
+        capacity=Resources({"cpu": 2000, MEMORY: memory, "pods": 29}),
+        allocatable=Resources({"cpu": 1930, MEMORY: left, "ephemeral-storage": 17 * 10**9, "pods": 29}),
+        **(known | fields),
+    )
+
+
+def resolved(known: Mapping[Boot, Offered], name: str = TYPE, status: object = STATUS) -> InstanceType:
+    configuration = NodeConfiguration.of(builders.nodeclass())
+    types = known_types(CATALOG, configuration, NodeSettings(), status, known)  # type: ignore[arg-type]
+    return next(kind for kind in types if kind.name == name)
+
+
+def taught(*claims: NodeClaim) -> Offered | None:
+    known: Offered | None = None
+    for claim in claims:
+        known = learned(known, claim, GUESS) or known
+    return known
+
+
+def test_the_first_node_teaches_all_that_it_shows() -> None:
+    offered = taught(shows())
+    assert offered is not None
+    assert offered.memory_bytes == SHOWN
+    left = {"cpu": 1930, MEMORY: SHOWN - 700 * MIB, "ephemeral-storage": 17 * 10**9}
+    assert dict(offered.allocatable) == {STATUS.hash: Resources(left)}
+
+
+def test_the_same_again_teaches_nothing_and_is_not_written() -> None:
+    assert learned(taught(shows()), shows(), GUESS) is None
+
+
+def test_of_several_values_the_smallest_is_kept() -> None:
+    offered = taught(shows(SHOWN), shows(SHOWN - MIB, left=SHOWN), shows(SHOWN + MIB, left=SHOWN - 900 * MIB))
+    assert offered is not None
+    assert offered.memory_bytes == SHOWN - MIB
+    assert offered.allocatable[STATUS.hash].memory_bytes == SHOWN - 900 * MIB
+
+
+def test_what_is_left_to_pods_is_learned_for_each_nodeclass_the_last_sixteen_of_them() -> None:
+    offered = taught(*(shows(nodeclass_hash=f"h{n}", left=SHOWN - n) for n in range(20)))
+    assert offered is not None
+    assert list(offered.allocatable) == [f"h{n}" for n in range(4, 20)]
+
+
+@pytest.mark.parametrize("memory", [0, 1, int(0.79 * GUESS), int(1.11 * GUESS), 2**60, -1])
+def test_a_node_that_shows_what_its_type_cannot_have_teaches_nothing(memory: int) -> None:
+    assert learned(None, shows(memory), GUESS) is None
+    assert learned(Offered(SHOWN), shows(memory), GUESS) is None
+
+
+@pytest.mark.parametrize("missing", ["instance_type", "image_id"])
+def test_a_node_of_which_type_or_image_are_not_known_teaches_nothing(missing: str) -> None:
+    assert boot_of(shows()) == BOOT
+    assert boot_of(shows(**{missing: ""})) is None
+
+
+def test_until_a_node_has_told_memory_is_a_guess() -> None:
+    assert resolved({}).capacity.memory_bytes == GUESS
+    assert resolved({Boot("m5.xlarge", IMAGE): Offered(2 * SHOWN)}).capacity.memory_bytes == GUESS
+
+
+def test_afterwards_it_is_what_was_shown_and_what_is_reserved_is_counted_from_there() -> None:
+    guessed, known = resolved({}), resolved({BOOT: Offered(SHOWN)})
+    assert known.capacity.memory_bytes == SHOWN
+    assert known.allocatable.memory_bytes == guessed.allocatable.memory_bytes + SHOWN - GUESS
+    assert known.allocatable == known.capacity - known.overhead
+    assert known.labels == guessed.labels
+
+
+def test_where_the_nodeclass_is_the_same_what_is_left_to_pods_is_what_was_shown() -> None:
+    left = Resources({"cpu": 1800, MEMORY: 6800 * MIB, "ephemeral-storage": 15 * 10**9})
+    same, other = Offered(SHOWN, {STATUS.hash: left}), Offered(SHOWN, {"another": left})
+    assert {name: resolved({BOOT: same}).allocatable.of(name) for name in left} == dict(left)
+    assert resolved({BOOT: other}).allocatable == resolved({BOOT: Offered(SHOWN)}).allocatable
+    assert resolved({BOOT: same}).allocatable.pods == resolved({}).allocatable.pods
+
+
+def test_a_new_image_starts_with_the_guess_again() -> None:
+    images = tuple(replace(image, id=f"{image.id}-v2") for image in STATUS.images)
+    assert (
+        resolved({BOOT: Offered(SHOWN)}, status=replace(STATUS, images=images)).capacity.memory_bytes == GUESS
+    )
+
+
+def test_what_is_known_of_another_architectures_image_says_nothing() -> None:
+    assert resolved({Boot(TYPE, "ami-arm64"): Offered(SHOWN)}).capacity.memory_bytes == GUESS
+
+
+@pytest.mark.parametrize("memory", [1, NOMINAL * 3 // 4 - 1, NOMINAL + 1, 2**60])
+def test_what_another_cluster_wrote_is_not_believed_beyond_what_the_type_has(memory: int) -> None:
+    assert resolved({BOOT: Offered(memory)}) == resolved({})
+
+
+@pytest.mark.parametrize("left", [{MEMORY: 1}, {"cpu": 0}, {MEMORY: SHOWN + 1}, {"cpu": 2001}])
+def test_what_another_cluster_wrote_of_room_for_pods_is_not_believed_where_it_cannot_be(
+    left: dict[str, int],
+) -> None:
+    sound = resolved({BOOT: Offered(SHOWN)})
+    known = {"cpu": 1930, MEMORY: sound.allocatable.memory_bytes, "ephemeral-storage": 17 * 10**9}
+    offered = Offered(SHOWN, {STATUS.hash: Resources({**known, **left})})
+    assert resolved({BOOT: offered}) == sound
+
+
+def test_the_same_knowledge_gives_the_same_types() -> None:
+    configuration = NodeConfiguration.of(builders.nodeclass())
+    one, two = (
+        known_types(CATALOG, configuration, NodeSettings(), STATUS, {BOOT: Offered(SHOWN)}) for _ in range(2)
+    )
+    assert one is two
+
+
+def test_a_decision_buys_by_what_is_known() -> None:
+    """One pod that the guess leaves no room for on the type, and what nodes have shown does."""
+    pool = builders.nodepool_manifest(
+        requirements=[builders.expression("node.kubernetes.io/instance-type", "In", TYPE, "m5.xlarge")]
+    )
+    asked = resolved({}).allocatable.memory_bytes + 50 * MIB
+    pods = builders.pods(builders.shape("100m", str(asked)), 1)
+
+    def bought(known: Mapping[Boot, Offered]) -> str:
+        seen = builders.snapshot(pods=pods, nodepools=(pool,))
+        plan = decide(builders.inputs(snapshot=seen, ledger=builders.ledger(learned=known)))
+        return plan.nodes[0].request.overrides[0].instance_type
+
+    assert bought({}) == "m5.xlarge"
+    assert bought({BOOT: Offered(SHOWN)}) == TYPE
