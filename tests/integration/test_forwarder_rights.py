@@ -61,6 +61,14 @@ class Recorded(ApiServer):
         return super()._request(method, path, *how)
 
 
+PROVISIONER = {
+    "apiVersion": "karpenter.sh/v1alpha5",
+    "kind": "Provisioner",
+    "metadata": {"name": "old"},
+    "spec": {"providerRef": {"name": "default"}},
+}
+
+
 def right(method: Method, path: str) -> Right:
     """Read a request as RBAC does."""
     parts = path.partition("?")[0].strip("/").split("/")
@@ -88,6 +96,7 @@ def local() -> Iterator[LocalApiServer]:
     with LocalApiServer(crds=CRDS, now=now) as server:
         for plural, manifest in (
             ("nodepools", POOL),
+            ("provisioners", PROVISIONER),
             ("ec2nodeclasses", NODECLASS),
             ("nodes", node(1, rolled(1))),
         ):

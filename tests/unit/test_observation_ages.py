@@ -135,3 +135,9 @@ def test_a_node_that_is_to_stay_by_any_name_says_so_by_todays(name: str) -> None
     manifest = node(1, rolled(1))
     manifest["metadata"]["annotations"] = {name: "true"}
     assert reduce_node(manifest)["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+
+
+def test_what_a_provisioner_shows_is_what_its_pool_shows() -> None:
+    condition = {"type": "Ready", "status": "True", "reason": "Ready"}
+    (manifest,) = snapshot(Provisioner=[{**PROVISIONER, "status": {"conditions": [condition]}}]).nodepools
+    assert manifest["status"] == {"conditions": [condition]}

@@ -18,8 +18,8 @@ from nodesmith_cli.local.objects import Objects
 WORKLOADS = frozenset({"Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"})
 _FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
 _MANAGER = "nodesmith"
-_TODAY = {"Provisioner": "NodePool", "Machine": "NodeClaim", "AWSNodeTemplate": "EC2NodeClass"}
-"""What Karpenter's kinds of before v1beta1 are called today."""
+_TODAY = {"Machine": "NodeClaim"}
+"""What kinds that are not served are called today."""
 _READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     ("karpenter.sh/v1", "NodePool"): parse_nodepool,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,

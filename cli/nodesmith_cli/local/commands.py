@@ -20,7 +20,7 @@ from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
 from nodesmith_cli.local.places import cluster_of, region_of, zones_of
 from nodesmith_cli.local.progress import RunProgress
-from nodesmith_cli.local.running import Outcome, simulate, with_defaults
+from nodesmith_cli.local.running import Outcome, simulate, todays, with_defaults
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
 from nodesmith_cli.local.view import console, latency_table, screen
@@ -108,7 +108,7 @@ def place_of(
             f"--speed {speed:g}: Kubernetes' own parts live by the machine's clock: leave it out, "
             "or take --control-plane embedded"
         )
-    objects = [document.manifest for document in manifests.documents]
+    objects = todays(manifests.documents)
     region = region or region_of(objects)
     sold_in = {offering.zone for sold in embedded_catalog(region).offerings.values() for offering in sold}
     zones = zones_of(objects, region, sold_in)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
+from nodesmith.model.conversion.converting import convert
 from nodesmith_cli.local.applying import apply_documents, is_read, surroundings_first
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.latency import Latency, latencies
@@ -38,10 +40,10 @@ class Outcome:
 def with_defaults(manifests: Manifests) -> Manifests:
     """Add the NodePool and the EC2NodeClass named `default` where the files name no NodePool, no EC2NodeClass.
 
-    Those of an API version that is not served do not count: nobody would read them.
+    What Provisioners and the like are read as counts; what nobody would read does not.
     """
     folder = shipped("_examples", "examples") / "express-test"
-    found = {document.manifest["kind"] for document in manifests.documents if is_read(document.manifest)}
+    found = {each["kind"] for each in todays(manifests.documents) if is_read(each)}
     defaults = load_manifests([str(folder / name) for name in _DEFAULTS])
     missing = tuple(d for d in defaults.documents if d.manifest["kind"] not in found)
     return replace(manifests, documents=(*missing, *manifests.documents))
@@ -50,12 +52,16 @@ def with_defaults(manifests: Manifests) -> Manifests:
 def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
     """Apply what pods live in, let it become ready as in a cluster that is there already, then apply the pods."""
     surroundings, workloads = surroundings_first(documents)
-    for document in surroundings:
-        role = (document.manifest.get("spec") or {}).get("role") if _is_nodeclass(document) else None
-        if isinstance(role, str) and role:
-            system.aws.ensure_role(role)
+    for nodeclass in (each for each in todays(surroundings) if each["kind"] == "EC2NodeClass"):
+        spec = nodeclass.get("spec") or {}
+        for name, ensure in (
+            ("role", system.aws.ensure_role),
+            ("instanceProfile", system.aws.ensure_instance_profile),
+        ):
+            if isinstance(spec.get(name), str) and spec[name]:
+                ensure(spec[name])
     faults = apply_documents(system.objects, surroundings)
-    _wait(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.objects.list("nodepools")))
+    _wait(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.scene().nodepools))
     return faults + apply_documents(system.objects, workloads)
 
 
@@ -91,5 +97,6 @@ def _wait(system: LocalSystem, longest_seconds: float, done: Callable[[], bool])
         system.decisions.collect()  # one invocation may decide many times
 
 
-def _is_nodeclass(document: Document) -> bool:
-    return bool(document.manifest["kind"] == "EC2NodeClass")
+def todays(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
+    """Give the manifests, Karpenter's as they are written today."""
+    return [each.manifest for each in convert([document.manifest for document in documents]).objects]

@@ -113,7 +113,7 @@ class LocalSystem(Started):
             calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
             pods=self.objects.list("pods"),
             nodeclaims=self.objects.list("nodeclaims"),
-            nodepools=self.objects.list("nodepools"),
+            nodepools=(*self.objects.list("nodepools"), *self.objects.list("provisioners")),
             workloads={resource: self.objects.list(resource) for resource in WORKLOADS},
         )
 

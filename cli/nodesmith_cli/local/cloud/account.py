@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -73,6 +74,14 @@ def make_role(iam: Any, name: str) -> str:
     except iam.exceptions.NoSuchEntityException:
         policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
         return str(iam.create_role(RoleName=name, AssumeRolePolicyDocument=policy)["Role"]["Arn"])
+
+
+def make_instance_profile(iam: Any, name: str) -> None:
+    """Make an instance profile with a role of its name, unless it exists."""
+    make_role(iam, name)
+    with suppress(iam.exceptions.EntityAlreadyExistsException):
+        iam.create_instance_profile(InstanceProfileName=name)
+        iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
 
 
 def make_cluster(

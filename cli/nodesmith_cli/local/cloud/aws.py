@@ -27,7 +27,7 @@ from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_role
+from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_instance_profile, make_role
 from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
@@ -138,6 +138,10 @@ class LocalAws:
     def ensure_role(self, name: str) -> None:
         """Make a node role that a manifest names, so that manifests of a real cluster work here."""
         make_role(self.client("iam"), name)
+
+    def ensure_instance_profile(self, name: str) -> None:
+        """Make an instance profile that a manifest names, likewise."""
+        make_instance_profile(self.client("iam"), name)
 
     def kubelets(self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False) -> Kubelets:
         """Give the simulation that makes this region's instances join a cluster."""

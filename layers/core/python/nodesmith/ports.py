@@ -162,6 +162,9 @@ class Cluster(Protocol):
     def nodepool_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge into a NodePool's status; gone is fine. Conditions keep their lastTransitionTime while unchanged."""
 
+    def provisioner_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge into the status of a Provisioner that is read as a NodePool; gone is fine."""
+
     def nodeclass_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge into an EC2NodeClass's status; gone is fine."""
 

@@ -9,6 +9,7 @@ PATHS = {
     "NodePool": "/apis/karpenter.sh/v1/nodepools",
     "NodeClaim": "/apis/karpenter.sh/v1/nodeclaims",
     "EC2NodeClass": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
+    "Provisioner": "/apis/karpenter.sh/v1alpha5/provisioners",
     "Pod": "/api/v1/pods",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
+from nodesmith.model.nodepoolannotations import PROVISIONER
 from nodesmith.model.nodepools import parse_nodepool, parsed_nodepools
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
@@ -145,22 +146,30 @@ def _updates(
     for manifest in snapshot.nodepools:
         pool, known = parse_nodepool(manifest), health.get(str(manifest["metadata"]["name"]))
         pool_update = nodepool_update(manifest, pool, states, known, snapshot, now)
-        if pool_update is not None and _is_of_the_cluster(manifest):
-            updates.append(pool_update)
+        if pool_update is not None:
+            is_todays = _is_of_the_cluster(manifest) or not _provisioner(manifest)
+            updates.append(pool_update if is_todays else replace(pool_update, kind="Provisioner"))
     return updates
 
 
 def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:
-    """Tell an object from one that an old object is read as: that has no uid, and no status to write."""
+    """Tell an object from one that an old object is read as: that has no uid."""
     return bool((manifest.get("metadata") or {}).get("uid"))
+
+
+def _provisioner(manifest: Mapping[str, Any]) -> str:
+    return str(((manifest.get("metadata") or {}).get("annotations") or {}).get(PROVISIONER, ""))
 
 
 def _write(cluster: Cluster, update: StatusUpdate, failures: list[str]) -> bool:
     try:
-        if update.kind == "NodePool":
-            cluster.nodepool_status(update.name, update.status)
-        else:
-            cluster.nodeclass_status(update.name, update.status)
+        match update.kind:
+            case "NodePool":
+                cluster.nodepool_status(update.name, update.status)
+            case "Provisioner":
+                cluster.provisioner_status(update.name, update.status)
+            case _:
+                cluster.nodeclass_status(update.name, update.status)
         for warning in update.warnings:
             cluster.event(update.kind, update.name, "ValidationFailed", warning, warning=True)
     except (Transient, Rejected) as error:

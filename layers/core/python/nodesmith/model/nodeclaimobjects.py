@@ -18,6 +18,7 @@ from nodesmith.model.nodespec import (
     write_taints,
 )
 from nodesmith.model.problems import Parsed
+from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
@@ -94,7 +95,7 @@ def _metadata(claim: NodeClaim) -> dict[str, Any]:
 def _spec(claim: NodeClaim) -> dict[str, Any]:
     ref = claim.nodeclass
     spec: dict[str, Any] = {
-        "requirements": write_requirements(claim.requirements),
+        "requirements": write_requirements(_stated(claim.requirements)),
         "nodeClassRef": {"group": ref.group, "kind": ref.kind, "name": ref.name},
         "taints": write_taints(claim.taints),
         "startupTaints": write_taints(claim.startup_taints),
@@ -103,6 +104,11 @@ def _spec(claim: NodeClaim) -> dict[str, Any]:
         "terminationGracePeriod": claim.termination_grace_period,
     }
     return {field: value for field, value in spec.items() if value or field == "requirements"}
+
+
+def _stated(requirements: Requirements) -> Requirements:
+    """Leave out the old name of the NodePool: a label of the node, and a key that no NodeClaim may state."""
+    return Requirements({key: one for key, one in requirements.items() if key != labels.PROVISIONER_NAME})
 
 
 def _status(claim: NodeClaim) -> dict[str, Any]:

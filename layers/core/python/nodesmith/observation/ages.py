@@ -36,8 +36,10 @@ def todays(observed: Observed) -> Todays:
     conversion = convert(named)
     made: dict[str, list[Manifest]] = {"NodePool": [], "EC2NodeClass": []}
     for each in conversion.objects:
-        is_unchanged = each.manifest is named[each.number]
-        made[each.manifest["kind"]].append(reduced[each.number] if is_unchanged else each.manifest)
+        given, manifest = reduced[each.number], each.manifest
+        shown = {"status": given["status"]} if "status" in given and manifest["kind"] == "NodePool" else {}
+        is_unchanged = manifest is named[each.number]
+        made[manifest["kind"]].append(given if is_unchanged else {**manifest, **shown})
     return Todays(
         made["NodePool"], made["EC2NodeClass"], [str(change) for change in loud(conversion.changes)]
     )

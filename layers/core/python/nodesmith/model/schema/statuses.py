@@ -166,8 +166,16 @@ EC2_NODE_CLASS_DEFINITION = Definition(
     (_READY, _AGE, Column("Role", ".spec.role", wide=True)),
     short_names=("ec2nc", "ec2ncs"),
 )
-_OLD_STATUS = Object({}, "What Karpenter has said of it; nodesmith says it of what it is read as.", open=True)
-PROVISIONER_DEFINITION = Definition(PROVISIONER, _OLD_STATUS, (_AGE,))
+_OLD_STATUS = Object({}, "What Karpenter has said of it.", open=True)
+PROVISIONER_DEFINITION = Definition(
+    PROVISIONER,
+    Object(
+        {"conditions": Array(Object({"type": Text(), "status": Text()}, open=True), "How far it has come.")},
+        "What it has become.",
+        open=True,
+    ),
+    (_READY, _AGE),
+)
 AWS_NODE_TEMPLATE_DEFINITION = Definition(AWS_NODE_TEMPLATE, _OLD_STATUS, (_AGE,))
 DEFINITIONS = (
     NODE_POOL_DEFINITION,

@@ -1,0 +1,61 @@
+"""`nodesmith local run` on what people wrote in 2022: applied as it is, served, and what is amiss is told once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nodesmith_cli.main import app
+from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("state")
+    file = folder / "old.yaml"
+    file.write_text(PROVISIONER.replace("    amiFamily: Bottlerocket\n", "") + DEPLOYMENT)
+    return CliRunner().invoke(
+        app, ["local", "run", "-f", str(file), "-o", "json", "--speed", "20", "--keep", str(folder)]
+    )
+
+
+@pytest.fixture(scope="module")
+def outcome(ran: Result) -> dict[str, Any]:
+    assert ran.exit_code == 0, ran.output
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def test_pods_that_select_the_provisioner_run_on_spot_nodes_in_three_zones(outcome: dict[str, Any]) -> None:
+    nodes = outcome["nodes"]
+
+    assert outcome["pendingPods"] == []
+    assert sum(len(node["pods"]) for node in nodes) == 20
+    assert {node["zone"] for node in nodes} == {"us-east-1a", "us-east-1b", "us-east-1c"}
+    assert {node["capacityType"] for node in nodes} == {"spot"}
+    assert {node["nodePool"] for node in nodes} == {"default"}
+
+
+def test_its_mistake_is_told_once(ran: Result, outcome: dict[str, Any]) -> None:
+    words = "karpenter.k8s.aws/instance-cpu is read as karpenter.k8s.aws/instance-category"
+    assert (ran.stdout + ran.stderr).count(words) == 1
+    images, key = outcome["problems"]
+    assert images.startswith(
+        "Provisioner/default: spec.provider.amiFamily is missing, and AL2 was the default"
+    )
+    assert words in key
+
+
+def test_a_folder_of_nothing_but_pods_still_gets_the_default_pool(tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    file.write_text(
+        DEPLOYMENT.replace("nodeSelector: {karpenter.sh/provisioner-name: default}", "").replace("20", "1")
+    )
+    ran = CliRunner().invoke(
+        app, ["local", "run", "-f", str(file), "-o", "json", "--speed", "20", "--keep", str(tmp_path)]
+    )
+    assert json.loads(ran.stdout)["pendingPods"] == []
