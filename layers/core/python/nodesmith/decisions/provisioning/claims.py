@@ -87,7 +87,7 @@ def planned_node(
         requests=total([pod.shape.requests for pod in pods]) + choice.daemons,
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
-        budgets=pool.budgets,
+        budgets=pool.disruption.budgets,
         capacity_type=cheapest.capacity_type,
         price_hourly_usd=price,
         capacity=choice.type.capacity,
