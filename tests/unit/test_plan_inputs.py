@@ -465,7 +465,9 @@ def test_a_pod_that_stays_is_told_with_the_nodepool_and_what_would_help() -> Non
 
 
 def test_a_plan_reads_every_kind_that_a_snapshot_is_made_of() -> None:
-    for kind in WATCHED:
+    of_today = [kind for kind in WATCHED if "/v1/" in kind.path]
+    assert len(of_today) >= 13  # those of an earlier age are converted when files are read
+    for kind in of_today:
         group = kind.path.removeprefix("/apis/").partition("/")[0] if "/apis/" in kind.path else ""
         assert GROUPS.get(kind.kind) == group
 
