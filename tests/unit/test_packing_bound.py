@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodesmith.decisions.packing import Bin, Item, lower_bound, resource_prices
-from nodesmith.decisions.packing.usable import usable
+from nodesmith.decisions.packing.usable import filled, usable
 
 WEB, API = Item((1, 2, 1), 40, 40), Item((2, 2, 1), 30, 30)
 
@@ -82,6 +82,13 @@ def test_room_counts_as_far_as_sums_of_requests_reach() -> None:
 
 
 def test_room_counts_as_far_as_multiples_reach_where_sums_are_too_many() -> None:
-    pods = [Item((700,), 9, 9), Item((1100,), 9, 9)]
+    pods = [Item((700,), 9999, 9999), Item((1100,), 9999, 9999)]
 
     assert usable(pods, [Bin("huge", (10_000_050,), 1.0, 3)])[0].room == (10_000_000,)
+
+
+def test_room_counts_no_further_than_there_is_something_to_fill_it() -> None:
+    pods = [Item((500, 1024, 1), 9, 9), Item((750, 3072, 1), 2, 2)]
+    bins = [Bin("wide", (99_000, 8192, 110), 1.0, 3), Bin("huge", (99_000, 99_000, 110), 2.0, 3)]
+
+    assert [b.room for b in filled(pods, bins)] == [(6000, 8192, 8), (6000, 15360, 11)]

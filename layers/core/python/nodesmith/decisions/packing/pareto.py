@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import ge, le
 
@@ -28,24 +29,42 @@ def undominated(bins: Iterable[Bin]) -> list[Bin]:
 
 
 class _Rivals:
-    """Bins kept so far that admit the same, and the largest room that any of them has of each resource."""
+    """Bins kept so far that admit the same.
+
+    Of their cpu and memory the skyline is kept: `_cpu` rises, and `_memory` falls, the most that any bin with at least
+    so much cpu has. It answers at once for most that are not dominated.
+    """
 
     def __init__(self) -> None:
         self.bins: list[Bin] = []
-        self._largest: Vector | None = None
+        self._cpu: list[int] = []
+        self._memory: list[int] = []
 
     def add(self, bin_: Bin) -> None:
         self.bins.append(bin_)
-        self._largest = bin_.room if self._largest is None else tuple(map(max, self._largest, bin_.room))
+        cpu, memory = _main(bin_.room)
+        if not self._have(cpu, memory):
+            end = start = bisect_right(self._cpu, cpu)
+            while start and self._memory[start - 1] <= memory:
+                start -= 1
+            self._cpu[start:end], self._memory[start:end] = [cpu], [memory]
+
+    def _have(self, cpu: int, memory: int) -> bool:
+        place = bisect_left(self._cpu, cpu)
+        return place < len(self._cpu) and self._memory[place] >= memory
 
     def dominate(self, candidate: Bin) -> bool:
         """Tell whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
         room, cost = candidate.room, candidate.cost
-        if self._largest is None or not all(map(le, room, self._largest)):
+        if not self._have(*_main(room)):
             return False
         return any(
             all(map(le, room, rival.room)) and all(map(ge, cost, rival.cost)) for rival in reversed(self.bins)
         )
+
+
+def _main(room: Vector) -> tuple[int, int]:
+    return room[0], room[1 % len(room)]
 
 
 def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:

@@ -69,8 +69,9 @@ def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: 
         mask: int("".join(signature[place] for signature, _ in classes)[::-1], 2)
         for place, mask in enumerate(masks)
     }
+    mine = ((b, local[b.admits]) for b in bins if local.get(b.admits))
     return Part(
-        merged, tuple(replace(b, admits=local[b.admits]) for b in bins if local.get(b.admits)), members
+        merged, tuple(Bin(b.key, b.room, b.price, admits, b.purse, b.cost) for b, admits in mine), members
     )
 
 

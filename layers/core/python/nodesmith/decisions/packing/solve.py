@@ -17,7 +17,7 @@ from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses
 from nodesmith.decisions.packing.repacking import repack
 from nodesmith.decisions.packing.shrinking import shrink
 from nodesmith.decisions.packing.spending import Spending
-from nodesmith.decisions.packing.usable import usable
+from nodesmith.decisions.packing.usable import filled, usable
 
 MOST_STEPS = 50_000_000
 _GOOD_ENOUGH = 1.005
@@ -56,9 +56,8 @@ def pack(
     left = [item.count for item in items]
     nodes: list[Node] = []
     bound, steps = 0.0, 0
-    candidates = undominated(bins)
-    originals = {b.key: b for b in candidates}
-    for part in parts(items, candidates):
+    originals = {b.key: b for b in bins}
+    for part in parts(items, undominated(filled(items, bins))):
         few = len(part.items) <= _FEW_KINDS
         plan = (_packed_few if few else _packed_many)(part, spendable, most_steps - steps)
         if not few and bounded:
@@ -158,7 +157,8 @@ def _improved(
 
 
 def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> float:
-    served = [replace(item, count=item.count - rest) for item, rest in zip(items, left, strict=True)]
+    pairs = zip(items, left, strict=True)
+    served = [replace(item, count=item.count - rest) if rest else item for item, rest in pairs]
     return lower_bound(served, bins)
 
 

@@ -6,11 +6,10 @@ nothing else are alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from math import gcd
 
-from nodesmith.decisions.packing.problem import Bin, Item
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
 _MOST_SUMS = 4096
 
@@ -21,9 +20,34 @@ def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
         _Axis({i.size[axis] for i in items}, max(b.room[axis] for b in bins))
         for axis in range(len(items[0].size))
     ]
-    return [
-        replace(b, room=tuple(axis.used(room) for axis, room in zip(axes, b.room, strict=True))) for b in bins
-    ]
+    rooms = (
+        tuple([axis.used(have) for axis, have in zip(axes, room, strict=True)])
+        for room in _filled(items, bins)
+    )
+    return [_with_room(b, room) for b, room in zip(bins, rooms, strict=True)]
+
+
+def filled(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
+    """Give the bins with no more room than all items need, or as many of the largest as of the smallest it holds."""
+    if not items:
+        return list(bins)
+    return [_with_room(b, room) for b, room in zip(bins, _filled(items, bins), strict=True)]
+
+
+def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
+    by_axis = list(zip(*(item.size for item in items), strict=True))
+    wanted = [sum(item.size[axis] * item.count for item in items) for axis in range(len(by_axis))]
+    least = [(axis, size) for axis, size in enumerate(map(min, by_axis)) if size]
+    largest = list(map(max, by_axis))
+    everything = sum(item.count for item in items)
+    for candidate in bins:
+        room = candidate.room
+        number = min([everything, *(room[axis] // size for axis, size in least)])
+        yield tuple([min(*each, number * size) for *each, size in zip(room, wanted, largest, strict=True)])
+
+
+def _with_room(candidate: Bin, room: Vector) -> Bin:
+    return Bin(candidate.key, room, candidate.price, candidate.admits, candidate.purse, candidate.cost)
 
 
 class _Axis:

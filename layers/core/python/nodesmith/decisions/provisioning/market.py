@@ -110,7 +110,8 @@ class Market:
 
     def plain(self, bins: Iterable[Bin]) -> list[Bin]:
         """Give bins at the prices of their offerings: surcharges steer the choice, they are no part of a price."""
-        return [replace(b, price=self.wares[b.key].offering.price_hourly_usd) for b in bins]
+        priced = ((b, self.wares[b.key].offering.price_hourly_usd) for b in bins)
+        return [b if b.price == price else replace(b, price=price) for b, price in priced]
 
 
 def market(

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from math import inf
-from operator import ge, le
 from typing import NamedTuple, Protocol
 
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.spread import Domain
-from nodesmith.decisions.scheduling.stock import Good, Stock, Way, bargains
+from nodesmith.decisions.scheduling.stock import Good, Stock, Way, cheapest_shares, is_priced
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
-from nodesmith.model.resources import CPU, MEMORY, Resources
+from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Effect, first_untolerated
-
-_OFTEN = 5  # times asked, and it pays to leave out what is never the answer
 
 
 class Launching(Protocol):
@@ -59,8 +54,6 @@ class TemplateLaunching:
         self._templates = templates
         self._places: dict[tuple[object, ...], dict[Domain, list[_Sold]]] = {}
         self._prices: dict[tuple[object, ...], float] = {}
-        self._times_asked: Counter[tuple[object, ...]] = Counter()
-        self._bargains: dict[tuple[object, ...], list[_Sold]] = {}
         self._soft_taints = [
             t for template in templates for t in template.pool.taints if t.effect == Effect.PREFER_NO_SCHEDULE
         ]
@@ -78,13 +71,9 @@ class TemplateLaunching:
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
-        alike = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys, domain
-        asked = alike, shape.requests
+        asked = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys, domain, shape.requests
         if asked not in self._prices:
-            self._times_asked[alike] += 1
-            if self._times_asked[alike] == _OFTEN:
-                self._bargains[alike] = _unbeaten(self._sold(shape, keys).get(domain, []))
-            sold = self._bargains.get(alike) or self._sold(shape, keys).get(domain, [])
+            sold = self._sold(shape, keys).get(domain, [])
             fitting = [s for s in sold if shape.requests.fits_in(s.room)]
             plain = [s for s in fitting if not s.is_exotic] or fitting
             prices = [s.price_hourly_usd * _share(shape.requests, s.room) for s in plain]
@@ -122,7 +111,7 @@ class TemplateLaunching:
                             for domain in product(*values):
                                 domains.setdefault(domain, []).append(way)
                         for domain, same in domains.items():
-                            yield domain, bargains(stock, names, frozenset(same), stock.resources)
+                            yield domain, cheapest_shares(stock, names, frozenset(same))
 
 
 def _labelled(
@@ -138,23 +127,6 @@ def _labelled(
     return [(stock.kind(min(part)), part) for part in parts]
 
 
-def _unbeaten(sold: Sequence[_Sold]) -> list[_Sold]:
-    """Leave out what would never be the better answer, neither to what fits nor to what it costs. Largest first.
-
-    That is what another holds as well, each share of which costs no more.
-    """
-    names = sorted({name for one in sold for name in one.room})
-    priced = [place for place, name in enumerate(names) if _is_priced(name)]
-    kept: dict[bool, list[tuple[_Sold, tuple[int, ...], tuple[float, ...]]]] = {False: [], True: []}
-    for one in sorted(sold, key=lambda s: (s.is_exotic, -s.room.cpu_milli, s.price_hourly_usd)):
-        room = tuple([one.room.of(name) for name in names])
-        rates = tuple([one.price_hourly_usd / room[place] if room[place] else inf for place in priced])
-        rivals = [*kept[False], *kept[True]] if one.is_exotic else kept[False]
-        if not any(all(map(le, room, larger)) and all(map(ge, rates, lower)) for _, larger, lower in rivals):
-            kept[one.is_exotic].append((one, room, rates))
-    return [one for each in kept.values() for one, *_ in each]
-
-
 def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: Shape) -> Sequence[str]:
     """Give the values of a label that such a node may have, empty for no label; none where nobody says which."""
     offered = {ZONE: way.zone, ZONE_ID: way.zone_id, CAPACITY_TYPE: way.capacity_type}
@@ -168,11 +140,6 @@ def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: S
     return sorted({value for one in wished if not one.complement for value in one.values})
 
 
-def _is_priced(name: str) -> bool:
-    """Tell whether nodes are chosen for a resource: cpu, memory, and devices by their vendor's name."""
-    return name in {CPU, MEMORY} or "/" in name
-
-
 def _share(requests: Resources, room: Resources) -> float:
-    priced = [n for n, amount in requests.items() if amount > 0 and _is_priced(n)]
+    priced = [n for n, amount in requests.items() if amount > 0 and is_priced(n)]
     return max([requests[name] / room[name] for name in priced], default=0.0)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from math import inf
+from operator import ge, le
 from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Vector, undominated
@@ -16,7 +18,7 @@ from nodesmith.decisions.scheduling.reservations import reservation_limit
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.nodepools import NODES
-from nodesmith.model.resources import Resources
+from nodesmith.model.resources import CPU, MEMORY, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +142,28 @@ def bargains(
                     goods[key] = Good(choice, offering, room, cost)
                     bins[choice.is_exotic].append(Bin(key, room, offering.price_hourly_usd, 1, 0, cost))
     return tuple(goods[each.key] for group in bins for each in undominated(group))
+
+
+@lru_cache(maxsize=2048)
+def cheapest_shares(stock: Stock, names: frozenset[str], ways: frozenset[Way]) -> tuple[Good, ...]:
+    """Give the goods, of these types and bought these ways, of which a share may be the cheapest that holds something.
+
+    Left out is what another holds as well, each share of which costs no more. Largest first.
+    """
+    priced = [place for place, name in enumerate(stock.resources) if is_priced(name)]
+    kept: dict[bool, list[tuple[Good, tuple[float, ...]]]] = {False: [], True: []}
+    goods = bargains(stock, names, ways, stock.resources)
+    for good in sorted(goods, key=lambda g: (g.choice.is_exotic, -g.room[0], g.offering.price_hourly_usd)):
+        price = good.offering.price_hourly_usd
+        rates = tuple([price / good.room[place] if good.room[place] else inf for place in priced])
+        rivals = [*kept[False], *kept[True]] if good.choice.is_exotic else kept[False]
+        if not any(
+            all(map(le, good.room, rival.room)) and all(map(ge, rates, lower)) for rival, lower in rivals
+        ):
+            kept[good.choice.is_exotic].append((good, rates))
+    return tuple(good for each in kept.values() for good, _ in each)
+
+
+def is_priced(name: str) -> bool:
+    """Tell whether nodes are chosen for a resource: cpu, memory, and devices by their vendor's name."""
+    return name in {CPU, MEMORY} or "/" in name
