@@ -64,6 +64,8 @@ class DynamoStore:
     ) -> None:
         self._client, self._table, self._pk = client, table, partition_key(cluster)
         self._clock = clock
+        self._claims: dict[str, tuple[str, NodeClaim]] = {}
+        """Claims as last read, with their text: of thousands hardly any differs at the next look."""
 
     def load(self) -> Ledger:
         """Read the whole partition, strongly consistent. Raises Transient.
@@ -71,7 +73,7 @@ class DynamoStore:
         The version is read first, by itself: a query is no snapshot, and a commit that lands while it runs must
         leave its reader with a version too old to commit on, never with the new version and the old claims.
         """
-        found = _Found(self._version())
+        found = _Found(self._version(), self._claims)
         pages = self._client.get_paginator("query").paginate(
             TableName=self._table,
             KeyConditionExpression="pk = :pk",
@@ -82,6 +84,7 @@ class DynamoStore:
             for page in pages:
                 for item in page["Items"]:
                     found.take(item)
+        self._claims = found.texts
         return found.ledger()
 
     def _version(self) -> int:
@@ -244,8 +247,9 @@ class DynamoStore:
 class _Found:
     """A partition as it is read."""
 
-    def __init__(self, version: int) -> None:
-        self._version = version
+    def __init__(self, version: int, known: Mapping[str, tuple[str, NodeClaim]]) -> None:
+        self._version, self._known = version, known
+        self.texts: dict[str, tuple[str, NodeClaim]] = {}
         self._cluster: ClusterInfo | None = None
         self._claims: list[NodeClaim] = []
         self._nodeclasses: dict[str, NodeClassStatus] = {}
@@ -255,12 +259,13 @@ class _Found:
 
     def take(self, item: Attributes) -> None:
         kind, _, name = item["sk"]["S"].partition("#")
+        if kind == "CLAIM":
+            self._claims.append(self._claim(name, item["doc"]["S"], int(item["revision"]["N"])))
+            return
         document: Any = json.loads(item["doc"]["S"]) if "doc" in item else None
         match kind:
             case "META":
                 self._cluster = read_cluster(document) if document else None
-            case "CLAIM":
-                self._claims.append(replace(from_item(document), revision=int(item["revision"]["N"])))
             case "NODECLASS":
                 self._nodeclasses[name] = read_nodeclass(document)
             case "OFFERING":
@@ -271,6 +276,14 @@ class _Found:
                 self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
             case _:
                 pass  # written by a newer version: not ours to read
+
+    def _claim(self, name: str, text: str, revision: int) -> NodeClaim:
+        known = self._known.get(name)
+        claim = known[1] if known and known[0] == text else from_item(json.loads(text))
+        if claim.revision != revision:
+            claim = replace(claim, revision=revision)
+        self.texts[name] = text, claim
+        return claim
 
     def ledger(self) -> Ledger:
         claims = tuple(sorted(self._claims, key=lambda c: c.name))

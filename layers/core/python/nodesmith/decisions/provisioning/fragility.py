@@ -19,7 +19,9 @@ _FEW_NODES = 20
 
 def sturdy(offered: Market, purses: Purses, tolerance: float) -> Packing:
     """Pack what is demanded; where one node would hold all pods of a shape, two do if that costs about the same."""
-    bounded = not any(demand.is_settled for demand in offered.demands)  # else a bound on this is none on all plans
+    bounded = not any(
+        demand.is_settled for demand in offered.demands
+    )  # else a bound on this is none on all plans
     packing = pack(offered.items, offered.bins, purses, bounded=bounded)
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
     fragile = _alone(offered, packing) if tolerance and few else set()

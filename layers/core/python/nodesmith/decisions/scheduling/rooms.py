@@ -20,6 +20,7 @@ from nodesmith.model.taints import DISRUPTED, Taint, first_untolerated, is_ephem
 
 NOMINATION = timedelta(seconds=20)
 """How long pods are expected to bind after their node is initialised: twice the longest batch (Karpenter's figure)."""
+_EXPECTING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 @dataclass(slots=True)
@@ -157,13 +158,14 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
 
     A pod whose room another has taken is bought for once more, and waits for the newest.
     """
-    return {
-        pod: claim.name
-        for claim in sorted(claims, key=lambda c: (c.created_at, c.name))
-        if claim.phase in {Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED}
+    expecting = [
+        claim
+        for claim in claims
+        if claim.phase in _EXPECTING
         or (claim.phase is Phase.INITIALIZED and now - claim.phase_since < NOMINATION)
-        for pod in claim.nominated
-    }
+    ]
+    expecting.sort(key=lambda claim: (claim.created_at, claim.name))
+    return {pod: claim.name for claim in expecting for pod in claim.nominated}
 
 
 def room_of(claim: NodeClaim, all_rooms: Iterable[Room], nodes: Iterable[Node]) -> Room | None:
