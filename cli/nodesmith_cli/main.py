@@ -14,6 +14,7 @@ from nodesmith.errors import NodesmithError
 from nodesmith_cli.catalog import catalog_command
 from nodesmith_cli.convert import convert_command
 from nodesmith_cli.plan import PlanCommand, plan_command
+from nodesmith_cli.validate import validate_command
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 
@@ -257,6 +258,7 @@ app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)
 app.command("convert")(convert_command)
+app.command("validate")(validate_command)
 app.command("plan", cls=PlanCommand)(plan_command)
 
 

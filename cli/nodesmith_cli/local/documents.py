@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -84,13 +85,16 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456
 
 def split_documents(text: str) -> Iterator[tuple[int, str]]:
     """Cut a file at its `---` lines; gives each part that holds anything with the number of its first line."""
-    start = 0
-    for separator in (*_SEPARATOR.finditer(text), None):
+    start, line = 0, 1
+    for separator in chain(_SEPARATOR.finditer(text), (None,)):
         part = text[start : separator.start() if separator else len(text)]
-        if any(line.strip() and not line.lstrip().startswith("#") for line in part.splitlines()):
-            yield text.count("\n", 0, start) + 1, part
+        if any(each.strip() and not each.lstrip().startswith("#") for each in part.splitlines()):
+            yield line, part
         if separator:
-            start = separator.end()
+            beside = separator.group().removeprefix("---").strip()
+            end = separator.start() + 3 if beside and not beside.startswith("#") else separator.end()
+            line += text.count("\n", start, end)
+            start = end
 
 
 def parse_document(text: str, most_nodes: int = MOST_NODES) -> tuple[yaml.Node | None, Any]:
@@ -210,4 +214,7 @@ def _children(node: yaml.Node, path: str) -> Iterator[tuple[yaml.Node | None, ya
             yield None, item, f"{path}[{index}]"
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                why = "has a key that is no text; if this is a template, render it first"
+                raise BadDocument(why, key.start_mark.line + 1, path)
             yield key, value, f"{path}.{key.value}".lstrip(".")

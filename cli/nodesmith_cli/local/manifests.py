@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from nodesmith_cli.local.documents import BadDocument, line_of, parse_document, split_documents
+from nodesmith_cli.local.documents import MOST_NODES, BadDocument, line_of, parse_document, split_documents
 
 STDIN = "-"
 Identity: TypeAlias = tuple[Hashable, ...]
@@ -118,13 +118,16 @@ def load_manifests(paths: Sequence[str]) -> Manifests:
     return Manifests(tuple(documents.values()), tuple(faults))
 
 
-def read_documents(paths: Sequence[str]) -> Iterator[Document | Fault]:
-    """Give everything that the files hold, in order, those given twice twice. See `load_manifests`."""
+def read_documents(paths: Sequence[str], most_values: int = MOST_NODES) -> Iterator[Document | Fault]:
+    """Give everything that the files hold, in order, those given twice twice. See `load_manifests`.
+
+    A document of more than `most_values` values is refused, unless it is JSON.
+    """
     for path in paths:
-        yield from _read(path)
+        yield from _read(path, most_values)
 
 
-def _read(path: str) -> Iterator[Document | Fault]:
+def _read(path: str, most_values: int) -> Iterator[Document | Fault]:
     try:
         files = [STDIN] if path == STDIN else _files(Path(path))
     except OSError as error:
@@ -141,7 +144,7 @@ def _read(path: str) -> Iterator[Document | Fault]:
         except UnicodeDecodeError as error:
             yield Fault(f"not text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}", name)
         else:
-            yield from _documents(name, text)
+            yield from _documents(name, text, most_values)
 
 
 def _content(file: Path | str) -> bytes:
@@ -164,11 +167,11 @@ def _is_manifest(name: str) -> bool:
     return name.removesuffix(".gz").endswith(_SUFFIXES)
 
 
-def _documents(file: str, text: str) -> Iterator[Document | Fault]:
+def _documents(file: str, text: str, most_values: int) -> Iterator[Document | Fault]:
     number = 0
     for number, (first_line, part) in enumerate(split_documents(text), start=1):
         try:
-            node, value = parse_document(part)
+            node, value = parse_document(part, most_values)
         except BadDocument as error:
             yield Fault(str(error), file, number, first_line - 1 + error.line, field=error.field)
             continue

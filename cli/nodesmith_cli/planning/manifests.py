@@ -77,7 +77,7 @@ def _namespaces(documents: Sequence[Document]) -> Iterator[Document]:
         if name and name not in there:
             there.add(name)
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            yield _stamped(Document(namespace, document.file, document.number))
+            yield stamped(Document(namespace, document.file, document.number))
 
 
 def restricted(manifests: Manifests, pools: Collection[str]) -> Manifests:
@@ -103,7 +103,7 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
         kind = str(document.manifest["kind"])
         group = str(document.manifest["apiVersion"]).rpartition("/")[0]
         if GROUPS.get(kind) == group:
-            known[document.identity] = _stamped(document)
+            known[document.identity] = stamped(document)
             continue
         unread[kind] += 1
         meant = _TODAY.get(kind, kind if kind in GROUPS else "")
@@ -123,8 +123,8 @@ _CREATED = "2000-01-01T00:00:00Z"
 """When objects came to be that do not say: equal for equal files, so that plans are."""
 
 
-def _stamped(document: Document) -> Document:
-    """Give an object what an API server stamps on it."""
+def stamped(document: Document) -> Document:
+    """Give an object what an API server stamps on it: name, namespace, uid and when it came to be."""
     manifest, metadata = document.manifest, dict(document.manifest["metadata"])
     kind = str(manifest["kind"])
     name = metadata.get("name") or f"{metadata['generateName']}{document.number}"

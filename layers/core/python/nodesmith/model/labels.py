@@ -113,5 +113,6 @@ def did_you_mean(word: str, known: frozenset[str] | set[str] | tuple[str, ...]) 
     """Give `, did you mean 'x'?` for the closest of `known`, or nothing."""
     if len(word) > _LONGEST_TYPO:
         return ""
-    close = get_close_matches(word, sorted(known), n=1, cutoff=0.75)
+    close = [each for each in sorted(known) if each.lower() == word.lower()]
+    close = close or get_close_matches(word, sorted(known), n=1, cutoff=0.75)
     return f", did you mean {close[0]!r}?" if close else ""

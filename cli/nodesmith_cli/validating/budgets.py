@@ -1,0 +1,49 @@
+"""PodDisruptionBudgets that can never allow a disruption: their nodes are never drained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget, parse_budget
+from nodesmith.observation.wire import UNREADABLE
+from nodesmith_cli.local.manifests import Document
+from nodesmith_cli.planning.manifests import stamped
+from nodesmith_cli.validating.findings import Finding, warning
+
+_REPLICATED = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"})
+
+
+def budget_findings(documents: Sequence[Document]) -> Iterator[Finding]:
+    """Look at each budget with the workloads in the files that it guards."""
+    for document in documents:
+        if document.manifest["kind"] != "PodDisruptionBudget":
+            continue
+        try:
+            yield from _findings(document, documents)
+        except UNREADABLE as error:
+            yield Finding(document.fault(f"cannot be read: {error}", "spec"))
+
+
+def _findings(document: Document, documents: Sequence[Document]) -> Iterator[Finding]:
+    manifest = stamped(document).manifest
+    bare = parse_budget(manifest)
+    expected = sum(_replicas(each, bare) for each in documents if each.manifest["kind"] in _REPLICATED)
+    budget = parse_budget({**manifest, "status": {"expectedPods": expected}})
+    if not budget.never_allows:
+        return
+    field = "spec.maxUnavailable" if budget.max_unavailable else "spec.minAvailable"
+    amount = budget.max_unavailable or budget.min_available or "missing"
+    of = f" of {expected} pods" if expected and not budget.max_unavailable else ""
+    message = f"is {amount}{of}: no pod may ever be evicted, so its node is never drained; allow one"
+    yield warning(document.fault(message, field))
+
+
+def _replicas(document: Document, budget: PodDisruptionBudget) -> int:
+    """Give how many pods a workload makes that the budget guards. Raises as UNREADABLE lists."""
+    manifest = stamped(document).manifest
+    spec: Mapping[str, Any] = manifest.get("spec") or {}
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    if manifest["metadata"].get("namespace") != budget.namespace or budget.selector is None:
+        return 0
+    return int(spec.get("replicas", 1)) if budget.selector.matches(labels) else 0

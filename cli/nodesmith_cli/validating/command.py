@@ -1,0 +1,95 @@
+"""What `nodesmith validate` does, from the options to the exit status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Literal
+
+from nodesmith.errors import Rejected
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith_cli.converting.objects import todays_documents
+from nodesmith_cli.local.manifests import Document, Fault, read_documents
+from nodesmith_cli.local.view import console
+from nodesmith_cli.validating.budgets import budget_findings
+from nodesmith_cli.validating.findings import Finding, in_order
+from nodesmith_cli.validating.objects import object_findings
+from nodesmith_cli.validating.references import class_findings
+
+OK, ERRORS = 0, 1
+_MOST_VALUES = 100_000
+"""In one document; more than that takes longer than anybody waits for a check."""
+_MOST_DOCUMENTS = 5_000
+
+
+def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> int:
+    """Check files and print what was found; 1 where anything has to be mended."""
+    found = list(islice(read_documents(files, _MOST_VALUES), _MOST_DOCUMENTS + 1))
+    documents = [each for each in found if isinstance(each, Document)]
+    unreadable = [Finding(each) for each in found if isinstance(each, Fault)]
+    if len(found) > _MOST_DOCUMENTS:
+        why = f"more than {_MOST_DOCUMENTS:,} objects and mistakes: check fewer at a time"
+        documents, unreadable = [], [*unreadable[:1], Finding(Fault(why, ", ".join(files)))]
+    findings = list(in_order([*unreadable, *check(documents, region)]))
+    errors = sum(finding.is_error for finding in findings)
+    if output == "json":
+        print(json.dumps([_item(finding) for finding in findings], indent=2))
+    else:
+        to_user = console()
+        for finding in findings:
+            to_user.print(str(finding), style="red" if finding.is_error else "yellow")
+        said = f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}"
+        to_user.print(f"{_count(len(documents), 'object')}: {said}", style="dim")
+    return ERRORS if errors else OK
+
+
+def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
+    """Give everything that is found about objects, alone and together."""
+    alone, _ = object_findings(documents)
+    yield from alone
+    yield from budget_findings(documents)
+    todays, _ = todays_documents(documents)
+    pools_there = {_name(each): each for each in todays if each.manifest["kind"] == "NodePool"}
+    classes = {_name(each): each for each in todays if each.manifest["kind"] == "EC2NodeClass"}
+    missing = list(class_findings(pools_there, classes))
+    yield from missing
+    sound = {
+        name: each for name, each in pools_there.items() if parse_nodepool(each.manifest).value is not None
+    }
+    if not sound:
+        return
+    from nodesmith_cli.validating.hosting import (  # what decides takes long to import
+        hosting_findings,
+        inputs_of,
+    )
+    from nodesmith_cli.validating.pools import pool_findings
+
+    try:
+        inputs, manifests = inputs_of(documents, region)
+    except Rejected as error:
+        yield Finding(next(iter(sound.values())).fault(str(error)))
+        return
+    yield from pool_findings(inputs, sound)
+    if len(sound) == len(pools_there) and not any(finding.is_error for finding in missing):
+        yield from hosting_findings(inputs, manifests, documents)
+
+
+def _name(document: Document) -> str:
+    return str(document.manifest["metadata"].get("name"))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+def _item(finding: Finding) -> dict[str, object]:
+    fault = finding.fault
+    return {
+        "severity": "error" if finding.is_error else "warning",
+        "file": fault.file,
+        "line": fault.line or None,
+        "object": fault.object,
+        "field": fault.field,
+        "message": fault.message,
+    }

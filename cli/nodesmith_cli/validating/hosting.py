@@ -1,0 +1,64 @@
+"""Pods with what could host them: a plan for one pod of each workload, in which nothing else is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.decisions.provisioning import Inputs, decide
+from nodesmith_cli.local.manifests import Document
+from nodesmith_cli.local.places import region_of
+from nodesmith_cli.planning.inputs import plan_inputs
+from nodesmith_cli.planning.manifests import Manifests, read_manifests
+from nodesmith_cli.planning.report import plan_json
+from nodesmith_cli.validating.findings import Finding
+
+_COUNTS = {
+    "Deployment": "replicas",
+    "ReplicaSet": "replicas",
+    "StatefulSet": "replicas",
+    "Job": "parallelism",
+}
+
+
+def inputs_of(documents: Sequence[Document], region: str) -> tuple[Inputs, Manifests]:
+    """Give what a decision on one pod of each workload is made from. Raises Rejected without any NodePool."""
+    manifests = read_manifests((), [_one_pod(document) for document in documents])
+    catalog = embedded_catalog(region or region_of(document.manifest for document in documents))
+    return plan_inputs(manifests, catalog), manifests
+
+
+def hosting_findings(
+    inputs: Inputs, manifests: Manifests, documents: Sequence[Document]
+) -> Iterator[Finding]:
+    """Say which pods no NodePool can host, at their workload."""
+    places = {_key(each.manifest): each for each in manifests.documents if each.manifest["kind"] == "Pod"}
+    whole = {(each.file, each.number): each for each in documents}
+    for unplaced in plan_json(decide(inputs))["unplaced"]:
+        pod = places.get(unplaced["pod"])
+        if pod is None or unplaced["reason"].startswith("opted out"):
+            continue
+        document = whole.get((pod.file, pod.number), pod)
+        fix = f"; {unplaced['fix']}" if unplaced["fix"] else ""
+        yield Finding(document.fault(f"no NodePool can host its pods: {unplaced['reason']}{fix}"))
+
+
+def _key(pod: Mapping[str, Any]) -> str:
+    return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata'].get('name')}"
+
+
+def _one_pod(document: Document) -> Document:
+    """Let a workload make one pod, and a NodePool buy for it without end: limits are looked at by themselves."""
+    manifest, kind = document.manifest, str(document.manifest["kind"])
+    spec = manifest.get("spec")
+    if not isinstance(spec, Mapping):
+        return document
+    if kind == "NodePool":
+        return replace(
+            document, manifest={**manifest, "spec": {n: v for n, v in spec.items() if n != "limits"}}
+        )
+    count = _COUNTS.get(kind)
+    is_several = count and isinstance(spec.get(count), int) and spec[count] > 1
+    return replace(document, manifest={**manifest, "spec": {**spec, count: 1}}) if is_several else document

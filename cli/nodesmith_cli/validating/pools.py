@@ -1,0 +1,86 @@
+"""NodePools with what they may buy: their EC2NodeClass, instance types, limits, and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.provisioning.considered import Considered, considered
+from nodesmith.decisions.provisioning.pools import pools
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.nodepools import NODES, parse_nodepool
+from nodesmith.model.requirements import Requirements
+from nodesmith.model.resources import NOTHING, Resources, format_resources
+from nodesmith.model.taints import Effect, Taint
+from nodesmith_cli.local.manifests import Document, Fault
+from nodesmith_cli.validating.findings import Finding, warning
+
+_SHOWN = 3
+_OF_TYPES = ("cpu", "memory")
+
+
+def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
+    """Say which NodePools can buy nothing, or not what they should, and which are two where one was meant."""
+    for counted in considered(inputs):
+        document = pools_there.get(counted.nodepool)
+        if document is not None and counted.all and not counted.left:
+            yield Finding(document.fault(_no_type(counted), "spec.template.spec.requirements"))
+    offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    templates = [template for template in offers.templates if template.name in pools_there]
+    for template in templates:
+        yield from _limit_findings(template, pools_there[template.name])
+    for first, second in combinations(templates, 2):
+        if _same_pods(first, second):
+            yield warning(_alike(first, second, pools_there))
+
+
+def _no_type(counted: Considered) -> str:
+    removals = [f"{each.condition} removes {each.types:,}" for each in counted.removals[:_SHOWN]]
+    rest = len(counted.removals) - len(removals)
+    more = f" and {rest} conditions more" if rest else ""
+    return f"leaves none of {counted.all:,} instance types: {', '.join(removals)}{more}"
+
+
+def _limit_findings(template: Template, document: Document) -> Iterator[Finding]:
+    """Say which limit is smaller than the smallest type that may be bought."""
+    pool = parse_nodepool(document.manifest).value
+    limits = pool.limits if pool else NOTHING
+    for name in sorted(limits):
+        if name == NODES and limits[name] < 1:
+            yield warning(document.fault("allows no node", f"spec.limits.{name}"))
+        if name not in _OF_TYPES:
+            continue
+        smallest = min(template.choices, key=lambda choice: (choice.type.capacity.of(name), choice.type.name))
+        if limits[name] < smallest.type.capacity.of(name):
+            least = format_resources(Resources({name: smallest.type.capacity.of(name)}))[name]
+            kind = f"the smallest type that it may buy, {smallest.type.name}, has {least}"
+            yield Finding(document.fault(f"allows no node: {kind}", f"spec.limits.{name}"))
+
+
+def _same_pods(first: Template, second: Template) -> bool:
+    """Tell whether pods that ask for nothing in particular may go to either, at the same weight, for the same types."""
+    if first.pool.weight != second.pool.weight or _keeping_off(first) != _keeping_off(second):
+        return False
+    some, others = _asked(first), _asked(second)
+    if not all(some[key].intersects(others[key]) for key in some.keys() & others.keys()):
+        return False
+    return bool({c.type.name for c in first.choices} & {c.type.name for c in second.choices})
+
+
+def _asked(template: Template) -> Requirements:
+    return template.pool.requirements.union(Requirements.from_labels(template.pool.labels))
+
+
+def _keeping_off(template: Template) -> frozenset[Taint]:
+    return frozenset(taint for taint in template.pool.taints if taint.effect != Effect.PREFER_NO_SCHEDULE)
+
+
+def _alike(first: Template, second: Template, pools_there: Mapping[str, Document]) -> Fault:
+    later = pools_there[second.name]
+    weight = f"of weight {first.pool.weight}" if first.pool.weight else "without a weight"
+    message = (
+        f"takes the same pods as NodePool/{first.name}, both {weight}: the price decides. "
+        "Give one of them a weight, a taint or a label if that is not meant"
+    )
+    return later.fault(message, "spec.weight" if second.pool.weight else "metadata.name")

@@ -1,0 +1,203 @@
+"""Fifty files that are wrong in a way of their own, each with what has to be said about it, and at which line."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MIB = 2**20
+POOL = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata:
+  name: default
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+        - key: karpenter.sh/capacity-type
+          operator: In
+          values: [spot]
+  limits: {cpu: 100}
+  weight: 10
+"""
+CLASS = """\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: nodes
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {team: blue}}]
+  securityGroupSelectorTerms: [{tags: {team: blue}}]
+"""
+OLD = """\
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: default}
+spec:
+  providerRef: {name: default}
+  ttlSecondsAfterEmpty: 30
+  requirements:
+    - {key: karpenter.sh/capacity-type, operator: In, values: [spot]}
+"""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - name: a
+          image: busybox
+          resources: {requests: {cpu: "1"}}
+"""
+BUDGET = """\
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec:
+  minAvailable: 2
+  selector: {matchLabels: {app: web}}
+"""
+LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+
+
+class Broken(NamedTuple):
+    """A file. `line` is None where no line is the one; `is_error` False for what is only worth a warning."""
+
+    text: str | bytes
+    words: str
+    line: int | None = None
+    is_error: bool = True
+
+
+def _pool(old: str, new: str) -> str:
+    assert old in POOL, old
+    return POOL.replace(old, new)
+
+
+BROKEN = {
+    # not YAML, or too much of it
+    "tab": Broken("a:\n\tb: c\n", "not YAML: found character that cannot start any token", 2),
+    "open bracket": Broken("kind: [\n", "not YAML"),
+    "open quote": Broken('kind: "NodePool\n', "not YAML"),
+    "wrong indentation": Broken(_pool("  weight: 10", "   weight: 10"), "not YAML", 14),
+    "colon in a value": Broken("kind: a: b\n", "not YAML: mapping values are not allowed", 1),
+    "helm template": Broken("kind: {{ .Values.kind }}\n", "render it first", 1),
+    "key given twice": Broken(POOL + "spec: {}\n", "spec: is given twice", 15),
+    "inner key given twice": Broken(
+        _pool("weight: 10", "weight: 10\n  weight: 20"), "spec.weight: is given twice", 15
+    ),
+    "unknown anchor": Broken("kind: *nobody\n", "not YAML: found undefined alias", 1),
+    "anchor in itself": Broken("kind: &a [*a]\n", "is an alias inside of its own anchor", 1),
+    "billion laughs": Broken(LAUGHS, "aliases stand for more than 100000 values"),
+    "billion merges": Broken(MERGES, "aliases stand for more than 100000 values"),
+    "brackets": Broken("[" * 10 * MIB, "nested too deeply", 1),
+    "maps in maps": Broken("{a: " * (MIB // 2), "not JSON", 1),
+    "dashes": Broken("- " * 5 * MIB, "nested too deeply", 1),
+    "ten megabytes of a": Broken("a" * 10 * MIB, "expected an object, found 'aaa", 1),
+    "ten megabytes of items": Broken(
+        "x: [" + "a," * 5 * MIB + "]", "more than 100000 values in one document", 1
+    ),
+    "ten megabytes of documents": Broken(
+        "---\n{}\n" * (10 * MIB // 7), "more than 5,000 objects and mistakes"
+    ),
+    "zeroes": Broken(b"\0" * 10 * MIB, "not YAML"),
+    "random bytes": Broken(bytes(range(256)) * 4096, "not text in UTF-8: byte 128 is 0x80"),
+    "utf-16": Broken(POOL.encode("utf-16"), "not text in UTF-8: byte 0 is 0xff"),
+    "half a gzip": Broken(b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "Compressed file ended before"),
+    "broken json": Broken('{"apiVersion": "v1" "kind": 1}\n', "not YAML", 1),
+    "python": Broken(
+        "kind: !!python/object/apply:os.system [ls]\n", "not YAML: could not determine a constructor", 1
+    ),
+    # not an object
+    "empty": Broken("", "is empty"),
+    "comments only": Broken("# nothing\n", "holds no object"),
+    "a list": Broken("- a\n- b\n", "expected an object, found", 1),
+    "no kind": Broken("apiVersion: v1\nmetadata: {name: a}\n", "kind: is missing", 1),
+    "no name": Broken("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "metadata.name: is missing", 3),
+    "items of a list": Broken("apiVersion: v1\nkind: List\nitems: {a: b}\n", "must be a list of objects", 3),
+    "unknown kind": Broken(
+        "apiVersion: apps/v1\nkind: Deploymnet\nmetadata: {name: a}\n", "did you mean 'Deployment'?", 2
+    ),
+    "unknown kind of karpenter": Broken(
+        POOL.replace("kind: NodePool", "kind: Nodepool"), "did you mean 'NodePool'?", 2
+    ),
+    "wrong version": Broken(
+        _pool("sh/v1\n", "sh/v2\n"), "a NodePool is of karpenter.sh/v1 or karpenter.sh/v1beta1", 1
+    ),
+    "wrong group": Broken(
+        DEPLOYMENT.replace("apps/v1", "extensions/v1beta1"), "a Deployment is of apps/v1", 1
+    ),
+    # of the wrong shape
+    "misspelt field": Broken(
+        _pool("limits:", "limit:"), "an unknown field and ignored: did you mean 'limits'?", 13, False
+    ),
+    "misspelt required field": Broken(_pool("requirements:", "requirement:"), "requirements: is missing", 7),
+    "text for a number": Broken(
+        _pool("weight: 10", 'weight: "10"'), "must be a whole number, without quotes", 14
+    ),
+    "number for text": Broken(_pool("[spot]", "[1]"), "must be text, so put it in quotes", 12),
+    "out of range": Broken(_pool("weight: 10", "weight: 101"), "must be at least 1 and at most 100", 14),
+    "no quantity": Broken(_pool("cpu: 100", "cpu: 100 cores"), "must be a quantity", 13),
+    "misspelt operator": Broken(_pool("operator: In", "operator: in"), "did you mean 'In'?", 11),
+    "misspelt value": Broken(_pool("[spot]", "[sppot]"), "known are reserved, spot, on-demand", 12),
+    "reserved label": Broken(
+        _pool("karpenter.sh/capacity-type", "karpenter.sh/capcity-type"),
+        "the domain karpenter.sh is reserved",
+        10,
+    ),
+    "bound without a number": Broken(
+        _pool("operator: In", "operator: Gt"), "need exactly one value, an integer", 12
+    ),
+    "role and profile": Broken(
+        CLASS.replace("role: nodes", "role: a\n  instanceProfile: b"),
+        "exactly one of role and instanceProfile",
+    ),
+    "old field misspelt": Broken(
+        OLD.replace("ttlSecondsAfterEmpty", "ttlSecondAfterEmpty"),
+        "did you mean 'ttlSecondsAfterEmpty'?",
+        6,
+        False,
+    ),
+    "old and undecided": Broken(OLD + "  consolidation: {enabled: true}\n", "leave out one of the two", 6),
+    "pod of the wrong shape": Broken(
+        DEPLOYMENT.replace('cpu: "1"', "cpu: [1]"), "a list is not a quantity", 13
+    ),
+    # together
+    "missing class": Broken(
+        f"{POOL}---\n{CLASS.replace('name: default', 'name: defaults')}", "did you mean 'defaults'?", 8
+    ),
+    "no type": Broken(
+        _pool(
+            "        - key",
+            "        - {key: kubernetes.io/arch, operator: In, values: [s390x]}\n        - key",
+        ),
+        "kubernetes.io/arch In [s390x] removes",
+        9,
+    ),
+    "small limit": Broken(
+        _pool("cpu: 100", "cpu: 500m"), "allows no node: the smallest type that it may buy", 13
+    ),
+    "pod too big": Broken(
+        POOL + "---\n" + DEPLOYMENT.replace('"1"', '"9999"'), "no NodePool can host its pods", 16
+    ),
+    "equal pools": Broken(
+        POOL + "---\n" + POOL.replace("name: default\nspec", "name: other\nspec"),
+        "takes the same pods as NodePool/default",
+        29,
+        False,
+    ),
+    "budget of all": Broken(
+        f"{DEPLOYMENT}---\n{BUDGET}", "is 2 of 2 pods: no pod may ever be evicted", 19, False
+    ),
+    "given twice": Broken(f"{CLASS}---\n{CLASS}", "is given already in", 12, False),
+}

@@ -1,0 +1,97 @@
+"""`nodesmith validate` on files that are wrong, each in its way: a message at the line, no traceback, in no time."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nodesmith_cli.main import app
+from tests.integration.brokenfiles import BROKEN, BUDGET, CLASS, DEPLOYMENT, POOL
+
+SOUND = "---\n".join((POOL, CLASS, DEPLOYMENT, BUDGET.replace("minAvailable: 2", "minAvailable: 1")))
+
+
+def validated(file: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["validate", "-f", str(file), *options])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Read what every run reads, so that no test pays for it."""
+    file = tmp_path_factory.mktemp("sound") / "sound.yaml"
+    file.write_text(SOUND)
+    validated(file)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_told_what_is_wrong_with_it_and_where(name: str, tmp_path: Path) -> None:
+    broken, file = BROKEN[name], tmp_path / "broken.yaml"
+    file.write_bytes(broken.text if isinstance(broken.text, bytes) else broken.text.encode())
+    began = time.process_time()
+    ran = validated(file, "-o", "json")
+    took = time.process_time() - began
+
+    findings = json.loads(ran.stdout)
+    told = [each for each in findings if broken.words in f"{each['field']}: {each['message']}"]
+    assert told, findings
+    assert broken.line in (None, told[0]["line"]), told[0]
+    assert told[0]["severity"] == ("error" if broken.is_error else "warning")
+    assert ran.exit_code == any(each["severity"] == "error" for each in findings)
+    assert all(len(each["message"]) < 500 for each in findings)
+    assert took < 2, "a second on a machine that does nothing else"
+
+
+def test_there_are_fifty_of_them() -> None:
+    assert len(BROKEN) >= 50
+
+
+def test_sound_files_are_left_in_peace(tmp_path: Path) -> None:
+    file = tmp_path / "sound.yaml"
+    file.write_text(SOUND)
+    ran = validated(file)
+    assert (ran.exit_code, ran.stdout) == (0, "4 objects: 0 errors, 0 warnings\n")
+
+
+def test_everything_is_said_at_once_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        POOL.replace("weight: 10", "weight: 0").replace("operator: In", "operator: in")
+        + f"---\n{CLASS}---\nkind: [\n"
+    )
+    ran = validated(file)
+    lines = ran.stdout.splitlines()
+
+    assert ran.exit_code == 1
+    assert [line.partition(" (")[0] for line in lines[:3]] == [f"error: {file}:{n}" for n in (11, 14, 26)]
+    assert lines[3] == "2 objects: 3 errors, 0 warnings"
+
+
+def test_several_files_are_looked_at_together(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL)
+    (tmp_path / "class.yaml").write_text(CLASS.replace("name: default", "name: other"))
+    ran = validated(tmp_path)
+    assert f"error: {tmp_path / 'pool.yaml'}:8 (document 1, NodePool/default)" in ran.stdout
+    assert "no such EC2NodeClass, there is other" in ran.stdout
+
+
+def test_a_class_that_may_be_in_the_cluster_is_only_worth_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(POOL)
+    ran = validated(file)
+    assert ran.exit_code == 0
+    assert "there is none in these files" in ran.stdout
+
+
+def test_pods_that_a_taint_keeps_off_have_no_host(tmp_path: Path) -> None:
+    file = tmp_path / "taint.yaml"
+    tainted = POOL.replace(
+        "      requirements", "      taints: [{key: a, effect: NoSchedule}]\n      requirements"
+    )
+    file.write_text(f"{tainted}---\n{CLASS}---\n{DEPLOYMENT}")
+    ran = validated(file)
+    assert ran.exit_code == 1
+    assert "Deployment/web): no NodePool can host its pods" in ran.stdout
