@@ -14,6 +14,8 @@ from nodesmith_cli.audit.reading import ZONE, today
 from nodesmith_cli.audit.suiting import Suiting
 from nodesmith_cli.audit.violations import Kind
 
+_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
+
 
 def check_min_values(result: Outcome, suiting: Suiting, *, strict: bool) -> None:
     """See that each node keeps the choice that minValues ask for; unless `strict`, as much of it as there is.
@@ -46,14 +48,14 @@ def _is_sold(machine: Machine, node: PlannedNode) -> bool:
 
 
 def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -> Iterator[Machine]:
-    """Leave out bare metal, devices that no pod asks for, and what takes more of a limit than the node already may."""
+    """Leave out bare metal, accelerators that no pod asks for, and what takes more of a limit than the node already may."""
     needs = needs_of(pods)
     most = {
         name: max((capacity_of(m.type, name) for m in bought.machines), default=0)
         for name in bought.pool.limits
     }
     for each in machines:
-        devices = (name for name, amount in each.type.capacity.items() if "/" in name and amount)
+        devices = (name for name in _ACCELERATORS if each.type.capacity.get(name))
         plain = "metal" not in each.type.name and all(name in needs for name in devices)
         if plain and all(capacity_of(each.type, name) <= amount for name, amount in most.items()):
             yield each

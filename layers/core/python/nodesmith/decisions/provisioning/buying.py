@@ -9,11 +9,12 @@ from datetime import datetime
 from itertools import count
 
 from nodesmith.decisions.launch import Templates
-from nodesmith.decisions.packing import Node, Vector, lower_bound
+from nodesmith.decisions.packing import Node, Packing, Vector, lower_bound
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
+from nodesmith.decisions.provisioning.cuts import Cut, cut, without
 from nodesmith.decisions.provisioning.flexibility import Options, options
 from nodesmith.decisions.provisioning.fragility import sturdy
-from nodesmith.decisions.provisioning.market import Market, Ware, market, purses
+from nodesmith.decisions.provisioning.market import Market, market, purses
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.choices import Choices
@@ -27,6 +28,12 @@ from nodesmith.model.pods import Pod
 from nodesmith.model.policies import MinValuesPolicy
 from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
+
+_FEW_PODS = 64
+"""pods up to which everything is packed once more for a node that is refused"""
+_AGAIN, _MOST_PACKINGS = 8, 24
+_Basket = list[tuple[Node, Options, Vector]]
+"""nodes of a packing, what each may be, and what it takes of its NodePool's limits"""
 
 
 @dataclass(slots=True)
@@ -153,49 +160,76 @@ def _buy_of_tier(
 ) -> list[Template]:
     """Buy for demands of the templates of one tier; give these with what is left of their limits.
 
-    A node that leaves too few choices for minValues is tried again with smaller types only, or bought another way.
+    Where a node leaves too few choices for minValues, all is packed once more without such; what is bought in any case
+    is bought after a few times at most, sooner where there is much.
     """
-    ceilings: dict[tuple[str, str], int] = {}
-    while demands:
-        offered = market(tier, demands, order.choices, ceilings)
-        tier, demands, refused = _buy_packed(tier, offered, order, result)
+    cuts: list[Cut] = []
+    few = sum(len(demand.pods) for demand in demands) <= _FEW_PODS
+    for number in range(_MOST_PACKINGS):
+        if not demands:
+            break
+        whole = market(tier, demands, order.choices)
+        offered = without(whole, cuts) if cuts else whole
+        packing = sturdy(offered, purses(tier), order.settings.fragility_tolerance)
+        result.steps += packing.steps
+        basket = _basket(offered, packing, order, result)
+        refused = [cut(offered, node) for node, found, _ in basket if not found.wares]
+        cuts += dict.fromkeys(refused)
+        if refused and few and number < _AGAIN:
+            continue
+        tier, demands = _buy_basket(tier, whole, offered, packing, basket, order, result)
         if not refused:
             break
-        for ware in refused:
-            sold, size = _sold(ware), _size(ware)
-            ceilings[sold] = min(size, ceilings.get(sold, size))
     result.left += demands
     return tier
 
 
-def _size(ware: Ware) -> int:
-    return ware.choice.type.capacity.cpu_milli
-
-
-def _sold(ware: Ware) -> tuple[str, str]:
-    return ware.template.name, ware.offering.capacity_type
-
-
-def _buy_packed(
-    tier: list[Template], offered: Market, order: Order, result: Purchase
-) -> tuple[list[Template], list[Demand], list[Ware]]:
-    """Pack once and buy; give the templates with their limits left, what is left to do, and what was refused."""
-    packing = sturdy(offered, purses(tier), order.settings.fragility_tolerance)
-    left_in_purses = dict(packing.purses)
-    result.steps += packing.steps
-    queues = [list(d.pods) for d in offered.demands]
-    refused: list[Ware] = []
+def _basket(offered: Market, packing: Packing, order: Order, result: Purchase) -> _Basket:
+    """Give what each node may be, and what it takes of its NodePool's limits: nothing where it is refused."""
+    left, basket = dict(packing.purses), []
     for node in packing.nodes:
-        purse = left_in_purses.get(node.bin.purse, ())
-        taken = _buy_nodes(offered, node, queues, purse, order, result)
-        if taken is None:
-            refused.append(offered.wares[node.bin.key])
+        purse = left.get(node.bin.purse, ())
+        found, taken = _found(offered, node, purse, order.settings.min_values_policy)
+        ware = offered.wares[node.bin.key]
+        is_limited = ware.template.remaining or any(r.min_values for r in ware.template.requirements.values())
+        for demand in (offered.demands[i] for i, _ in node.holds):
+            if is_limited:
+                order.choices.used(ware.template.name, demand)
+            if not found.wares:
+                result.refusals[demand.shape, demand.zone, ware.template.name] = Refusal(
+                    Filter.MIN_VALUES,
+                    found.refusal,
+                    "minValues",
+                    "lower minValues, or allow more instance types",
+                )
+        taken = taken if found.wares else (0,) * len(purse)
         if purse:
-            triples = zip(purse, node.bin.cost, taken or (0,) * len(purse), strict=True)
-            left = tuple(have + node.repeats * (cost - took) for have, cost, took in triples)
-            left_in_purses[node.bin.purse] = left
+            triples = zip(purse, node.bin.cost, taken, strict=True)
+            left[node.bin.purse] = tuple(have + node.repeats * (cost - took) for have, cost, took in triples)
+        basket.append((node, found, taken))
+    return basket
+
+
+def _buy_basket(
+    tier: list[Template],
+    whole: Market,
+    offered: Market,
+    packing: Packing,
+    basket: _Basket,
+    order: Order,
+    result: Purchase,
+) -> tuple[list[Template], list[Demand]]:
+    """Buy what may be bought; give the templates with their limits left, and what is left to do."""
+    left_in_purses = {index: list(purse) for index, purse in purses(tier).items()}
+    queues = [list(d.pods) for d in offered.demands]
+    for node, found, taken in basket:
+        if found.wares:
+            _buy_nodes(offered, node, found, queues, order, result)
+            for axis, amount in enumerate(taken):
+                left_in_purses[node.bin.purse][axis] -= amount * node.repeats
+    exact = whole is offered and all(found.wares for _, found, _ in basket)
     surcharged = any(t.pool.node_surcharge_hourly_usd for t in tier)
-    result.bound_hourly_usd += _bound(offered, queues) if refused or surcharged else packing.bound
+    result.bound_hourly_usd += packing.bound if exact and not surcharged else _bound(whole, queues)
     rest = [replace(d, pods=tuple(q)) for d, q in zip(offered.demands, queues, strict=True) if q]
     remaining = [
         replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_in_purses[i], strict=True))))
@@ -203,7 +237,7 @@ def _buy_packed(
         else t
         for i, t in enumerate(tier)
     ]
-    return remaining, rest, refused
+    return remaining, rest
 
 
 def _bound(offered: Market, queues: Sequence[Sequence[Pod]]) -> float:
@@ -214,23 +248,10 @@ def _bound(offered: Market, queues: Sequence[Sequence[Pod]]) -> float:
 
 
 def _buy_nodes(
-    offered: Market, node: Node, queues: list[list[Pod]], purse: Vector, order: Order, result: Purchase
-) -> Vector | None:
-    """Buy nodes that are all alike: what each may be is the same. Give None where they may be too little.
-
-    Else what each takes of the NodePool's limits, of which the purse has so much left.
-    """
+    offered: Market, node: Node, found: Options, queues: list[list[Pod]], order: Order, result: Purchase
+) -> None:
+    """Buy nodes that are all alike: what each may be is the same."""
     ware = offered.wares[node.bin.key]
-    found, taken = _found(offered, node, purse, order.settings.min_values_policy)
-    if ware.template.remaining or any(r.min_values for r in ware.template.requirements.values()):
-        for i, _ in node.holds:
-            order.choices.used(ware.template.name, offered.demands[i])
-    if not found.wares:
-        for demand in (offered.demands[i] for i, _ in node.holds):
-            result.refusals[demand.shape, demand.zone, ware.template.name] = Refusal(
-                Filter.MIN_VALUES, found.refusal, "minValues", "lower minValues, or allow more instance types"
-            )
-        return None
     first: PlannedNode | None = None
     asking = [offered.demands[i] for i, _ in node.holds]
     for _ in range(node.repeats):
@@ -246,7 +267,6 @@ def _buy_nodes(
         else:
             bought = another(first, ware.template, pods, name, order.cluster)
         result.nodes.append(bought)
-    return taken
 
 
 def _found(offered: Market, node: Node, purse: Vector, policy: MinValuesPolicy) -> tuple[Options, Vector]:

@@ -12,13 +12,10 @@ from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, limit_cost, rooms, vector
+from nodesmith.decisions.scheduling.stock import Choice, bargains, limit_cost, rooms, vector
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.resources import CPU, MEMORY
-
-Ceilings = Mapping[tuple[str, str], int]
-"""by NodePool and capacity type, the size in milli-cores that nodes must stay below"""
 
 
 class Ware(NamedTuple):
@@ -74,22 +71,13 @@ class Shelf:
         """Give what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
         return tuple([limit_cost(ware.choice, ware.offering, name) for name in self._limits])
 
-    def best(self, ceilings: Ceilings) -> Iterator[tuple[Ware, Vector]]:
-        """Give the wares below the ceilings that none with the same admission beats in all, and their costs."""
+    def best(self) -> Iterator[tuple[Ware, Vector]]:
+        """Give the wares that none with the same admission beats in all, and their costs."""
         stock = self._template.stock
         for demands, types, ways in self._admission.alike(stock):
-            lower: dict[int | None, list[Way]] = {}
-            for way in ways if demands & self._open else ():
-                lower.setdefault(ceilings.get((self._template.name, way.capacity_type)), []).append(way)
-            for ceiling, same in lower.items():
-                names = types if ceiling is None else _smaller(stock, types, ceiling)
-                for good in bargains(stock, names, frozenset(same), self._dimensions, self._limits):
-                    admits = demands & self._open
-                    yield Ware(self._template, good.choice, good.offering, good.room, admits), good.cost
-
-
-def _smaller(stock: Stock, types: Iterable[str], ceiling: int) -> frozenset[str]:
-    return frozenset(name for name in types if stock.kind(name).capacity.cpu_milli < ceiling)
+            admits = demands & self._open
+            for good in bargains(stock, types, ways, self._dimensions, self._limits) if admits else ():
+                yield Ware(self._template, good.choice, good.offering, good.room, admits), good.cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +106,8 @@ def market(
     tier: Sequence[Template],
     demands: Sequence[Demand],
     choices: Choices | None = None,
-    ceilings: Ceilings | None = None,
 ) -> Market:
-    """Set out what the templates of one tier can sell for these demands, of sizes below the ceilings.
+    """Set out what the templates of one tier can sell for these demands.
 
     Of a NodePool that cannot buy at will some may have to do without, by `choices`.
     """
@@ -142,7 +129,7 @@ def market(
     for purse, template in enumerate(tier):
         barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
         shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
-        for ware, cost in shelf.best(ceilings or {}):
+        for ware, cost in shelf.best():
             wares[ware.key] = ware
             (exotic if ware.is_exotic else plain).append(_bin(ware, cost, purse))
     bins = tuple(plain) + _needed(items, plain, exotic)
