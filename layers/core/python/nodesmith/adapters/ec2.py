@@ -5,7 +5,7 @@ Importing this module costs only what a launch needs: resolving NodeClasses (SSM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.awserrors import error_code, error_message, is_passing, transient_errors
+from nodesmith.adapters.awserrors import error_code, error_message, is_passing
 from nodesmith.adapters.fleetanswers import FleetError, failure, fleet_errors, fleet_instance, shortfalls
 from nodesmith.adapters.fleets import fleet_request
+from nodesmith.adapters.instances import LIVING, described, ours, parts, terminate, where
 from nodesmith.adapters.launchtemplates import Templates
-from nodesmith.decisions.launch.tags import CLUSTER_TAG, MANAGED_BY_TAG, NODECLAIM_TAG, owned_tag
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, NODECLAIM_TAG
 from nodesmith.errors import Transient
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.labels import NODEPOOL, ON_DEMAND, RESERVED, SPOT
+from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import (
     Deferred,
     Instance,
@@ -35,9 +36,6 @@ from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.settings import Settings
 
 PARALLEL_CALLS = 16
-_FILTER_VALUES = 200
-_TEMPLATE_ID_TAG = "aws:ec2launchtemplate:id"
-"""EC2 puts it on whatever it launches from a template."""
 EC2_CONFIG = Config(
     # The queue retries, with the same client token and after a look: a retry in here would only hold up the others.
     retries={"mode": "standard", "total_max_attempts": 1},
@@ -49,14 +47,6 @@ EC2_CONFIG = Config(
 
 T = TypeVar("T")
 R = TypeVar("R")
-Filter = dict[str, Any]
-
-
-def _filter(name: str, values: list[str]) -> Filter:
-    return {"Name": name, "Values": values}
-
-
-_LIVING = _filter("instance-state-name", ["pending", "running", "stopping", "stopped"])
 
 
 class AwsCloud:
@@ -90,28 +80,30 @@ class AwsCloud:
     def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
         """Give the instances that carry these claims' tags in this cluster, by claim. Raises Transient."""
         found: dict[str, tuple[Instance, ...]] = {}
-        ours = _filter(f"tag:{CLUSTER_TAG}", [self._settings.cluster_name])
-        for names in _parts(claims):
-            for instance in self._described([ours, _filter(f"tag:{NODECLAIM_TAG}", names)]):
+        cluster = where(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
+        for names in parts(claims):
+            for instance in described(self._client("ec2"), cluster, where(f"tag:{NODECLAIM_TAG}", *names)):
                 found[instance.claim] = (*found.get(instance.claim, ()), instance)
         return found
 
     def owned_instances(self) -> list[Instance]:
         """Give the living instances that carry every tag by which IAM lets us end them. Raises Transient."""
-        return list(self._described([*self._ours(), _filter("tag-key", [NODEPOOL]), _LIVING]))
+        tagged = *ours(self._settings.cluster_name), where("tag-key", NODEPOOL)
+        return list(described(self._client("ec2"), *tagged, LIVING))
 
     def living(self, instances: Collection[str]) -> frozenset[str]:
         """Say which of these ids are living instances, anybody's; one that EC2 does not know is none."""
         found: set[str] = set()
-        for ids in _parts(instances):
-            found |= {instance.id for instance in self._described([_filter("instance-id", ids), _LIVING])}
+        for ids in parts(instances):
+            alive = described(self._client("ec2"), where("instance-id", *ids), LIVING)
+            found |= {instance.id for instance in alive}
         return frozenset(found)
 
     def owned(self, kind: Kind) -> list[Owned]:
         """Give what we made of a kind for this cluster. Raises Transient."""
         from nodesmith.adapters.owned import listed
 
-        return listed(kind, self._client, self._settings, self._ours())
+        return listed(kind, self._client, self._settings)
 
     def remove(self, owned: Owned) -> None:
         """Delete what `owned` gave; gone already is fine. Raises Transient."""
@@ -124,29 +116,7 @@ class AwsCloud:
 
         Raises Transient, when all have been tried, for one that EC2 will not end: protected, or without our tags.
         """
-        ids = sorted(set(instances))
-        if not ids:
-            return
-        try:
-            with transient_errors("ec2:TerminateInstances"):
-                self._client("ec2").terminate_instances(InstanceIds=ids)
-        except ClientError as error:
-            if len(ids) > 1:
-                self._terminate_singly(ids)
-            elif error_code(error) != "InvalidInstanceID.NotFound":
-                why = f"{error_code(error)}: {error_message(error)}"
-                raise Transient(f"ec2:TerminateInstances {ids[0]}: {why}", error_code(error)) from error
-
-    def _terminate_singly(self, ids: Sequence[str]) -> None:
-        """EC2 refuses the whole call for one id that it does not know, or will not end."""
-        failures: list[str] = []
-        for one in ids:
-            try:
-                self.terminate([one])
-            except Transient as error:
-                failures.append(str(error))
-        if failures:
-            raise Transient("; ".join(failures))
+        terminate(self._client("ec2"), instances)
 
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster, settings first, EKS for the rest. Raises Transient, or Rejected naming the setting."""
@@ -208,52 +178,3 @@ class AwsCloud:
         if isinstance(outcome, TemplateMissing):
             self._templates.forget(request)
         return outcome
-
-    def _ours(self) -> list[Filter]:
-        """The filters that find what is this cluster's and made by us."""
-        cluster = self._settings.cluster_name
-        tags = {CLUSTER_TAG: cluster, MANAGED_BY_TAG: cluster, owned_tag(cluster): "owned"}
-        return [_filter(f"tag:{key}", [value]) for key, value in tags.items()]
-
-    def _described(self, filters: list[Filter]) -> Iterator[Instance]:
-        with transient_errors("ec2:DescribeInstances"):
-            paginator = self._client("ec2").get_paginator("describe_instances")
-            for page in paginator.paginate(Filters=filters, PaginationConfig={"PageSize": 1000}):
-                for reservation in page["Reservations"]:
-                    yield from map(_instance, reservation["Instances"])
-
-
-def _parts(values: Collection[str]) -> Iterator[list[str]]:
-    """Give the values in order, as many at a time as one filter takes."""
-    ordered = sorted(set(values))
-    for start in range(0, len(ordered), _FILTER_VALUES):
-        yield ordered[start : start + _FILTER_VALUES]
-
-
-def _capacity_type(described: Mapping[str, Any]) -> str:
-    """Only an instance that may run in its reservation alone is reserved: an open one takes in whoever fits."""
-    if described.get("InstanceLifecycle") == SPOT:
-        return SPOT
-    preference = (described.get("CapacityReservationSpecification") or {}).get(
-        "CapacityReservationPreference"
-    )
-    reserved = described.get("CapacityReservationId") and preference == "capacity-reservations-only"
-    return RESERVED if reserved else ON_DEMAND
-
-
-def _instance(described: Mapping[str, Any]) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in described.get("Tags", ())}
-    return Instance(
-        id=described["InstanceId"],
-        claim=tags.get(NODECLAIM_TAG, ""),
-        instance_type=described["InstanceType"],
-        zone=described["Placement"]["AvailabilityZone"],
-        capacity_type=_capacity_type(described),
-        image_id=described["ImageId"],
-        state=described["State"]["Name"],
-        launched_at=described["LaunchTime"].astimezone(UTC),
-        subnet_id=described.get("SubnetId", ""),
-        state_reason=described.get("StateReason", {}).get("Message", ""),
-        template_id=tags.get(_TEMPLATE_ID_TAG, ""),
-        instance_profile=described.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
-    )

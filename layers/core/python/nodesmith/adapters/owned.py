@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
 from nodesmith.adapters.instanceprofiles import profile_path
+from nodesmith.adapters.instances import Filter, ours, where
 from nodesmith.decisions.launch.tags import KEEP_VOLUMES_TAG, NODECLAIM_TAG
 from nodesmith.errors import Transient
 from nodesmith.model.garbage import Kind, Owned
@@ -17,26 +18,27 @@ from nodesmith.settings import Settings
 
 Client = Callable[[str], Any]
 Found = dict[str, Any]
-_DETACHED = {"Name": "status", "Values": ["available"]}
+_DETACHED = where("status", "available")
 _GONE = frozenset(
     "InvalidLaunchTemplateId.NotFound InvalidLaunchTemplateName.NotFoundException InvalidVolume.NotFound "
     "InvalidNetworkInterfaceID.NotFound NoSuchEntity".split()
 )
 
 
-def listed(kind: Kind, client: Client, settings: Settings, ours: Sequence[Found]) -> list[Owned]:
-    """Give what there is of a kind. `ours` are the EC2 filters that find what we made. Raises Transient."""
+def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
+    """Give what there is of a kind. Raises Transient."""
+    made_by_us = ours(settings.cluster_name)
     with transient_errors(f"listing of kind {kind}"):
         match kind:
             case Kind.LAUNCH_TEMPLATE:
-                found = _pages(client("ec2"), "describe_launch_templates", "LaunchTemplates", ours)
+                found = _pages(client("ec2"), "describe_launch_templates", "LaunchTemplates", made_by_us)
                 return [_template(each) for each in found]
             case Kind.VOLUME:
-                volumes = _pages(client("ec2"), "describe_volumes", "Volumes", [*ours, _DETACHED])
+                volumes = _pages(client("ec2"), "describe_volumes", "Volumes", [*made_by_us, _DETACHED])
                 return [_volume(each) for each in volumes if KEEP_VOLUMES_TAG not in _tags(each)]
             case Kind.NETWORK_INTERFACE:
                 call, key = "describe_network_interfaces", "NetworkInterfaces"
-                found = _pages(client("ec2"), call, key, [*ours, _DETACHED])
+                found = _pages(client("ec2"), call, key, [*made_by_us, _DETACHED])
                 return [Owned(kind, each["NetworkInterfaceId"]) for each in found]
             case Kind.INSTANCE_PROFILE:
                 return list(_profiles(client, settings))
@@ -74,7 +76,7 @@ def _remove(owned: Owned, client: Client) -> None:
             assert_never(owned.kind)
 
 
-def _pages(ec2: Any, call: str, key: str, filters: Sequence[Found]) -> Iterator[Found]:
+def _pages(ec2: Any, call: str, key: str, filters: Sequence[Filter]) -> Iterator[Found]:
     for page in ec2.get_paginator(call).paginate(Filters=list(filters)):
         yield from page[key]
 
