@@ -202,3 +202,27 @@ def test_the_grace_of_the_nodepool_counts_from_the_end_on() -> None:
     (one,) = due(1, termination_grace_period="1h")
     (end,) = expired([one], builders.snapshot(nodes=(node(one),)), pool(), NOW)
     assert end.claim.deadline == NOW + timedelta(hours=1)
+
+
+def test_forty_nodes_born_together_are_replaced_within_their_budget_and_none_meets_its_deadline() -> None:
+    """Each end takes ten minutes, and so does the start of what comes instead: then one in ten is gone at a time."""
+    claims = {c.name: c for c in (claim(number) for number in range(40))}
+    born, takes, least, forced = NOW, timedelta(minutes=10), 40, 0
+    gone_at: dict[str, datetime] = {}
+    for minute in range(0, 24 * 60, 5):
+        now = born + 9 * DAY + timedelta(minutes=minute)
+        for name in [name for name, at in gone_at.items() if at <= now]:
+            del gone_at[name], claims[name]
+            claims[f"{name}-next"] = replace(
+                claim(1000), name=f"{name}-next", provider_id=f"{name}-next", created_at=now
+            )
+        known = list(claims.values())
+        snapshot = builders.snapshot(nodes=tuple(map(node, known)))
+        for end in expired(known, snapshot, pool({"nodes": "10%"}), now):
+            claims[end.claim.name] = end.claim
+            gone_at[end.claim.name] = now + takes
+            forced += "ahead" not in end.claim.message
+        least = min(least, sum(c.phase is Phase.INITIALIZED for c in claims.values()))
+    assert forced == 0
+    assert least >= 36
+    assert sum(name.endswith("-next") for name in claims) == 40
