@@ -98,6 +98,7 @@ FULL_CLAIM = NodeClaim(
     reason="NodeNotReady",
     message="Node ip-10-0-0-1 is not Ready",
     decision="20261121T083015Z-abc",
+    origin="ByHand",
     revision=1,
 )
 FULL_STATUS = NodeClassStatus(

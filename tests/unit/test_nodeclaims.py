@@ -68,6 +68,8 @@ FULLEST = NodeClaim(
     reason="Because",
     message="of this",
     decision="d-1",
+    origin="ByHand",
+    held_until=CREATED + timedelta(minutes=7),
     revision=6,
 )
 
@@ -121,6 +123,7 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
             "karpenter.k8s.aws/ec2nodeclass-hash-version": "nodesmith-v1",
             "karpenter.sh/nodepool-hash": "11",
             "karpenter.sh/nodepool-hash-version": "nodesmith-v1",
+            "nodesmith.dev/decision": FULLEST.decision,
         },
         "finalizers": ["karpenter.sh/termination"],
         "ownerReferences": [

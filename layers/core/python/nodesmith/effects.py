@@ -25,6 +25,7 @@ from nodesmith.model.commands import (
     Close,
     Command,
     DeletePods,
+    Dismiss,
     End,
     Evict,
     Forget,
@@ -178,10 +179,10 @@ def carry_out(
             _save_and_show(command.claim, store, cluster)
         case Register() | Wait() | GiveUp() | End():
             _save_and_show(command.claim, store, cluster)
+        case Dismiss():
+            _clear_away(command.claim, cloud, cluster)
         case Forget():
-            if command.claim.instance_id:
-                cloud.terminate([command.claim.instance_id])
-            cluster.delete_nodeclaim(command.claim.name)
+            _clear_away(command.claim, cloud, cluster)
             store.forget(command.claim)
         case Show():
             cluster.apply_nodeclaim(manifest(command.claim))
@@ -268,6 +269,12 @@ def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster)
             cloud.remove(item.owned)
         case _:
             assert_never(item)
+
+
+def _clear_away(claim: NodeClaim, cloud: Cloud, cluster: Cluster) -> None:
+    if claim.instance_id:
+        cloud.terminate([claim.instance_id])
+    cluster.delete_nodeclaim(claim.name)
 
 
 def _save_and_show(claim: NodeClaim, store: Store, cluster: Cluster) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from nodesmith.controllers import registering
 from nodesmith.controllers.learning import learn
@@ -14,6 +15,7 @@ from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Told, tell_unplaced
 from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check
+from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -101,9 +103,16 @@ def follow(run: Lifecycle) -> Counter[str]:
         failures.append(str(error))
     _wake(run, commands, done)
     registering.wake(run.hints, run.cluster_name, health)
+    _wake_for_users(run, unclaimed(snapshot, ledger.claims))
     if failures:
         raise Transient("; ".join(failures))
     return done
+
+
+def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:
+    """Have users' new NodeClaims launched; those that were refused once are looked at with each tick."""
+    if any(not (manifest.get("status") or {}).get("conditions") for manifest in nodeclaims):
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "NodeClaims made by hand"))
 
 
 def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> None:

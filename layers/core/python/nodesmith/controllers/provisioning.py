@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -12,7 +13,16 @@ from typing import Any, Protocol
 from nodesmith.controllers.launching import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import write_unplaced
-from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, canonical, decide, decision_id, record
+from nodesmith.decisions.provisioning import (
+    Inputs,
+    Plan,
+    PlannedNode,
+    by_hand,
+    canonical,
+    decide,
+    decision_id,
+    record,
+)
 from nodesmith.effects import Settled, TypeLookup, intent, launch
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
@@ -112,10 +122,14 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
     inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision)
+    refused = _buy_by_hand(run, inputs, types, outcome)
+    if refused is None:
+        return False
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)
     durations = {"load": (loaded - started) * 1000, "decide": (run.stopwatch() - loaded) * 1000}
     if plan.is_idle:
+        _note_unplaced(run, outcome, refused, now)
         return True
     # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
     written = record(inputs, plan, digest, durations)
@@ -134,10 +148,26 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
             done = False
     # For replays and for people, and so only once EC2 has been asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
-    if plan.unplaced:
-        write_unplaced(run.blobs, run.cluster_name, plan, now)
-        outcome.unplaced = True
+    _note_unplaced(run, outcome, refused, now)
     return done
+
+
+def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, str], now: datetime) -> None:
+    if outcome.plan.unplaced or refused:
+        write_unplaced(run.blobs, run.cluster_name, outcome.plan, now, refused)
+        outcome.unplaced = bool(outcome.plan.unplaced)
+
+
+def _buy_by_hand(
+    run: Provisioning, inputs: Inputs, types: TypeLookup, outcome: Outcome
+) -> Mapping[str, str] | None:
+    """Buy what users' own NodeClaims ask for; give why others get nothing, or None where one has to look again."""
+    planned, refused = by_hand(inputs)
+    if not planned:
+        return refused
+    with suppress(Conflict):  # another run was first, perhaps with the very same
+        outcome.note(_buy(run, committable(planned), inputs.ledger, types, inputs.decision))
+    return None
 
 
 def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, outcome: Outcome) -> Ledger:

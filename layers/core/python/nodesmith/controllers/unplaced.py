@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.provisioning import Plan, canonical
+from nodesmith.decisions.provisioning.byhand import unclaimed
+from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.reasons import Reason
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster
@@ -26,12 +28,17 @@ Told = MutableMapping[tuple[str, str], datetime]
 """when what was last said of which pod"""
 
 
-def write_unplaced(blobs: Blobs, cluster: str, plan: Plan, now: datetime) -> None:
-    """Write down the pods that a decision did not place, and why."""
+def write_unplaced(
+    blobs: Blobs, cluster: str, plan: Plan, now: datetime, refused: Mapping[str, str] = NO_ITEMS
+) -> None:
+    """Write down the pods that a decision did not place, and users' NodeClaims that it refused, and why."""
     groups = [
         {"pods": list(group.pods), "reason": group.why.text, "fix": group.why.fix} for group in plan.unplaced
     ]
-    blobs.put(unplaced_key(cluster), canonical({"at": now.isoformat(), "unplaced": groups}))
+    blobs.put(
+        unplaced_key(cluster),
+        canonical({"at": now.isoformat(), "unplaced": groups, "refused": dict(refused)}),
+    )
 
 
 def tell_unplaced(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, told: Told, now: datetime) -> int:
@@ -44,8 +51,8 @@ def tell_unplaced(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, told: Told
     written = json.loads(data)
     if now - datetime.fromisoformat(written["at"]) > _STALE_AFTER:
         return 0
+    count = _tell_refused(cluster, snapshot, written.get("refused") or {}, told, now)
     pending = {pod.key for pod in snapshot.pods if not pod.node and not pod.deleting}
-    count = 0
     for pod, message in _messages(written):
         if pod not in pending or (pod, message) in told:
             continue
@@ -54,6 +61,27 @@ def tell_unplaced(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, told: Told
         cluster.event("Pod", pod, FAILED_SCHEDULING, message, warning=True)
         told[pod, message] = now
         count += 1
+    return count
+
+
+def _tell_refused(
+    cluster: Cluster, snapshot: Snapshot, refused: Mapping[str, str], told: Told, now: datetime
+) -> int:
+    """Say on users' NodeClaims why nothing is launched for them; give how many were told."""
+    count = 0
+    for manifest in unclaimed(snapshot, ()):
+        name = str(manifest["metadata"]["name"])
+        why = refused.get(name, "")
+        if why and (name, why) not in told:
+            condition = {
+                "type": "Launched",
+                "status": "Unknown",
+                "reason": "LaunchFailed",
+                "message": why[:1024],
+            }
+            cluster.nodeclaim_status(name, {"conditions": [condition]})
+            told[name, why] = now
+            count += 1
     return count
 
 

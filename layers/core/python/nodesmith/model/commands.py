@@ -62,6 +62,13 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismiss:
+    """End what is left of a user's own claim that was given up, but for the ledger entry: its object may still show."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
     """Make the NodeClaim object say what the ledger says."""
 
@@ -125,7 +132,7 @@ class Release:
     node: str
 
 
-Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Show | End
+Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Dismiss | Show | End
 SingleEnding: TypeAlias = Close | Wait | Advance | Release
 """Done for one claim after the other."""
 JointEnding: TypeAlias = Evict | DeletePods | TerminateInstances

@@ -26,6 +26,8 @@ from nodesmith.model.times import format_time
 
 NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
 NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
+DECISION = "nodesmith.dev/decision"
+"""On every NodeClaim that we have made, and on no user's: the id of the decision that asked for it."""
 _STAGES = ("Launched", "Registered", "Initialized")
 _STEPS = (
     ("Drained", "drained_at"),
@@ -55,10 +57,11 @@ def labels_of(claim: NodeClaim) -> dict[str, str]:
 
 
 def annotations_of(claim: NodeClaim) -> dict[str, str]:
-    """Give the annotations of the NodeClaim object: the template's, and the hashes that drift is told by."""
+    """Give the annotations of the NodeClaim object: the template's, the hashes that drift is told by, its decision."""
     hashes = {NODEPOOL_HASH: claim.nodepool_hash, NODECLASS_HASH: claim.nodeclass_hash}
     known = {key: value for key, value in hashes.items() if value}
-    return {**claim.annotations, **known, **{f"{key}-version": HASH_VERSION for key in known}}
+    made = {DECISION: claim.decision} if claim.decision else {}
+    return {**claim.annotations, **known, **{f"{key}-version": HASH_VERSION for key in known}, **made}
 
 
 def manifest(claim: NodeClaim) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.taints import Taint
 
+BY_HAND = "ByHand"
+
 
 class Phase(StrEnum):
     """Where a claim stands. It only ever moves down this list, along `SUCCESSORS`."""
@@ -124,8 +126,15 @@ class NodeClaim:
     message: str = ""
     decision: str = ""
     """Id of the decision that asked for it."""
+    origin: str = ""
+    """`BY_HAND` where a user has made the NodeClaim; empty where pods needed it."""
     revision: int = 0
     """Counts writes to the ledger: the optimistic lock."""
+
+    @property
+    def is_by_hand(self) -> bool:
+        """True where the object is a user's: once it is gone, so is what it asked for."""
+        return self.origin == BY_HAND
 
     @property
     def is_ending(self) -> bool:
@@ -179,6 +188,7 @@ def to_item(claim: NodeClaim) -> dict[str, Any]:
 
 def from_item(item: Mapping[str, Any]) -> NodeClaim:
     """Read what `to_item` wrote; names that this version does not know are left out."""
+    item = {"nodepool": "", **item}  # those that users make need none
     known = {field.name for field in fields(NodeClaim)} & item.keys()
     return NodeClaim(
         **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}

@@ -10,6 +10,7 @@ from nodesmith.model.garbage import End, Lift, Release
 from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import Instance
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaimobjects import DECISION
 from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
@@ -54,13 +55,15 @@ def left_nodes(facts: Facts) -> Iterator[Release]:
 def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
     """Let go of NodeClaim objects that have been in the ledger, are not any more, and whose instance is gone.
 
-    What has no condition Launched has never been in the ledger: it is somebody's wish, still to be launched.
+    What we have not made and has not been launched either is somebody's wish, still to be fulfilled or mended.
     """
     known, alive = {claim.name for claim in facts.ledger.claims}, facts.alive
     for manifest in facts.snapshot.nodeclaims:
-        name = str((manifest.get("metadata") or {}).get("name"))
+        metadata = manifest.get("metadata") or {}
+        name, made = str(metadata.get("name")), DECISION in (metadata.get("annotations") or {})
         conditions = (manifest.get("status") or {}).get("conditions") or ()
-        was_ours = any(condition.get("type") == "Launched" for condition in conditions)
+        launched = next((c.get("status") for c in conditions if c.get("type") == "Launched"), "Unknown")
+        was_ours = made or launched != "Unknown"
         if was_ours and name not in known and instance_id(_provider_id(manifest)) not in alive:
             yield Lift(name)
 

@@ -36,7 +36,7 @@ def registrations(
     for command in commands:
         registered = _ending(command)
         claim = command.claim
-        if registered is not None and claim.nodepool in known:
+        if registered is not None and not claim.is_by_hand and claim.nodepool in known:
             known[claim.nodepool] = _noted(known[claim.nodepool], claim, registered, now)
     return {
         name: health

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.lifecycle.holding import awaited, is_held
 from nodesmith.decisions.lifecycle.stages import end, initialize, register
 from nodesmith.decisions.nomination import to_nominate
-from nodesmith.model.commands import Command, Forget, Nominate, Open, Register, Show
+from nodesmith.model.commands import Command, Dismiss, End, Forget, Nominate, Open, Register, Show
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -63,8 +63,14 @@ def next_steps(
         found = instances.get(claim.name, ())
         dead = claim.name in looked_at and not any(i.is_alive for i in found)
         gone = end(claim, found, now) if dead else None
+        present = claim.name in shown
+        if _was_withdrawn(claim, present, snapshot):
+            commands.append(End(claim.terminating("Deleted", "its NodeClaim has been deleted", now)))
+            continue
         pool, daemonsets = pools.get(claim.nodepool), held_for.get(claim.name, ())
         command = _next_step(claim, nodes, gone, pool.options if pool else DEFAULTS, daemonsets, now)
+        if isinstance(command, Forget) and claim.is_by_hand and present:
+            command = Dismiss(claim)
         joined = len(nodes) == 1 and claim.node_name in {"", nodes[0].name}
         if joined and claim.name in unaware and not _stays_closed(claim, command):
             nominations.append(Nominate(claim, nodes[0].name, unaware[claim.name]))
@@ -81,6 +87,13 @@ def next_steps(
 def _owned(claim: NodeClaim, owners: set[str]) -> NodeClaim:
     """Let go of a NodePool that is gone: an object with such an owner would be collected as garbage at once."""
     return claim if claim.nodepool_uid in owners else replace(claim, nodepool_uid="")
+
+
+def _was_withdrawn(claim: NodeClaim, present: bool, snapshot: Snapshot) -> bool:
+    """Tell whether a user has deleted the object before our finalizer was on it: nothing shall come of it."""
+    if not claim.is_by_hand or present or claim.is_ending or claim.phase is Phase.GIVEN_UP:
+        return False
+    return snapshot.taken_at > claim.created_at
 
 
 def _stays_closed(claim: NodeClaim, command: Command | None) -> bool:

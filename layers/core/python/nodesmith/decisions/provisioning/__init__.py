@@ -4,6 +4,7 @@
 writes it down so that it can be explained and replayed.
 """
 
+from nodesmith.decisions.provisioning.byhand import by_hand
 from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
@@ -20,6 +21,7 @@ __all__ = [
     "Plan",
     "PlannedNode",
     "Unplaced",
+    "by_hand",
     "canonical",
     "decide",
     "decision_id",

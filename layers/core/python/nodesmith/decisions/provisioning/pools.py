@@ -18,7 +18,7 @@ from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodepools import NODES, NodePool, parse_nodepool
+from nodesmith.model.nodepools import NODES, NodeClassRef, NodePool, parse_nodepool
 from nodesmith.model.problems import Problem
 from nodesmith.model.resources import Resources, total
 from nodesmith.model.snapshot import Snapshot
@@ -58,7 +58,9 @@ def pools(
             continue
         obstacle = _obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
-            made = _template(pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now)
+            made = template_of(
+                pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now
+            )
             obstacle = made.obstacle
             found.append(made)
         if obstacle:
@@ -66,6 +68,11 @@ def pools(
     usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
     tiers = tuple(tuple(tier) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
     return Pools(tiers, dict(sorted(obstacles.items())), tuple(str(p) for p in problems) + snapshot.problems)
+
+
+def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:
+    """Read the EC2NodeClasses; give those that can be read, by name."""
+    return _nodeclasses(snapshot)[0]
 
 
 def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Problem]]:
@@ -81,24 +88,14 @@ def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Prob
 
 def _obstacle(pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime) -> str:
     """Say why this NodePool may not buy now, whatever is asked of it."""
-    nodeclass = nodeclasses.get(pool.nodeclass.name)
-    status = ledger.nodeclasses.get(pool.nodeclass.name)
     backoff = ledger.nodepool_backoffs.get(pool.name)
     if pool.deleting:
         return "it is being deleted"
     if pool.is_static:
         return "it has spec.replicas, so it does not follow pods"
-    if pool.nodeclass.label != NODECLASS:
-        ref = pool.nodeclass
-        return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
-    if nodeclass is None or nodeclass.deleting:
-        return f"its EC2NodeClass {pool.nodeclass.name!r} is missing, being deleted or not valid"
-    if status is None or status.generation != nodeclass.generation or ledger.cluster is None:
-        return f"its EC2NodeClass {pool.nodeclass.name!r} has not been resolved yet"
-    if not status.is_ready:
-        condition = status.first_obstacle
-        why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
-        return f"its EC2NodeClass {pool.nodeclass.name!r} is not ready ({why})"
+    obstacle = nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
+    if obstacle:
+        return obstacle
     if backoff is not None and backoff.holds(now):
         return (
             f"its last launch was refused ({backoff.reason}); tried again after {backoff.until:%H:%M:%S} UTC"
@@ -106,7 +103,23 @@ def _obstacle(pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: L
     return trial_obstacle(pool, ledger, now)
 
 
-def _template(
+def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger) -> str:
+    """Say why nothing can be launched from a NodeClass now; nothing where it can."""
+    nodeclass, status = nodeclasses.get(ref.name), ledger.nodeclasses.get(ref.name)
+    if ref.label != NODECLASS:
+        return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
+    if nodeclass is None or nodeclass.deleting:
+        return f"its EC2NodeClass {ref.name!r} is missing, being deleted or not valid"
+    if status is None or status.generation != nodeclass.generation or ledger.cluster is None:
+        return f"its EC2NodeClass {ref.name!r} has not been resolved yet"
+    if not status.is_ready:
+        condition = status.first_obstacle
+        why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
+        return f"its EC2NodeClass {ref.name!r} is not ready ({why})"
+    return ""
+
+
+def template_of(
     pool: NodePool,
     nodeclass: EC2NodeClass,
     snapshot: Snapshot,
@@ -115,6 +128,7 @@ def _template(
     settings: NodeSettings,
     now: datetime,
 ) -> Template:
+    """Give what a NodePool may buy now, its EC2NodeClass being ready."""
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     types = type_set(known_types(catalog, configuration, settings, status, ledger.learned))
     health = health_of(pool, ledger)

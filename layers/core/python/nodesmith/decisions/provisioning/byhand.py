@@ -1,0 +1,131 @@
+"""NodeClaims that users have made: what they ask for is bought as it is, at the lowest price.
+
+They may name a NodePool by its label, and need none; limits and weights are not theirs to heed, as in Karpenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.pools import nodeclass_obstacle, parsed_nodeclasses, template_of
+from nodesmith.decisions.scheduling.stock import Choice
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Offering
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.labels import NODEPOOL, RESERVED, restriction
+from nodesmith.model.nodeclaimobjects import DECISION, parse_nodeclaim
+from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
+from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.requirements import Requirements
+from nodesmith.model.snapshot import Snapshot
+
+FRESH = timedelta(minutes=2)
+"""How old a snapshot may be. In an older one an object may still show whose claim has come and gone meanwhile."""
+
+
+def is_unclaimed(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether an object asks for a node that nobody has launched yet, we ourselves apart."""
+    metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
+    ours = DECISION in (metadata.get("annotations") or {})
+    return not (ours or metadata.get("deletionTimestamp") or status.get("providerID"))
+
+
+def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
+    """Give the NodeClaim objects that the ledger knows nothing of, by name."""
+    names = {claim.name for claim in known}
+    found = [m for m in snapshot.nodeclaims if is_unclaimed(m) and m["metadata"]["name"] not in names]
+    return sorted(found, key=lambda m: str(m["metadata"]["name"]))
+
+
+def by_hand(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
+    """Give nodes for users' NodeClaims, and why there is none for the others, by name."""
+    planned: list[PlannedNode] = []
+    refused: dict[str, str] = {}
+    if inputs.now - inputs.snapshot.taken_at > FRESH:
+        return planned, refused
+    for manifest in unclaimed(inputs.snapshot, inputs.ledger.claims):
+        parsed = parse_nodeclaim(manifest, inputs.now)
+        if parsed.value is None:
+            refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
+            continue
+        try:
+            planned.append(_planned(parsed.value, inputs))
+        except Rejected as error:
+            refused[parsed.value.name] = str(error)
+    return planned, refused
+
+
+def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
+    """Write down the node. Raises Rejected with what stands in the way."""
+    nodeclasses, cluster = parsed_nodeclasses(inputs.snapshot), inputs.ledger.cluster
+    obstacle = nodeclass_obstacle(asked.nodeclass, nodeclasses, inputs.ledger)
+    if obstacle or cluster is None:
+        raise Rejected(obstacle or "the cluster is not known yet")
+    nodeclass = nodeclasses[asked.nodeclass.name]
+    offers = template_of(
+        _as_pool(asked),
+        nodeclass,
+        inputs.snapshot,
+        inputs.ledger,
+        inputs.catalog,
+        inputs.settings,
+        inputs.now,
+    )
+    options = _options(asked, offers)
+    kind, cheapest = options[0]
+    price = 0.0 if cheapest.reservation else cheapest.price_hourly_usd
+    pool = parsed_nodepools(inputs.snapshot.nodepools).get(asked.nodepool)
+    claim = replace(
+        asked,
+        created_at=inputs.now,
+        phase_since=inputs.now,
+        nodepool_uid=pool.uid if pool else "",
+        nodepool_hash=pool.hash if pool else "",
+        nodeclass_hash=nodeclass.hash,
+        capacity_type=cheapest.capacity_type,
+        price_hourly_usd=price,
+        capacity=kind.capacity,
+        allocatable=kind.allocatable,
+        origin=BY_HAND,
+    )
+    request, templates = launch_plan(claim, options, nodeclass, offers.status, cluster)
+    return PlannedNode(claim, request, templates, price, cheapest.estimated)
+
+
+def _as_pool(asked: NodeClaim) -> NodePool:
+    """Give a NodePool of nothing but what the claim asks for. Its labels say where it belongs, not what it may be."""
+    own = {key: value for key, value in asked.labels.items() if restriction(key) is None and key != NODEPOOL}
+    wanted = Requirements({key: r for key, r in asked.requirements.items() if key != NODEPOOL})
+    return NodePool(
+        asked.nodepool,
+        asked.nodeclass,
+        wanted.union(Requirements.from_labels(own)),
+        own,
+        taints=asked.taints,
+        startup_taints=asked.startup_taints,
+    )
+
+
+def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Offering]]:
+    """Give what may be bought, of one way to pay, cheapest first. Raises Rejected where there is nothing."""
+    fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
+    if not fitting:
+        raise Rejected(offers.obstacle or "no instance type that it allows offers all that it requests")
+    plain = [choice for choice in fitting if not choice.is_exotic] or fitting
+    found = sorted(_sold(plain), key=lambda o: (o[1].capacity_type != RESERVED, *_price(o)))
+    return [option for option in found if option[1].capacity_type == found[0][1].capacity_type]
+
+
+def _sold(choices: Sequence[Choice]) -> Iterator[tuple[InstanceType, Offering]]:
+    return ((choice.type, offering) for choice in choices for offering in choice.offerings)
+
+
+def _price(option: tuple[InstanceType, Offering]) -> tuple[float, str, str]:
+    return option[1].price_hourly_usd, option[0].name, option[1].zone
