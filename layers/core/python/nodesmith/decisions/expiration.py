@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from nodesmith.decisions.disruption.budgets import allowed
+from nodesmith.decisions.disruption.budgets import room
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.foreseen import obstacles
 from nodesmith.decisions.termination.protection import refuses_disruption
@@ -34,8 +34,6 @@ LONGEST_WINDOW = timedelta(days=1)
 _STRAGGLERS = 0.2
 """of the window, at its end: nobody's moment lies there, so that whoever had to wait still has time"""
 _SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
-_COUNTED = frozenset({Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED})
-"""Phases in which a node counts for its NodePool's budgets."""
 
 
 def expires_at(claim: NodeClaim) -> datetime | None:
@@ -66,29 +64,15 @@ def expired(
     chosen: list[NodeClaim] = []
     for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)
-        room = _room(pools[pool], claims, overdue, snapshot, now)
-        chosen += _willing(candidates, snapshot, room, now)
+        left = room(pools[pool], EXPIRED, claims, overdue, snapshot, now)
+        chosen += _willing(candidates, snapshot, left, now)
     return [_end(claim, snapshot, "it is as old as its expireAfter allows", now) for claim in overdue] + [
         _end(claim, snapshot, "it is replaced ahead of its expireAfter", now) for claim in chosen
     ]
 
 
-def _room(
-    pool: NodePool,
-    claims: Iterable[NodeClaim],
-    overdue: Sequence[NodeClaim],
-    snapshot: Snapshot,
-    now: datetime,
-) -> int | None:
-    """Give how many more nodes of a NodePool its budgets let go."""
-    ready = {node.provider_id for node in snapshot.nodes if node.is_ready}
-    counted = [c for c in claims if c.nodepool == pool.name and c.phase in _COUNTED]
-    disrupted = [c for c in counted if c.is_ending or c in overdue or c.provider_id not in ready]
-    return allowed(pool.disruption.budgets, EXPIRED, len(counted), len(disrupted), now)
-
-
 def _willing(
-    candidates: Iterable[NodeClaim], snapshot: Snapshot, room: int | None, now: datetime
+    candidates: Iterable[NodeClaim], snapshot: Snapshot, most: int | None, now: datetime
 ) -> list[NodeClaim]:
     """Give as many candidates as may go, in order, that nothing stands in the way of."""
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
@@ -97,7 +81,7 @@ def _willing(
         pods.setdefault(pod.node, []).append(pod)
     found: list[NodeClaim] = []
     for claim in candidates:
-        if room is not None and len(found) >= room:
+        if most is not None and len(found) >= most:
             break
         node = nodes.get(claim.provider_id)
         if claim.phase is not Phase.INITIALIZED or node is None:

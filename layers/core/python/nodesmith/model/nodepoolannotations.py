@@ -22,9 +22,18 @@ REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
 PROVISIONER = "nodesmith.dev/provisioner"
 DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
 NODE_REPAIR = "nodesmith.dev/node-repair"
+REBALANCE = "nodesmith.dev/rebalance"
 _DOMAIN = "nodesmith.dev/"
 _KNOWN = frozenset(
-    {NODE_SURCHARGE, LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT, PROVISIONER, DAEMONSET_HOLD, NODE_REPAIR}
+    {
+        NODE_SURCHARGE,
+        LAUNCH_TIMEOUT,
+        REGISTRATION_TIMEOUT,
+        PROVISIONER,
+        DAEMONSET_HOLD,
+        NODE_REPAIR,
+        REBALANCE,
+    }
 )
 _HIGHEST_SURCHARGE = 10_000.0
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
@@ -39,6 +48,13 @@ class NodeRepair(StrEnum):
     REPORT = "Report"
     """say which would be replaced, and why"""
     ON = "On"
+
+
+class Rebalance(StrEnum):
+    """What is to be done about spot instances that EC2 recommends to replace."""
+
+    IGNORE = "Ignore"
+    REPLACE = "Replace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +72,7 @@ class Options:
     daemonset_hold: timedelta = timedelta(0)
     """how long a new node is kept for the pods of its DaemonSets, at most; 0 where it is not"""
     node_repair: NodeRepair = NodeRepair.REPORT
+    rebalance: Rebalance = Rebalance.IGNORE
 
 
 DEFAULTS = Options()
@@ -74,6 +91,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _provisioner(annotations, report),
         _hold(annotations, report),
         _repair(annotations, report),
+        _rebalance(annotations, report),
     )
 
 
@@ -131,6 +149,15 @@ def _repair(annotations: Mapping[str, str], report: Report) -> NodeRepair:
     remedy = f"must be Off, Report or On{did_you_mean(text, frozenset(NodeRepair))}; taken as Report"
     _refuse(NODE_REPAIR, text, remedy, report)
     return DEFAULTS.node_repair
+
+
+def _rebalance(annotations: Mapping[str, str], report: Report) -> Rebalance:
+    text = annotations.get(REBALANCE, DEFAULTS.rebalance)
+    if text in set(Rebalance):
+        return Rebalance(text)
+    remedy = f"must be Ignore or Replace{did_you_mean(text, frozenset(Rebalance))}; taken as Ignore"
+    _refuse(REBALANCE, text, remedy, report)
+    return DEFAULTS.rebalance
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:

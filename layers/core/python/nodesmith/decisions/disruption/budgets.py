@@ -6,11 +6,32 @@ nodes that end or are not Ready are already disrupted, whatever the cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from nodesmith.model.budgets import Budget
 from nodesmith.model.cron import CronError, last_hit, parse_cron
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import NodePool
+from nodesmith.model.snapshot import Snapshot
+
+_COUNTED = frozenset({Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED})
+"""Phases in which a node counts for its NodePool's budgets."""
+
+
+def room(
+    pool: NodePool,
+    reason: str,
+    claims: Iterable[NodeClaim],
+    going: Collection[NodeClaim],
+    snapshot: Snapshot,
+    now: datetime,
+) -> int | None:
+    """Give how many more nodes of a NodePool its budgets let go, beside those that are `going`; None for all."""
+    ready = {node.provider_id for node in snapshot.nodes if node.is_ready}
+    counted = [c for c in claims if c.nodepool == pool.name and c.phase in _COUNTED]
+    disrupted = [c for c in counted if c.is_ending or c in going or c.provider_id not in ready]
+    return allowed(pool.disruption.budgets, reason, len(counted), len(disrupted), now)
 
 
 def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, now: datetime) -> int | None:

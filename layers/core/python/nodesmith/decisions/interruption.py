@@ -1,0 +1,151 @@
+"""Interruption: which claims are to end because of what EC2 says of their instances, by when, and what is not bought.
+
+A certain end begins at once, budgets or not, with the moment at which EC2 takes the instance as its deadline. One that
+is announced for a date, or only likely, begins within the NodePool's disruption budgets; where they allow none it is
+looked at again with every sweep until shortly before its date.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from nodesmith.decisions.disruption.budgets import room
+from nodesmith.model.backoffs import Backoff, next_backoff
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepoolannotations import Rebalance
+from nodesmith.model.nodepools import NodePool
+from nodesmith.model.notices import Fate, Notice
+from nodesmith.model.snapshot import Snapshot
+
+LAST_CALL = timedelta(minutes=30)
+"""Before the date of a scheduled change: from then on budgets hold nothing up."""
+_JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
+_RUNNING = _JOINED | {Phase.LAUNCHED}
+_CLOSED_POOLS = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.REBALANCE})
+"""What tells something of the pool of capacity, and not of one machine."""
+_ORDER = {fate: number for number, fate in enumerate(Fate)}
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is to be done about notices. `changed` are claims as they are to be saved, by name.
+
+    `unavailable` is to be kept before any of them is. `going` names all claims whose pods need another node now, those
+    of earlier notices too: a run may have ended between its commit and the launch. `counts` are for people.
+    """
+
+    changed: list[NodeClaim] = field(default_factory=list)
+    unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
+    going: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def answer(
+    notices: Iterable[Notice],
+    ledger: Ledger,
+    pools: Mapping[str, NodePool],
+    snapshot: Snapshot | None,
+    now: datetime,
+) -> Answer:
+    """Decide about all notices together. Those of instances that are not ours are counted, and nothing else.
+
+    `pools` are the NodePools that can be read, by name; they and the snapshot matter for uncertain notices only.
+    """
+    found = Answer()
+    by_instance = {claim.instance_id: claim for claim in ledger.claims if claim.instance_id}
+    for instance, notice in sorted(_foremost(notices).items()):
+        claim = by_instance.get(instance)
+        if claim is None:
+            found.counts["NoticesOfOthers"] += 1
+            continue
+        found.counts[notice.fate] += 1
+        if notice.fate.is_certain:
+            _end(found, claim, notice, ledger, now)
+        elif claim.phase is Phase.INITIALIZED:
+            _end_within_budgets(found, claim, notice, ledger, pools.get(claim.nodepool), snapshot, now)
+    return found
+
+
+def _foremost(notices: Iterable[Notice]) -> dict[str, Notice]:
+    """Give the notice that counts for each instance: the most certain, then the soonest."""
+    found: dict[str, Notice] = {}
+    for notice in notices:
+        known = found.get(notice.instance_id)
+        if known is None or _urgency(notice) < _urgency(known):
+            found[notice.instance_id] = notice
+    return found
+
+
+def _urgency(notice: Notice) -> tuple[int, datetime]:
+    return _ORDER[notice.fate], notice.until or _NEVER
+
+
+def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
+    """Let a claim end by the time of the notice; an end that has begun already has to be over by then as well.
+
+    An instance that is gone before it joined is left to lifecycle, which tells why and lets its NodePool cool down.
+    """
+    deadline = now if notice.fate.is_over else notice.until
+    if claim.phase in (_JOINED if notice.fate.is_over else _RUNNING):
+        _remember(found, claim, notice, ledger, now)
+        found.changed.append(claim.terminating(notice.fate, notice.message, now, deadline))
+        found.going.append(claim.name)
+    elif claim.is_ending and claim.phase is not Phase.TERMINATED:
+        if claim.phase is Phase.TERMINATING:
+            found.going.append(claim.name)
+        if deadline is not None and (claim.deadline is None or deadline < claim.deadline):
+            _remember(found, claim, notice, ledger, now)
+            found.changed.append(replace(claim, deadline=deadline))
+
+
+def _end_within_budgets(
+    found: Answer,
+    claim: NodeClaim,
+    notice: Notice,
+    ledger: Ledger,
+    pool: NodePool | None,
+    snapshot: Snapshot | None,
+    now: datetime,
+) -> None:
+    if notice.fate is Fate.REBALANCE and (pool is None or pool.options.rebalance is Rebalance.IGNORE):
+        return
+    is_pressing = notice.until is not None and now >= notice.until - LAST_CALL
+    if not is_pressing and (
+        snapshot is None or not _is_allowed(found, notice, ledger.claims, pool, snapshot, now)
+    ):
+        found.counts["NoticesPutOff"] += 1
+        return
+    _remember(found, claim, notice, ledger, now)
+    found.changed.append(claim.terminating(notice.fate, notice.message, now, notice.until))
+    found.going.append(claim.name)
+
+
+def _is_allowed(
+    found: Answer,
+    notice: Notice,
+    claims: Sequence[NodeClaim],
+    pool: NodePool | None,
+    snapshot: Snapshot,
+    now: datetime,
+) -> bool:
+    """Tell whether one more node may go. A node of no NodePool has no budgets, and is left until shortly before."""
+    if pool is None:
+        return False
+    names = frozenset(found.going)
+    left = room(pool, notice.fate, claims, [c for c in claims if c.name in names], snapshot, now)
+    return left is None or left > 0
+
+
+def _remember(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
+    """Let nothing be bought from the pool while the notice stands, and longer the oftener it has interrupted us."""
+    if notice.fate not in _CLOSED_POOLS or not claim.instance_type:
+        return
+    pool = OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
+    backoff = found.unavailable.get(pool) or next_backoff(ledger.unavailable.get(pool), notice.fate, now)
+    found.unavailable[pool] = replace(backoff, until=max(backoff.until, notice.until or now))

@@ -1,0 +1,45 @@
+"""Notices: what EC2 and AWS Health say of instances that will soon be gone, or are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+WARNING = timedelta(minutes=2)
+"""From a warning to the end of the instance, as EC2 documents it; less is possible, more is not."""
+
+
+class Fate(StrEnum):
+    """What becomes of an instance; most certain and soonest first. The word is the cause of its claim's end."""
+
+    TERMINATED = "InstanceTerminated"
+    """it shuts down, or has, and not because we asked"""
+    STOPPED = "InstanceStopped"
+    SPOT = "SpotInterrupted"
+    RESERVATION = "ReservationInterrupted"
+    """the owner of the interruptible capacity reservation that it runs in wants it back"""
+    SCHEDULED = "ScheduledChange"
+    """AWS will reboot, move or retire it at a date"""
+    REBALANCE = "RebalanceRecommended"
+    """it is at elevated risk of an interruption: no more than a hint"""
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing runs any more, so that no pod can be given its grace."""
+        return self in {Fate.TERMINATED, Fate.STOPPED}
+
+    @property
+    def is_certain(self) -> bool:
+        """Tell whether EC2 takes the instance in minutes at most, or has taken it, whatever anybody's budgets say."""
+        return self not in {Fate.SCHEDULED, Fate.REBALANCE}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What is said of one instance. `until` is when it goes, None where that is not said; `message` is for people."""
+
+    fate: Fate
+    instance_id: str
+    until: datetime | None
+    message: str
