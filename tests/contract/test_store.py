@@ -99,6 +99,7 @@ FULL_CLAIM = NodeClaim(
     message="Node ip-10-0-0-1 is not Ready",
     decision="20261121T083015Z-abc",
     origin="ByHand",
+    inconsistency="the Node shows less",
     revision=1,
 )
 FULL_STATUS = NodeClassStatus(

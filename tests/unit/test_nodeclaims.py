@@ -69,6 +69,7 @@ FULLEST = NodeClaim(
     message="of this",
     decision="d-1",
     origin="ByHand",
+    inconsistency="the Node shows 3 cpu of 4 that were expected",
     held_until=CREATED + timedelta(minutes=7),
     revision=6,
 )
@@ -213,7 +214,7 @@ def test_no_step_leads_back() -> None:
 
 
 def test_a_claim_that_is_through_is_ready() -> None:
-    assert conditions(replace(FULLEST, terminating_at=None)) == {
+    assert conditions(replace(FULLEST, terminating_at=None, inconsistency="")) == {
         "Launched": ("True", "Launched", "12:00:03Z"),
         "Registered": ("True", "Registered", "12:00:40Z"),
         "Initialized": ("True", "Initialized", "12:00:50Z"),

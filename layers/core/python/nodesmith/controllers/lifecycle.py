@@ -14,7 +14,7 @@ from nodesmith.controllers.podevents import stamp
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Told, tell_unplaced
 from nodesmith.decisions.expiration import expired
-from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check
+from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, trouble
 from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.effects import carry_out
@@ -31,7 +31,9 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.events import Concern, Hint
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.nodes import Node
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
 
@@ -77,6 +79,7 @@ def follow(run: Lifecycle) -> Counter[str]:
     commands += expired(ledger.claims, snapshot, pools, now)
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
+    claims = {claim.name: claim for claim in ledger.claims}
     closed: set[str] = set()
     health = registrations(commands, ledger, pools, now)
     commands = registering.keep(run.store, health, commands, done, failures)
@@ -87,6 +90,7 @@ def follow(run: Lifecycle) -> Counter[str]:
         try:
             carry_out(command, nodes, run.store, run.cloud, run.cluster)
             done[type(command).__name__] += 1
+            _warn(run, command, claims[command.claim.name], nodes)
         except Conflict:
             done["Conflict"] += 1
         except (Transient, Rejected) as error:
@@ -107,6 +111,12 @@ def follow(run: Lifecycle) -> Counter[str]:
     if failures:
         raise Transient("; ".join(failures))
     return done
+
+
+def _warn(run: Lifecycle, command: Command, before: NodeClaim, nodes: Mapping[str, Node]) -> None:
+    told = trouble(before, command, nodes.get(before.provider_id))
+    if told is not None:
+        run.cluster.event("NodeClaim", before.name, *told, warning=True)
 
 
 def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.manifests import read_manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim, Phase
 from nodesmith.model.nodespec import (
     NodeClassRef,
     read_requirements,
@@ -146,8 +146,17 @@ def _conditions(claim: NodeClaim) -> Iterator[dict[str, Any]]:
     else:
         status, since = ("False", claim.phase_since) if given_up else ("Unknown", claim.created_at)
         yield _condition("Ready", status, since, "UnhealthyDependents", f"waits for {', '.join(pending)}")
+    if claim.inconsistency:
+        yield _consistent(claim)
     if claim.terminating_at is not None:
         yield from _end(claim, claim.terminating_at)
+
+
+def _consistent(claim: NodeClaim) -> dict[str, Any]:
+    kind, since = "ConsistentStateFound", claim.initialized_at or claim.phase_since
+    if claim.inconsistency == CONSISTENT_AGAIN:
+        return _condition(kind, "True", since, kind, "")
+    return _condition(kind, "False", since, "ConsistencyCheckFailed", claim.inconsistency)
 
 
 def _end(claim: NodeClaim, since: datetime) -> Iterator[dict[str, Any]]:

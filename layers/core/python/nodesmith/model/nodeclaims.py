@@ -22,6 +22,7 @@ from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.taints import Taint
 
 BY_HAND = "ByHand"
+CONSISTENT_AGAIN = "-"
 
 
 class Phase(StrEnum):
@@ -124,6 +125,8 @@ class NodeClaim:
     reason: str = ""
     """Why it does not advance or was given up, in one CamelCase word; `message` says it in a sentence."""
     message: str = ""
+    inconsistency: str = ""
+    """What its Node lacks of what it was bought as; `CONSISTENT_AGAIN` where it did, and does no longer."""
     decision: str = ""
     """Id of the decision that asked for it."""
     origin: str = ""

@@ -1,8 +1,17 @@
 """What to do next for each claim on its way to a node that takes pods, and why it waits."""
 
+from nodesmith.decisions.lifecycle.events import trouble
 from nodesmith.decisions.lifecycle.holding import is_held
 from nodesmith.decisions.lifecycle.patches import initialization_patch, registration_patch
 from nodesmith.decisions.lifecycle.registrations import registrations
 from nodesmith.decisions.lifecycle.steps import next_steps, to_check
 
-__all__ = ["initialization_patch", "is_held", "next_steps", "registration_patch", "registrations", "to_check"]
+__all__ = [
+    "initialization_patch",
+    "is_held",
+    "next_steps",
+    "registration_patch",
+    "registrations",
+    "to_check",
+    "trouble",
+]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from nodesmith.decisions.lifecycle.consistency import capacity_of, checked
 from nodesmith.model.commands import Command, End, GiveUp, Initialize, Register, Wait
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -53,7 +54,8 @@ def initialize(
     if obstacle is not None:
         return _wait(claim, *obstacle)
     initialized = claim.advanced(Phase.INITIALIZED, now)
-    return Initialize(replace(initialized, capacity=node.capacity, allocatable=node.allocatable))
+    capacity, consistent = capacity_of(claim, node), checked(initialized, node)
+    return Initialize(replace(consistent, capacity=capacity, allocatable=node.allocatable))
 
 
 def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Command:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.lifecycle.consistency import check
 from nodesmith.decisions.lifecycle.holding import awaited, is_held
 from nodesmith.decisions.lifecycle.stages import end, initialize, register
 from nodesmith.decisions.nomination import to_nominate
@@ -114,6 +115,8 @@ def _next_step(
             return gone if gone and not nodes else register(claim, nodes, options, now)
         case Phase.REGISTERED:
             return gone or initialize(claim, nodes, daemonsets, now)
+        case Phase.INITIALIZED if len(nodes) == 1:
+            return gone or check(claim, nodes[0])
         case Phase.INITIALIZED:
             return gone
         case Phase.GIVEN_UP:
@@ -130,8 +133,12 @@ def _is_last(claim: NodeClaim, shown: Mapping[str, object]) -> bool:
 
 
 def _is_stale(claim: NodeClaim, shown: Mapping[str, object] | None) -> bool:
-    """Tell whether the NodeClaim object does not say what the ledger says."""
-    return shown is None or _conditions(shown) != _conditions(manifest(claim))
+    """Tell whether the NodeClaim object does not say what the ledger says, or lacks the label of its NodeClass."""
+    if shown is None or _conditions(shown) != _conditions(manifest(claim)):
+        return True
+    metadata = shown.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return claim.nodeclass.label not in (labels or {})
 
 
 def _conditions(obj: Mapping[str, object]) -> dict[str, tuple[str, str]]:

@@ -1,0 +1,43 @@
+"""Whether a Node is what its claim was bought as: Karpenter's check of the node's shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nodesmith.model.attachments import ATTACHABLE_EBS
+from nodesmith.model.commands import Wait
+from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim
+from nodesmith.model.nodes import Node
+from nodesmith.model.resources import Resources, format_amount
+
+_LEAST_SHARE = 0.9
+"""Karpenter's: less than this of what was expected is another node than was asked for."""
+
+
+def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
+    """Give the requested resources of which a Node shows less than 90 % of what its claim expects, each with why."""
+    found: dict[str, str] = {}
+    for name, asked in claim.requests.items():
+        expected, shown = claim.capacity.of(name), node.capacity.of(name)
+        if asked and name != ATTACHABLE_EBS and shown < _LEAST_SHARE * expected:
+            amounts = f"{format_amount(name, shown)} {name} of {format_amount(name, expected)}"
+            found[name] = f"the Node shows {amounts} that were expected"
+    return found
+
+
+def capacity_of(claim: NodeClaim, node: Node) -> Resources:
+    """Give what an initialized claim counts on: what its Node shows, but for what that lacks of what was expected."""
+    lacking = shortfalls(claim, node)
+    return Resources({**node.capacity, **{name: claim.capacity.of(name) for name in lacking}})
+
+
+def checked(claim: NodeClaim, node: Node) -> NodeClaim:
+    """Give the claim with what its Node lacks."""
+    lacking = "; ".join(why for _, why in sorted(shortfalls(claim, node).items()))
+    return replace(claim, inconsistency=lacking or (claim.inconsistency and CONSISTENT_AGAIN))
+
+
+def check(claim: NodeClaim, node: Node) -> Wait | None:
+    """Note that a Node has come to lack something, or does no longer; nothing where all is as it was."""
+    after = checked(claim, node)
+    return Wait(after) if after.inconsistency != claim.inconsistency else None

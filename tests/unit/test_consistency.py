@@ -1,0 +1,112 @@
+"""Nodes that are less than what was bought, and troubles that are told as Events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from nodesmith.decisions.lifecycle import next_steps, trouble
+from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.taints import UNREGISTERED
+from tests import builders
+from tests.builders import NOW
+
+REGISTERED = replace(
+    builders.claim(phase=Phase.REGISTERED),
+    node_name="node-1",
+    launched_at=NOW - timedelta(minutes=2),
+    registered_at=NOW - timedelta(minutes=1),
+    requests=parse_resources({"cpu": "3", "pods": "2"}),
+)
+NODE = builders.node("node-1", provider_id=REGISTERED.provider_id)
+SMALLER = replace(NODE, capacity=parse_resources({"cpu": "3500m", "memory": "16Gi", "pods": "58"}))
+DONE = replace(REGISTERED, phase=Phase.INITIALIZED, initialized_at=NOW, phase_since=NOW)
+LACKS = "the Node shows 3500m cpu of 4 that were expected"
+
+
+def step(claim: NodeClaim, node: Node) -> Command | None:
+    seen = builders.snapshot(nodes=(node,), nodeclaims=(manifest(claim),))
+    commands = next_steps([claim], seen, {}, [], NOW)
+    return commands[0] if commands else None
+
+
+def condition(claim: NodeClaim) -> tuple[str, str] | None:
+    found = {c["type"]: (c["status"], c["reason"]) for c in manifest(claim)["status"]["conditions"]}
+    return found.get("ConsistentStateFound")
+
+
+def test_a_node_that_shows_nine_tenths_of_what_was_asked_for_is_consistent() -> None:
+    enough = replace(NODE, capacity=parse_resources({"cpu": "3600m", "memory": "1Gi", "pods": "58"}))
+    initialized = step(REGISTERED, enough)
+    assert isinstance(initialized, Initialize)
+    assert initialized.claim.inconsistency == ""
+    assert initialized.claim.capacity == enough.capacity
+    assert condition(initialized.claim) is None
+
+
+def test_one_that_shows_less_is_initialized_and_says_so() -> None:
+    initialized = step(REGISTERED, SMALLER)
+    assert isinstance(initialized, Initialize)
+    assert initialized.claim.inconsistency == LACKS
+    assert condition(initialized.claim) == ("False", "ConsistencyCheckFailed")
+    assert step(initialized.claim, SMALLER) is None, "once is enough"
+    assert initialized.claim.capacity.cpu_milli == 4000, "what was expected is not forgotten"
+
+
+def test_one_that_comes_to_lack_something_later_says_so_then() -> None:
+    lacking = step(DONE, SMALLER)
+    assert isinstance(lacking, Wait)
+    assert lacking.claim.inconsistency == LACKS
+    assert trouble(DONE, lacking, SMALLER) == ("FailedConsistencyCheck", LACKS)
+
+
+def test_one_that_has_it_again_is_consistent_again() -> None:
+    again = step(replace(DONE, inconsistency=LACKS), NODE)
+    assert isinstance(again, Wait)
+    assert again.claim.inconsistency == CONSISTENT_AGAIN
+    assert condition(again.claim) == ("True", "ConsistentStateFound")
+    assert trouble(DONE, again, NODE) is None
+    assert step(again.claim, NODE) is None
+
+
+def test_what_was_not_asked_for_may_be_missing() -> None:
+    assert step(replace(DONE, requests=parse_resources({"memory": "1Gi"})), SMALLER) is None
+
+
+def test_a_claim_without_the_label_of_its_nodeclass_gets_it() -> None:
+    old = manifest(DONE)
+    del old["metadata"]["labels"]["karpenter.k8s.aws/ec2nodeclass"]
+    seen = builders.snapshot(nodes=(NODE,), nodeclaims=(old,))
+    assert next_steps([DONE], seen, {}, [], NOW) == [Show(DONE)]
+
+
+def test_a_node_that_came_without_the_taint_is_warned_of() -> None:
+    launched = replace(REGISTERED, phase=Phase.LAUNCHED, node_name="")
+    register = Register(REGISTERED)
+    assert trouble(launched, register, NODE) == (
+        "UnregisteredTaintMissing",
+        "Node node-1 came without the taint karpenter.sh/unregistered:NoExecute",
+    )
+    assert trouble(launched, register, replace(NODE, taints=(UNREGISTERED,))) is None
+    opened = replace(NODE, labels={"karpenter.sh/registered": "true"})
+    assert trouble(launched, register, opened) is None, "it was ourselves, a moment ago"
+
+
+def test_what_ends_a_claim_is_told_once_with_karpenters_reason() -> None:
+    late = replace(REGISTERED, phase=Phase.LAUNCHED).given_up("RegistrationTimeout", "too late", NOW)
+    assert trouble(REGISTERED, GiveUp(late), None) == ("RegistrationTimeout", "too late")
+    assert trouble(late, Forget(late), None) is None
+    empty = builders.claim(phase=Phase.PENDING).given_up("InsufficientCapacity", "none", NOW)
+    assert trouble(empty, Forget(empty), None) == ("InsufficientCapacityError", "none")
+
+
+def test_two_nodes_of_one_instance_are_warned_of_and_a_usual_start_is_not() -> None:
+    two = replace(REGISTERED, reason="MultipleNodesFound", message="Nodes a, b")
+    assert trouble(REGISTERED, Wait(two), None) == ("MultipleNodesFound", "Nodes a, b")
+    assert trouble(two, Wait(replace(two, message="Nodes a, c")), None) is None
+    starting = replace(REGISTERED, reason="NodeNotReady", message="Node node-1 is not Ready")
+    assert trouble(REGISTERED, Wait(starting), None) is None
