@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from nodesmith.model.conversion.converting import convert
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.main import app
 from tests.contract.servers import real
 from tests.e2e.conftest import BUILD
 from tests.unit.conversionfields import KUBELET, TABLES
 
+EXAMPLES = shipped("_examples", "examples")
 CRDS = sorted((Path(__file__).resolve().parents[2] / "forwarder/crds").glob("karpenter*.yaml"))
 Manifest = dict[str, Any]
 POOL: Manifest = {
@@ -235,6 +239,19 @@ def test_managers_of_both_versions_share_one_object(plane: ControlPlane) -> None
     assert found["weight"] == 3
     assert found["disruption"]["expireAfter"] == "24h"
     assert found["template"]["spec"]["kubelet"] == KUBELET
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted(f for f in EXAMPLES.rglob("*.yaml") if f.name != "mistakes.yaml"),
+    ids=lambda f: str(f.relative_to(EXAMPLES)),
+)
+def test_every_example_is_taken_and_so_is_what_it_is_converted_to(plane: ControlPlane, file: Path) -> None:
+    """But for the mistakes, which show what is refused."""
+    converted = CliRunner().invoke(app, ["convert", "-f", str(file)]).stdout
+    for text in (file.read_text(), converted):
+        done = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+        assert done.returncode == 0, done.stderr
 
 
 def test_v1_alone_is_held_to_what_v1_demands(plane: ControlPlane) -> None:

@@ -72,6 +72,7 @@ def test_the_json_of_a_run_is_the_documented_one() -> None:
         [node("n1")],
         reasons={"default/c": "no instance type has 10000 cpu"},
         timeline=(Entry(at(1.5), "bound", "Pod/default/a", "n1"),),
+        problems=("NodePool/a: spec.weight is 0",),
     )
 
     assert json.loads(json.dumps(report.to_json())) == {
@@ -91,6 +92,7 @@ def test_the_json_of_a_run_is_the_documented_one() -> None:
         ],
         "pendingPods": [{"name": "default/c", "reason": "no instance type has 10000 cpu"}],
         "priceHourly": 0.125,
+        "problems": ["NodePool/a: spec.weight is 0"],
         "timeline": [
             {"at": "2026-11-21T08:00:01.500Z", "what": "bound", "object": "Pod/default/a", "detail": "n1"}
         ],

@@ -94,6 +94,7 @@ class Report:
             "nodes": [node.to_json() for node in self.nodes],
             "pendingPods": [{"name": pod.name, "reason": pod.reason} for pod in self.pending],
             "priceHourly": round(self.price.hourly_usd, 6),
+            "problems": list(self.problems),
             "timeline": [
                 {"at": _time(e.at), "what": e.what, "object": e.object, "detail": e.detail}
                 for e in self.timeline

@@ -1,0 +1,123 @@
+"""Every example of the docs: nothing is wrong with it, it runs, and its old form gives the same plan."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.main import app
+
+EXAMPLES = shipped("_examples", "examples")
+STORIES = sorted(folder for folder in EXAMPLES.iterdir() if (folder / "workload.yaml").is_file())
+OLD = [story for story in STORIES if (story / "old").is_dir()]
+Nodes = list[dict[str, Any]]
+
+
+def by_name(story: Path) -> str:
+    return story.name
+
+
+def nodesmith(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def ran(tmp_path: Path, *files: Path) -> dict[str, Any]:
+    named = [word for file in files for word in ("-f", str(file))]
+    result = nodesmith("local", "run", *named, "-o", "json", "--speed", "20", "--keep", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def sold(nodes: Nodes) -> dict[tuple[str, str], int]:
+    """Count the pods by NodePool and by how its nodes are sold."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for node in nodes:
+        counted[node["nodePool"], node["capacityType"]] += len(node["pods"])
+    return dict(counted)
+
+
+def zones(nodes: Nodes) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for node in nodes:
+        counted[node["zone"]] += len(node["pods"])
+    return dict(counted)
+
+
+TOLD: dict[str, Callable[[Nodes], bool]] = {
+    "single-type-arm64": lambda nodes: {n["instanceType"] for n in nodes} == {"m6g.xlarge"},
+    "gpu-beside-general": lambda nodes: sold(nodes) == {("gpu", "spot"): 2, ("general", "spot"): 6},
+    "spot-only": lambda nodes: sold(nodes) == {("spot", "spot"): 8, ("on-demand", "on-demand"): 2},
+    "zone-spread": lambda nodes: set(zones(nodes).values()) == {3},
+    "private-cluster": lambda nodes: sold(nodes) == {("default", "on-demand"): 5},
+    "pinned-ami": lambda nodes: sold(nodes) == {("default", "spot"): 5},
+}
+"""What each story promises of its nodes."""
+
+
+def test_every_story_promises_something() -> None:
+    assert {story.name for story in STORIES} == set(TOLD)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=by_name)
+def test_an_example_runs_and_keeps_what_it_promises(story: Path, tmp_path: Path) -> None:
+    outcome = ran(tmp_path, story)
+    assert outcome["pendingPods"] == []
+    assert outcome["problems"] == []
+    assert TOLD[story.name](outcome["nodes"]), outcome["nodes"]
+
+
+@pytest.mark.parametrize("story", OLD, ids=by_name)
+def test_an_example_in_its_old_form_runs_and_keeps_the_promise_too(story: Path, tmp_path: Path) -> None:
+    outcome = ran(tmp_path, story / "old", story / "workload.yaml")
+    assert outcome["pendingPods"] == []
+    assert TOLD[story.name](outcome["nodes"]), outcome["nodes"]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=by_name)
+def test_nothing_is_wrong_with_an_example(story: Path) -> None:
+    checked = nodesmith("validate", "-f", str(story))
+    assert (checked.exit_code, checked.stdout.partition(": ")[2]) == (0, "0 errors, 0 warnings\n")
+
+
+@pytest.mark.parametrize("story", STORIES, ids=by_name)
+def test_an_example_needs_no_conversion(story: Path) -> None:
+    for file in sorted(story.glob("*.yaml")):
+        converted = nodesmith("convert", "-f", str(file))
+        assert (converted.stdout, converted.stderr) == (file.read_text(), "")
+
+
+@pytest.mark.parametrize("story", OLD, ids=by_name)
+def test_an_old_form_is_planned_and_converted_to_what_is_written_by_hand(story: Path, tmp_path: Path) -> None:
+    converted = tmp_path / "converted.yaml"
+    converted.write_text(nodesmith("convert", "-f", str(story / "old")).stdout)
+    plans = [
+        planned(nodes, story / "workload.yaml") for nodes in (story / "nodes.yaml", story / "old", converted)
+    ]
+    assert plans[0] == plans[1] == plans[2]
+
+
+def planned(*files: Path) -> dict[str, Any]:
+    """Give a plan without what differs between objects of another name or age."""
+    named = [word for file in files for word in ("-f", str(file))]
+    plan: dict[str, Any] = json.loads(nodesmith("plan", *named, "-o", "json").stdout)
+    for node in plan["nodes"]:
+        node.pop("name")
+        node["labels"].pop("karpenter.sh/provisioner-name", None)
+    return {name: plan[name] for name in ("nodes", "unplaced", "priceHourly", "lowerBoundHourly")}
+
+
+def test_an_old_form_says_the_same_as_the_new_one() -> None:
+    """So that the two cannot drift apart: converted, the objects are those of the example."""
+    story = EXAMPLES / "zone-spread"
+    text = nodesmith("convert", "-f", str(story / "old")).stdout
+    old, new = list(yaml.safe_load_all(text)), list(yaml.safe_load_all((story / "nodes.yaml").read_text()))
+    assert old == new
