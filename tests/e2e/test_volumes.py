@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 from nodesmith.model.labels import ZONE
@@ -11,7 +12,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System
 from tests.e2e.test_first_pods import assert_kube_scheduler_bound
-from tests.e2e.volumemaker import made_volumes
+from tests.e2e.volumemaker import attached_volumes, made_volumes
 from tests.storage import claim, storage_class, volume
 
 A, B, C = (f"us-east-1{letter}" for letter in "abc")
@@ -43,9 +44,18 @@ def held_volume(name: str, zone: str, claim_name: str) -> Sequence[Manifest]:
     ]
 
 
-def explained(system: System, pod: str) -> str:
-    done = system.nodesmith("explain", "pod", pod)
+def explained(system: System, kind: str, name: str) -> str:
+    done = system.nodesmith("explain", kind, name)
     return done.stdout + done.stderr
+
+
+def names(objects: Sequence[Manifest]) -> set[str]:
+    return {each["metadata"]["name"] for each in objects}
+
+
+def attached_to(system: System) -> set[str]:
+    found = system.cluster.objects.list("volumeattachments")
+    return {each["spec"]["nodeName"] for each in found if each.get("status", {}).get("attached")}
 
 
 def zones_of(system: System, app: str) -> Counter[str]:
@@ -81,7 +91,7 @@ def test_a_pod_whose_class_comes_later_is_served_then_and_nothing_is_bought_befo
     with made_volumes(system.cluster.objects):
         system.apply(stateful_set("late", 1, "gp3"))
         reason = "storageclass.storage.k8s.io 'gp3' of persistentvolumeclaim 'data-late-0' not found"
-        system.until("the reason is told", lambda: reason in explained(system, "default/late-0"))
+        system.until("the reason is told", lambda: reason in explained(system, "pod", "default/late-0"))
         assert system.instances() == []
 
         system.apply(*classes())
@@ -89,3 +99,29 @@ def test_a_pod_whose_class_comes_later_is_served_then_and_nothing_is_bought_befo
 
     system.until_settled()
     assert len(system.nodes()) == 1
+
+
+def test_an_instance_is_not_terminated_before_its_volumes_are_detached(start: Start) -> None:
+    system = start()
+    system.apply(nodeclass(CLUSTER), nodepool(), *classes())
+    objects, may_detach = system.cluster.objects, Event()
+
+    with made_volumes(objects), attached_volumes(objects, may_detach) as detached:
+        system.apply(stateful_set("db", 1, "gp3"))
+        system.until_running(1, seconds=90)
+        system.until_settled()
+        system.until("the volume is attached", lambda: attached_to(system) == names(system.nodes()))
+        (node,) = system.nodes()
+        name, doomed = node["metadata"]["name"], node["spec"]["providerID"].rpartition("/")[2]
+        system.kubectl("delete", "node", name, "--wait=false")
+        system.until("it is told", lambda: "is still attached" in explained(system, "node", name))
+        assert doomed in {i["InstanceId"] for i in system.instances()}
+        may_detach.set()
+        system.until(
+            "its instance is terminated", lambda: doomed not in {i["InstanceId"] for i in system.instances()}
+        )
+        assert len(detached) == 1
+        system.until_running(1, seconds=90)
+        system.until("the node is gone", lambda: name not in names(system.nodes()))
+        system.until("the volume is attached again", lambda: attached_to(system) == names(system.nodes()))
+    assert_kube_scheduler_bound(system)

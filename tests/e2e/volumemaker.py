@@ -1,8 +1,8 @@
-"""The EBS CSI driver's provisioner, played: a volume for each claim, in the zone of the node chosen for it."""
+"""The EBS CSI driver, played: a volume for each claim, in the zone of its node, attached and detached in its time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
@@ -13,26 +13,60 @@ from tests.storage import volume
 
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _LOOKS_EVERY_SECONDS = 0.2
+_ATTACHER = "external-attacher/ebs-csi-aws-com"
 
 
 @contextmanager
 def made_volumes(objects: Objects) -> Iterator[list[str]]:
     """Make volumes through the block; gives the names of those made."""
     made: list[str] = []
+
+    def look() -> None:
+        for claim in objects.list("persistentvolumeclaims"):
+            name = f"pvc-{claim['metadata']['uid']}"
+            if name not in made and _is_wanted(claim):
+                objects.create("persistentvolumes", _volume(objects, claim, name))
+                made.append(name)
+
+    with _again_and_again(look):
+        yield made
+
+
+@contextmanager
+def attached_volumes(objects: Objects, may_detach: Event) -> Iterator[list[str]]:
+    """Attach what Kubernetes' own controller asks for, through the block, and detach it once that may be.
+
+    Gives the names of the attachments that were let go of.
+    """
+    detached: list[str] = []
+
+    def look() -> None:
+        for each in objects.list("volumeattachments"):
+            metadata, name = each["metadata"], each["metadata"]["name"]
+            if "deletionTimestamp" in metadata:
+                if may_detach.is_set() and name not in detached:
+                    detached.append(name)
+                    objects.patch("volumeattachments", name, {"metadata": {"finalizers": None}})
+            elif not each.get("status", {}).get("attached"):
+                objects.patch("volumeattachments", name, {"metadata": {"finalizers": [_ATTACHER]}})
+                objects.patch("volumeattachments", name, {"status": {"attached": True}}, subresource="status")
+
+    with _again_and_again(look):
+        yield detached
+
+
+@contextmanager
+def _again_and_again(look: Callable[[], None]) -> Iterator[None]:
     stop = Event()
 
     def run() -> None:
         while not stop.wait(_LOOKS_EVERY_SECONDS):
-            for claim in objects.list("persistentvolumeclaims"):
-                name = f"pvc-{claim['metadata']['uid']}"
-                if name not in made and _is_wanted(claim):
-                    objects.create("persistentvolumes", _volume(objects, claim, name))
-                    made.append(name)
+            look()
 
     thread = Thread(target=run, daemon=True)
     thread.start()
     try:
-        yield made
+        yield
     finally:
         stop.set()
         thread.join()

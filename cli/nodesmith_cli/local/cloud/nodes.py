@@ -21,6 +21,7 @@ from nodesmith_cli.local.cloud.userdata import Bootstrap
 UNINITIALIZED = Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true")
 _HYPERVISOR_SHARE = 0.045
 """Of memory, as measured on nitro instances: less than the 7.5 % that is assumed before a node has told."""
+_KUBELETS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _CLOUD_LABELS = {
     ZONE: "failure-domain.beta.kubernetes.io/zone",
@@ -60,7 +61,7 @@ def registered_node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {**bootstrap.labels, **own}},
+        "metadata": {"name": name, "labels": {**bootstrap.labels, **own}, "annotations": _KUBELETS},
         "spec": {"providerID": machine.provider_id, "taints": [_taint(taint) for taint in taints]},
         "status": {
             "capacity": format_resources(resolved.capacity),
