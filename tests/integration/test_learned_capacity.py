@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 from nodesmith.model.events import Concern
 from nodesmith.model.learned import Boot
@@ -12,7 +13,7 @@ from nodesmith.settings import decision_key
 from tests import builders
 from tests.world import World, pod_manifest
 
-CROWDED = {"affinity": builders.anti_affinity("web")}
+CROWDED: dict[str, Any] = {"affinity": builders.anti_affinity("web")}
 
 
 def newest(world: World) -> NodeClaim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ STATUS = builders.nodeclass_status()
 CATALOG = builders.catalog()
 
 
-def shows(memory: int = SHOWN, *, left: int = SHOWN - 700 * MIB, **fields: object) -> NodeClaim:
-    known = {"instance_type": TYPE, "image_id": IMAGE, "nodeclass_hash": STATUS.hash}
+def shows(memory: int = SHOWN, *, left: int = SHOWN - 700 * MIB, **fields: Any) -> NodeClaim:
+    known: dict[str, Any] = {"instance_type": TYPE, "image_id": IMAGE, "nodeclass_hash": STATUS.hash}
     return replace(
         builders.claim(),
         capacity=Resources({"cpu": 2000, MEMORY: memory, "pods": 29}),
@@ -83,7 +84,7 @@ def test_a_node_that_shows_what_its_type_cannot_have_teaches_nothing(memory: int
 @pytest.mark.parametrize("missing", ["instance_type", "image_id"])
 def test_a_node_of_which_type_or_image_are_not_known_teaches_nothing(missing: str) -> None:
     assert boot_of(shows()) == BOOT
-    assert boot_of(shows(**{missing: ""})) is None
+    assert boot_of(replace(shows(), **{missing: ""})) is None  # type: ignore[arg-type]
 
 
 def test_until_a_node_has_told_memory_is_a_guess() -> None:

@@ -17,6 +17,7 @@ from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, trouble
 from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
+from nodesmith.decisions.surplus import surplus
 from nodesmith.effects import carry_out
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.commands import (
@@ -76,7 +77,7 @@ def follow(run: Lifecycle) -> Counter[str]:
         checked, instances = [], {}
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
-    commands += expired(ledger.claims, snapshot, pools, now)
+    commands += expired(ledger.claims, snapshot, pools, now) + surplus(ledger.claims, snapshot, pools, now)
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
     claims = {claim.name: claim for claim in ledger.claims}

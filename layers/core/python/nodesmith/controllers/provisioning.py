@@ -22,6 +22,7 @@ from nodesmith.decisions.provisioning import (
     decide,
     decision_id,
     record,
+    replicas,
 )
 from nodesmith.effects import Settled, TypeLookup, intent, launch
 from nodesmith.errors import Conflict, Transient
@@ -122,7 +123,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
     inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision)
-    refused = _buy_by_hand(run, inputs, types, outcome)
+    refused = _buy_without_pods(run, inputs, types, outcome)
     if refused is None:
         return False
     loaded = run.stopwatch()
@@ -158,13 +159,18 @@ def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, st
         outcome.unplaced = bool(outcome.plan.unplaced)
 
 
-def _buy_by_hand(
+def _buy_without_pods(
     run: Provisioning, inputs: Inputs, types: TypeLookup, outcome: Outcome
 ) -> Mapping[str, str] | None:
-    """Buy what users' own NodeClaims ask for; give why others get nothing, or None where one has to look again."""
-    planned, refused = by_hand(inputs)
+    """Buy what users' own NodeClaims and static NodePools ask for, or give why they get nothing (by Kind/name).
+
+    None where something was bought, and one has to look again.
+    """
+    (own, refused), (static, short) = by_hand(inputs), replicas(inputs)
+    planned = [*own, *static]
     if not planned:
-        return refused
+        named = {f"NodeClaim/{name}": why for name, why in refused.items()}
+        return {**named, **{f"NodePool/{name}": why for name, why in short.items()}}
     with suppress(Conflict):  # another run was first, perhaps with the very same
         outcome.note(_buy(run, committable(planned), inputs.ledger, types, inputs.decision))
     return None

@@ -67,11 +67,18 @@ def tell_unplaced(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, told: Told
 def _tell_refused(
     cluster: Cluster, snapshot: Snapshot, refused: Mapping[str, str], told: Told, now: datetime
 ) -> int:
-    """Say on users' NodeClaims why nothing is launched for them; give how many were told."""
+    """Say of users' NodeClaims and static NodePools why nothing is launched for them; give how many were told."""
     count = 0
+    for manifest in snapshot.nodepools:
+        name = str(manifest["metadata"]["name"])
+        why = refused.get(f"NodePool/{name}", "")
+        if why and (name, why) not in told:
+            cluster.event("NodePool", name, "ReplicasMissing", why, warning=True)
+            told[name, why] = now
+            count += 1
     for manifest in unclaimed(snapshot, ()):
         name = str(manifest["metadata"]["name"])
-        why = refused.get(name, "")
+        why = refused.get(f"NodeClaim/{name}", "")
         if why and (name, why) not in told:
             condition = {
                 "type": "Launched",

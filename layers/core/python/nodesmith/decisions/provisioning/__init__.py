@@ -15,6 +15,7 @@ from nodesmith.decisions.provisioning.record import (
     record,
     replay,
 )
+from nodesmith.decisions.provisioning.static import replicas
 
 __all__ = [
     "Inputs",
@@ -29,4 +30,5 @@ __all__ = [
     "plan_item",
     "record",
     "replay",
+    "replicas",
 ]

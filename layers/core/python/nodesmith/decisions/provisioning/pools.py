@@ -23,6 +23,7 @@ from nodesmith.model.problems import Problem
 from nodesmith.model.resources import Resources, total
 from nodesmith.model.snapshot import Snapshot
 
+_STATIC = "it has spec.replicas, so it does not follow pods"
 _ONE_NODE = Resources({NODES: 1})
 
 
@@ -56,7 +57,7 @@ def pools(
             why = str(parsed.fatal[0]).removeprefix(f"{kind_and_name}: ")
             obstacles[kind_and_name.removeprefix("NodePool/")] = why
             continue
-        obstacle = _obstacle(pool, nodeclasses, ledger, now)
+        obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
             made = template_of(
                 pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now
@@ -86,13 +87,13 @@ def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Prob
     return found, problems
 
 
-def _obstacle(pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime) -> str:
-    """Say why this NodePool may not buy now, whatever is asked of it."""
+def pool_obstacle(
+    pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime
+) -> str:
+    """Say why this NodePool may not buy now, whatever is asked of it; nothing where it may."""
     backoff = ledger.nodepool_backoffs.get(pool.name)
     if pool.deleting:
         return "it is being deleted"
-    if pool.is_static:
-        return "it has spec.replicas, so it does not follow pods"
     obstacle = nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
     if obstacle:
         return obstacle

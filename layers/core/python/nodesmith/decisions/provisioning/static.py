@@ -1,0 +1,94 @@
+"""Static NodePools: as many nodes as `spec.replicas` says, spread over the zones that have something to offer.
+
+Karpenter leaves the zone to the provider; here each node goes where the NodePool has fewest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from nodesmith.decisions.provisioning.claims import claim_name, planned_node
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.provisioning.flexibility import Options
+from nodesmith.decisions.provisioning.market import Ware
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.pools import parsed_nodeclasses, pool_obstacle, template_of
+from nodesmith.decisions.provisioning.trials import health_of
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.errors import Rejected
+from nodesmith.model.labels import RESERVED, ZONE
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import NODES, NodePool, parsed_nodepools
+
+
+def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
+    """Give the nodes that static NodePools lack, and why some get none, by NodePool."""
+    planned: list[PlannedNode] = []
+    refused: dict[str, str] = {}
+    static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
+    for name, pool in sorted(static.items()):
+        mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
+        lacking = _lacking(pool, mine)
+        if not lacking:
+            continue
+        try:
+            planned += _planned(pool, lacking, mine, inputs)
+        except Rejected as error:
+            refused[name] = str(error)
+    return planned, refused
+
+
+def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
+    """Count the nodes to buy: those on their way out do not serve any more, but they count for the limit."""
+    if pool.replicas is None or pool.deleting:
+        return 0
+    serving = sum(not claim.is_ending for claim in mine)
+    room = pool.limits[NODES] - len(mine) if NODES in pool.limits else pool.replicas
+    return max(0, min(pool.replicas - serving, room))
+
+
+def _planned(
+    pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs
+) -> Iterator[PlannedNode]:
+    """Write down the nodes. Raises Rejected, before the first, with what stands in the way."""
+    nodeclasses = parsed_nodeclasses(inputs.snapshot)
+    obstacle, cluster = pool_obstacle(pool, nodeclasses, inputs.ledger, inputs.now), inputs.ledger.cluster
+    if obstacle or cluster is None:
+        raise Rejected(obstacle or "the cluster is not known yet")
+    nodeclass = nodeclasses[pool.nodeclass.name]
+    offers = template_of(
+        pool, nodeclass, inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now
+    )
+    by_zone = _by_zone(offers)
+    if not by_zone:
+        raise Rejected(offers.obstacle or "nothing that it allows is for sale now")
+    health = health_of(pool, inputs.ledger)
+    on_trial = health is not None and health.backoff is not None
+    counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
+    for index in range(1 if on_trial else lacking):
+        zone = min(by_zone, key=lambda z: (counts[z], by_zone[z][0].offering.price_hourly_usd, z))
+        counts[zone] += 1
+        name = claim_name(pool.name, inputs.decision, index)
+        yield planned_node(Options(by_zone[zone]), (), (), name, inputs.decision, cluster, inputs.now)
+
+
+def _by_zone(offers: Template) -> dict[str, tuple[Ware, ...]]:
+    """Give what is for sale in each zone, cheapest first, of the way to pay that is cheapest there."""
+    plain = [choice for choice in offers.choices if not choice.is_exotic] or offers.choices
+    wares = [Ware(offers, choice, offering, (), 0) for choice in plain for offering in choice.offerings]
+    found: dict[str, list[Ware]] = {}
+    for ware in sorted(wares, key=_price):
+        same = found.setdefault(ware.offering.zone, [ware])
+        if same[0] is not ware and same[0].offering.capacity_type == ware.offering.capacity_type:
+            same.append(ware)
+    return {zone: tuple(same) for zone, same in found.items()}
+
+
+def _price(ware: Ware) -> tuple[bool, float, str]:
+    return ware.offering.capacity_type != RESERVED, ware.offering.price_hourly_usd, ware.choice.type.name
+
+
+def _zone(claim: NodeClaim) -> str:
+    """Give where a claim's node is, or will be."""
+    return claim.zone or claim.requirements.settled.get(ZONE, "")

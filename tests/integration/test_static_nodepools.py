@@ -1,0 +1,84 @@
+"""A static NodePool in the small world: filled, kept, scaled, and told of when it cannot be filled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.model.nodeclaims import Phase
+from tests import builders, crashes
+from tests.crashes import Story
+from tests.world import CONCERNS, World
+
+
+def world_of(replicas: int, **fields: Any) -> World:
+    pool = builders.nodepool_manifest(**fields)
+    pool["spec"]["replicas"] = replicas
+    return World({}, nodepool=pool)
+
+
+def scale(world: World, replicas: int) -> None:
+    pool = world.cluster.nodepools["default"]
+    pool["spec"]["replicas"] = replicas
+    pool["metadata"]["generation"] += 1
+
+
+def ready_zones(world: World) -> Counter[str]:
+    done = [c for c in world.store.claims.values() if c.phase is Phase.INITIALIZED]
+    return Counter(claim.zone for claim in done)
+
+
+def run(world: World, minutes: float) -> None:
+    """Let time pass though nothing is pending: a world without pods is settled as soon as its claims are."""
+    end = world.now + timedelta(minutes=minutes)
+    while world.now < end:
+        world.settle(patience=timedelta(minutes=1))
+        world.pass_time()
+        for concern in CONCERNS:
+            world.run(concern)
+
+
+def test_it_is_filled_spread_over_zones_and_then_left_alone() -> None:
+    world = world_of(len(builders.ZONES))
+    run(world, 4)
+    assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
+    launched = len(world.cloud.instances)
+    run(world, 5)
+    assert len(world.cloud.instances) == launched
+
+
+def test_a_node_that_dies_is_replaced_in_its_zone() -> None:
+    world = world_of(len(builders.ZONES))
+    run(world, 4)
+    world.cloud.become(world.cloud.alive()[0].id, "terminated")
+    run(world, 10)
+    assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
+
+
+def test_it_follows_its_replicas_up_and_down() -> None:
+    world = world_of(1)
+    run(world, 3)
+    scale(world, 3)
+    run(world, 4)
+    assert sum(ready_zones(world).values()) == 3
+    scale(world, 1)
+    run(world, 8)
+    assert sum(ready_zones(world).values()) == 1
+    assert len(world.cloud.alive()) == 1
+
+
+def test_what_cannot_be_launched_is_told_on_the_nodepool() -> None:
+    world = world_of(1, nodeclass="missing")
+    run(world, 2)
+    told = [event for event in world.cluster.events if event.reason == "ReplicasMissing"]
+    assert told
+    assert "EC2NodeClass 'missing'" in told[0].message
+
+
+def test_a_crash_at_any_call_makes_it_neither_more_nor_fewer() -> None:
+    pool = builders.nodepool_manifest()
+    pool["spec"]["replicas"] = 1
+    told = list(crashes.crashes(Story("a static NodePool", {"web-0": {}}, nodepool=pool), crashes.SAMPLE))
+    assert len(told) > crashes.SAMPLE
+    assert {tuple(fatal): found for fatal, found in told if found} == {}

@@ -1,0 +1,158 @@
+"""Static NodePools: how many nodes they lack and where, and which ones go when there are too many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.provisioning import PlannedNode, replicas
+from nodesmith.decisions.surplus import surplus
+from nodesmith.model.labels import ZONE
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import parsed_nodepools
+from tests import builders
+from tests.builders import NOW
+
+TYPES = [builders.expression("node.kubernetes.io/instance-type", "In", "m5.large", "m5.xlarge")]
+
+
+def static(count: int, *, limit: int | None = None, **fields: Any) -> dict[str, Any]:
+    pool = builders.nodepool_manifest(requirements=TYPES, **fields)
+    pool["spec"]["replicas"] = count
+    if limit is not None:
+        pool["spec"]["limits"] = {"nodes": str(limit)}
+    return pool
+
+
+def planned(pool: dict[str, Any], *claims: NodeClaim, **ledger: Any) -> list[PlannedNode]:
+    seen = builders.snapshot(nodepools=(pool,))
+    nodes, refused = replicas(builders.inputs(snapshot=seen, ledger=builders.ledger(claims=claims, **ledger)))
+    assert refused == {}
+    return nodes
+
+
+def zones(nodes: list[PlannedNode]) -> Counter[str]:
+    return Counter(node.claim.requirements.settled[ZONE] for node in nodes)
+
+
+def running(name: str, zone: str = builders.ZONES[0], **fields: Any) -> NodeClaim:
+    known = {"node_name": f"node-{name}", "zone": zone, "instance_id": f"i-{name}"}
+    return replace(builders.claim(name, phase=Phase.INITIALIZED), **(known | fields))
+
+
+def test_it_gets_as_many_nodes_as_it_asks_for_spread_over_all_zones() -> None:
+    nodes = planned(static(len(builders.ZONES) * 2))
+    assert set(zones(nodes)) == set(builders.ZONES)
+    assert set(zones(nodes).values()) == {2}
+    assert len({node.claim.name for node in nodes}) == len(nodes)
+
+
+def test_each_node_is_asked_for_in_its_zone_only_of_one_way_to_pay() -> None:
+    for node in planned(static(3)):
+        assert {override.zone for override in node.request.overrides} == {
+            node.claim.requirements.settled[ZONE]
+        }
+        assert {override.instance_type for override in node.request.overrides} == {"m5.large", "m5.xlarge"}
+
+
+def test_nodes_that_are_there_or_on_their_way_count_and_the_emptiest_zones_are_filled() -> None:
+    there = [running("a"), replace(running("b"), phase=Phase.LAUNCHED, node_name="")]
+    nodes = planned(static(4), *there)
+    assert len(nodes) == 2
+    assert builders.ZONES[0] not in zones(nodes)
+
+
+def test_a_node_that_is_going_is_replaced_and_one_that_was_given_up_as_well() -> None:
+    going = running("a").terminating("Deleted", "by hand", NOW)
+    failed = replace(running("b"), phase=Phase.GIVEN_UP)
+    assert len(planned(static(1), going, failed)) == 1
+
+
+def test_its_limit_counts_nodes_that_are_going() -> None:
+    going = running("a").terminating("Deleted", "by hand", NOW)
+    assert planned(static(3, limit=1), going) == []
+    assert len(planned(static(3, limit=2), going)) == 1
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_with_enough_nodes_nothing_is_bought(count: int) -> None:
+    assert planned(static(count), running("a"), running("b")) == []
+
+
+def test_a_zone_without_capacity_is_left_out_until_it_has_some() -> None:
+    closed = {
+        OfferingKey(paid, kind, builders.ZONES[0]): Backoff(NOW + timedelta(minutes=3), 1)
+        for kind in ("m5.large", "m5.xlarge")
+        for paid in ("spot", "on-demand")
+    }
+    assert builders.ZONES[0] not in zones(planned(static(6), unavailable=closed))
+
+
+def test_one_that_may_not_launch_says_why_and_others_go_on() -> None:
+    bad = static(2, name="bad", nodeclass="missing")
+    seen = builders.snapshot(nodepools=(bad, static(1)))
+    nodes, refused = replicas(builders.inputs(snapshot=seen))
+    assert [node.claim.nodepool for node in nodes] == ["default"]
+    assert "EC2NodeClass 'missing' is missing" in refused["bad"]
+
+
+def test_one_that_is_being_deleted_gets_no_more() -> None:
+    pool = static(2)
+    pool["metadata"]["deletionTimestamp"] = "2026-11-21T11:00:00Z"
+    assert planned(pool) == []
+
+
+def ended(pool: dict[str, Any], *claims: NodeClaim, **snapshot: Any) -> list[str]:
+    seen = builders.snapshot(nodepools=(pool,), **snapshot)
+    return [end.claim.name for end in surplus(claims, seen, parsed_nodepools([pool]), NOW)]
+
+
+def test_with_too_many_those_go_first_that_are_no_nodes_yet_then_empty_ones() -> None:
+    busy, empty = running("busy"), running("empty")
+    coming = replace(running("coming"), phase=Phase.LAUNCHED, node_name="")
+    pods = builders.bind(builders.shape("1"), "node-busy")
+    nodes = tuple(builders.node(f"node-{name}") for name in ("busy", "empty"))
+    assert ended(static(2), busy, empty, coming, pods=pods, nodes=nodes) == ["coming"]
+    assert ended(static(1), busy, empty, coming, pods=pods, nodes=nodes) == ["coming", "empty"]
+    assert ended(static(3), busy, empty, coming, pods=pods, nodes=nodes) == []
+
+
+def test_whoever_asks_to_be_left_alone_goes_last_and_few_pods_before_many() -> None:
+    shape = builders.shape("1")
+    calm = replace(shape, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    pods = [
+        *builders.bind(calm, "node-calm", 1),
+        *builders.bind(shape, "node-many", 5),
+        *builders.bind(shape, "node-few", 2),
+    ]
+    nodes = tuple(builders.node(f"node-{name}") for name in ("calm", "many", "few"))
+    claims = [running(name) for name in ("calm", "many", "few")]
+    assert ended(static(1), *claims, pods=pods, nodes=nodes) == ["few", "many"]
+
+
+def test_of_equals_the_fullest_zone_gives_first_so_that_the_spread_stays_even() -> None:
+    first, second = builders.ZONES[:2]
+    claims = [running("a1", first), running("a2", first), running("b1", second), running("a3", first)]
+    kept = {"a1", "a2", "a3", "b1"} - set(ended(static(2), *claims))
+    assert "b1" in kept
+    assert len(kept) == 2
+
+
+def test_a_nodepool_that_follows_pods_has_no_surplus_and_ending_nodes_are_none() -> None:
+    assert ended(builders.nodepool_manifest(), running("a")) == []
+    assert ended(static(1), running("a"), running("b").terminating("Expired", "old", NOW)) == []
+
+
+def test_the_end_says_why() -> None:
+    pool = static(0)
+    (end,) = surplus([running("a")], builders.snapshot(nodepools=(pool,)), parsed_nodepools([pool]), NOW)
+    assert (end.claim.cause, end.claim.message) == (
+        "ScaledDown",
+        "NodePool default has 1 nodes and replicas is 0",
+    )
