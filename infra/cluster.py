@@ -26,6 +26,14 @@ from infra.launching import made_by_us
 from infra.permissions import Scope
 from infra.queues import Queues, feed, queues
 from infra.ticks import Ticker
+from nodesmith.model.ec2events import (
+    HEALTH,
+    REBALANCE,
+    RESERVATION_WARNING,
+    SPOT_WARNING,
+    STATE_CHANGE,
+    STATES,
+)
 from nodesmith.settings import WOKEN
 
 LAYERS = ("core", "vendor", "kubernetes", "packing")
@@ -33,6 +41,20 @@ LAYERS = ("core", "vendor", "kubernetes", "packing")
 # Which changes are news: `pending` is our own doing, and known.
 NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
 GONE = ("terminated",)
+NOTICES = {
+    "Warnings": events.EventPattern(
+        source=["aws.ec2"], detail_type=[SPOT_WARNING, RESERVATION_WARNING, REBALANCE]
+    ),
+    "InstanceStopped": events.EventPattern(
+        source=["aws.ec2"], detail_type=[STATE_CHANGE], detail={"state": list(STATES)}
+    ),
+    "ScheduledChanges": events.EventPattern(
+        source=["aws.health"],
+        detail_type=[HEALTH],
+        detail={"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+    ),
+}
+"""What interruption hears of, and nothing else."""
 
 
 class ClusterStack(Stack):
@@ -63,6 +85,8 @@ class ClusterStack(Stack):
         self._tick()
         self._listen("InstanceStateChange", NEWS, self._queues["lifecycle"])
         self._listen("InstanceGone", GONE, self._queues["termination"])
+        for name, pattern in NOTICES.items():
+            self._notify(name, pattern, self._queues["interruption"])
         watch_forwarder(self, cluster.name, cluster.alarm_topic_arn)
         watch_registrations(self, cluster.name, cluster.alarm_topic_arn)
         dashboard(self, cluster.region, cluster.name, list(self._queues))
@@ -130,6 +154,16 @@ class ClusterStack(Stack):
                 detail={"state": list(states)},
             ),
             targets=[targets.SqsQueue(woken.live, message=events.RuleTargetInput.from_object(hint))],
+        )
+
+    def _notify(self, name: str, pattern: events.EventPattern, woken: Queues) -> None:
+        """Pass notices on as they are: the deadline is in them."""
+        events.Rule(
+            self,
+            name,
+            description=f"what {self._cluster.name} may lose instances by: {name}",
+            event_pattern=pattern,
+            targets=[targets.SqsQueue(woken.live)],
         )
 
     def _output(self, forwarder_role_arn: str) -> None:

@@ -40,6 +40,7 @@ class Concern:
 # is not, and the kubernetes client takes a second of a whole one to import.
 CLUSTER_CONCERNS = (
     Concern("provisioning", 1, 60, 1769, permissions.provisioning_grants, packs=True),
+    Concern("interruption", 1, 60, 1769, permissions.interruption_grants, packs=True),
     Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),
     Concern("termination", 1, 60, 1024, permissions.termination_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),

@@ -98,6 +98,24 @@ def describe_grant(region: str, *kinds: str) -> Grant:
 def provisioning_grants(scope: Scope) -> list[Grant]:
     """Buy nodes: read what is known, commit the intent, ask CreateFleet, record the decision."""
     return [
+        *buying_grants(scope),
+        describe_grant(scope.region, "Instances"),
+        send_grant(scope, "lifecycle", "provisioning"),
+    ]
+
+
+def interruption_grants(scope: Scope) -> list[Grant]:
+    """Buy nodes in the place of those that EC2 takes, and see which it will take. Termination ends them."""
+    return [
+        *buying_grants(scope),
+        describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
+        send_grant(scope, "lifecycle", "provisioning", "termination"),
+    ]
+
+
+def buying_grants(scope: Scope) -> list[Grant]:
+    """Decide what to buy, write it down, and buy it."""
+    return [
         *ledger_grants(scope),
         *learned_grants(scope),
         *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region)),
@@ -107,9 +125,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
             unplaced_key(scope.cluster),
             wildcard="a record and its snapshot per decision, named by its id",
         ),
-        describe_grant(scope.region, "Instances"),
         *launch_grants(scope.cluster, scope.region, scope.node_roles),
-        send_grant(scope, "lifecycle", "provisioning"),
     ]
 
 

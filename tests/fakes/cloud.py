@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.decisions.launch.tags import CLUSTER_TAG, MANAGED_BY_TAG
+from nodesmith.model.ec2events import STATES
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.labels import ARCH, AWS_DOMAIN
 from nodesmith.model.launches import (
@@ -34,6 +35,7 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
+from nodesmith.model.notices import Notice
 from nodesmith.model.requirements import Requirements, requirement
 
 CLUSTER = ClusterInfo(
@@ -97,6 +99,8 @@ class FakeCloud:
     """of launch templates, by name"""
     loose: dict[str, Owned] = field(default_factory=dict)
     """instance profiles, and volumes and interfaces attached to nothing, by id"""
+    told: dict[str, Notice] = field(default_factory=dict)
+    """what EC2 has decided about instances, by id"""
     _tokens: dict[str, tuple[LaunchRequest, Launched]] = field(default_factory=dict)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
@@ -132,6 +136,18 @@ class FakeCloud:
     def living(self, instances: Collection[str]) -> frozenset[str]:
         call = self._begin("living", *sorted(instances))
         found = frozenset(instance.id for instance in self.alive() if instance.id in instances)
+        self.raise_after(call)
+        return found
+
+    def notices(self, instances: Collection[str]) -> list[Notice]:
+        call = self._begin("notices", *sorted(instances))
+        found = [self.told[each] for each in sorted(instances) if each in self.told]
+        known = [self.instances[each] for each in sorted(instances) if each in self.instances]
+        found += [
+            Notice(STATES[i.state], i.id, self.clock(), f"EC2 shows the instance as {i.state}")
+            for i in known
+            if i.state in STATES
+        ]
         self.raise_after(call)
         return found
 

@@ -110,6 +110,7 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
     layers = {concern: layer_names(alpha.function(concern)) for concern in ALL}
     assert layers == {
         "provisioning": ["Core", "Vendor", "Packing"],
+        "interruption": ["Core", "Vendor", "Packing"],
         "lifecycle": ["Core", "Vendor", "Kubernetes"],
         "termination": ["Core", "Vendor", "Kubernetes"],
         "readiness": ["Core", "Vendor", "Kubernetes"],
@@ -124,6 +125,7 @@ def test_only_functions_that_talk_to_the_api_server_run_in_the_vpc(alpha: Templa
     placed = {"SubnetIds": ["subnet-0a0a0a0a"], "SecurityGroupIds": ["sg-0b0b0b0b"]}
     assert {concern: beta.function(concern).get("VpcConfig") for concern in ALL} == {
         "provisioning": None,
+        "interruption": None,
         **dict.fromkeys(TALKING, placed),
     }
     assert not any("VpcConfig" in alpha.function(concern) for concern in ALL)

@@ -58,14 +58,14 @@ def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
     assert not allows(statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given)
 
 
-def test_only_provisioning_can_launch(alpha: Template) -> None:
-    for concern in ("lifecycle", "readiness", "observation", "repair", "garbagecollection"):
+def test_only_who_buys_can_launch(alpha: Template) -> None:
+    for concern in ("lifecycle", "termination", "readiness", "observation", "repair", "garbagecollection"):
         statements = alpha.statements(alpha.role_of(concern))
         for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
             assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
 
 
-@pytest.mark.parametrize("concern", ["provisioning", "readiness"])
+@pytest.mark.parametrize("concern", ["provisioning", "interruption", "readiness"])
 def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
     role = "arn:aws:iam::111122223333:role"
     to_ec2, to_lambda = (

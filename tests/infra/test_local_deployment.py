@@ -5,6 +5,7 @@ from __future__ import annotations
 from infra import cluster, names, queues
 from infra.concerns import CLUSTER_CONCERNS
 from nodesmith_cli.local import deployment
+from tests.infra.templates import Template
 
 
 def test_the_local_concerns_tick_and_time_out_as_the_deployed_ones_do() -> None:
@@ -24,6 +25,16 @@ def test_the_local_queues_hide_redeliver_and_bury_messages_as_the_deployed_ones_
 def test_local_names_are_the_deployed_ones() -> None:
     assert deployment.TABLE_NAME == names.TABLE_NAME
     assert deployment.queue_name("shop", "lifecycle") == names.physical_name("shop", "lifecycle")
+
+
+def test_the_same_notices_reach_interruption(alpha: Template) -> None:
+    deployed = [
+        rule["EventPattern"]
+        for rule in alpha.of_type("Events::Rule").values()
+        if all("InputTransformer" not in target for target in rule["Targets"])
+    ]
+    assert len(deployed) == len(deployment.NOTICES)
+    assert all(pattern in deployed for pattern in deployment.NOTICES.values())
 
 
 def test_the_same_news_of_instances_wake_lifecycle() -> None:

@@ -36,6 +36,8 @@ EVERYTHING = {
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeImages",
     "ec2:DescribeInstances",
+    "ec2:DescribeInstanceStatus",
+    "ec2:DescribeSpotInstanceRequests",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplates",
@@ -78,13 +80,14 @@ def test_only_calls_that_know_no_resources_are_allowed_on_everything(templates: 
 
 
 def test_describing_stops_at_the_region(alpha: Template) -> None:
-    for concern in ("provisioning", "lifecycle", "termination", "garbagecollection"):
+    for concern in ("provisioning", "interruption", "lifecycle", "termination", "garbagecollection"):
         assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION)
         assert not may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion="us-east-1")
 
 
 @pytest.mark.parametrize(
-    "concern", ["provisioning", "lifecycle", "termination", "readiness", "repair", "garbagecollection"]
+    "concern",
+    ["provisioning", "interruption", "lifecycle", "termination", "readiness", "repair", "garbagecollection"],
 )
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
     alpha: Template, concern: str
@@ -104,7 +107,7 @@ def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(alpha
         return may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
 
     shared = learned_partition_key(REGION)
-    for concern, writes in (("provisioning", False), ("lifecycle", True)):
+    for concern, writes in (("provisioning", False), ("interruption", False), ("lifecycle", True)):
         assert may_on(concern, "Query", shared)
         assert may_on(concern, "PutItem", shared) is writes
         assert not may_on(concern, "Query", learned_partition_key("us-east-1"))
@@ -134,6 +137,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
     }
     assert written == {
         "provisioning": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
+        "interruption": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
         "lifecycle": [],
         "termination": [],
         "readiness": [],
@@ -159,7 +163,10 @@ def test_each_function_reads_its_clusters_snapshot_and_learns_when_there_is_none
 def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
     alpha: Template, concern: str
 ) -> None:
-    source = (ROOT / "layers/core/python/nodesmith/controllers" / f"{concern}.py").read_text()
+    controllers = ROOT / "layers/core/python/nodesmith/controllers"
+    source = (controllers / f"{concern}.py").read_text()
+    if "controllers.provisioning import" in source:  # its whole story is told in there
+        source += (controllers / "provisioning.py").read_text()
     woken = set(re.findall(r"Concern\.([A-Z]+)", source)) | {each.name for each in WOKEN if "WOKEN" in source}
     for other in ALL:
         expected = other.upper() in woken

@@ -80,6 +80,7 @@ def test_every_concern_looks_from_time_to_time(alpha: Template) -> None:
     }
     assert ticks == {
         "nodesmith-alpha-provisioning": "rate(1 minute)",
+        "nodesmith-alpha-interruption": "rate(1 minute)",
         "nodesmith-alpha-lifecycle": "rate(1 minute)",
         "nodesmith-alpha-termination": "rate(1 minute)",
         "nodesmith-alpha-readiness": "rate(5 minutes)",
@@ -126,6 +127,38 @@ def test_an_instance_that_changes_wakes_whom_it_concerns_with_a_hint_that_names_
     assert parse_hint(body, "alpha") == Hint("alpha", f"i-0123456789abcdef0 is {state}")
 
 
+def test_notices_reach_interruption_as_they_are(alpha: Template) -> None:
+    queue = f"{by_name(alpha)['nodesmith-alpha-interruption'][0]}.Arn"
+    rules = [
+        (rule["EventPattern"], target)
+        for rule in alpha.of_type("Events::Rule").values()
+        for target in rule["Targets"]
+        if target["Arn"] == queue
+    ]
+    assert [target.keys() - {"Arn", "Id"} for _, target in rules] == [set()] * 3
+    told = {kind: pattern for pattern, _ in rules for kind in pattern["detail-type"]}
+    assert told == {
+        **dict.fromkeys(
+            [
+                "EC2 Spot Instance Interruption Warning",
+                "EC2 Capacity Reservation Instance Interruption Warning",
+                "EC2 Instance Rebalance Recommendation",
+            ],
+            {"source": ["aws.ec2"], "detail-type": list(told)[:3]},
+        ),
+        "EC2 Instance State-change Notification": {
+            "source": ["aws.ec2"],
+            "detail-type": ["EC2 Instance State-change Notification"],
+            "detail": {"state": ["stopping", "stopped", "shutting-down", "terminated"]},
+        },
+        "AWS Health Event": {
+            "source": ["aws.health"],
+            "detail-type": ["AWS Health Event"],
+            "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+        },
+    }
+
+
 def test_only_the_rules_and_roles_of_the_cluster_reach_its_queues(alpha: Template) -> None:
     allowed = [
         statement
@@ -133,10 +166,11 @@ def test_only_the_rules_and_roles_of_the_cluster_reach_its_queues(alpha: Templat
         for statement in policy["PolicyDocument"]["Statement"]
         if statement["Effect"] == "Allow"
     ]
-    assert [(each["Principal"], each["Condition"]) for each in allowed] == [
-        ({"Service": "events.amazonaws.com"}, {"ArnEquals": {"aws:SourceArn": f"{rule}.Arn"}})
-        for rule in alpha.of_type("Events::Rule")
-    ]
+    assert {each["Principal"]["Service"] for each in allowed} == {"events.amazonaws.com"}
+    assert sorted(each["Condition"]["ArnEquals"]["aws:SourceArn"] for each in allowed) == sorted(
+        f"{rule}.Arn" for rule in alpha.of_type("Events::Rule")
+    )
+    assert all(each["Condition"].keys() == {"ArnEquals"} for each in allowed)
 
 
 def test_the_catalogue_is_looked_at_every_hour(account: Template) -> None:

@@ -10,12 +10,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodesmith.model.ec2events import (
+    HEALTH,
+    REBALANCE,
+    RESERVATION_WARNING,
+    SPOT_WARNING,
+    STATE_CHANGE,
+    STATES,
+)
+
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"
 RECEIVES = 5
 BATCH_SIZE = 10
 NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
 GONE = ("terminated",)
+NOTICES: Mapping[str, Mapping[str, Any]] = {
+    "Warnings": {"source": ["aws.ec2"], "detail-type": [SPOT_WARNING, RESERVATION_WARNING, REBALANCE]},
+    "InstanceStopped": {
+        "source": ["aws.ec2"],
+        "detail-type": [STATE_CHANGE],
+        "detail": {"state": list(STATES)},
+    },
+    "ScheduledChanges": {
+        "source": ["aws.health"],
+        "detail-type": [HEALTH],
+        "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+    },
+}
 
 Client = Callable[[str], Any]
 """Gives the boto3 client of a service."""
@@ -37,6 +59,7 @@ class Concern:
 
 CONCERNS = (
     Concern("provisioning", 1, 60),
+    Concern("interruption", 1, 60),
     Concern("lifecycle", 1, 60),
     Concern("termination", 1, 60),
     Concern("readiness", 5, 120),
@@ -78,6 +101,8 @@ def deploy(client: Client, cluster: str, region: str) -> Deployment:
         live[concern.name], dead[concern.name] = _make_queues(client("sqs"), cluster, concern)
     _make_rule(client("events"), cluster, region, "lifecycle", NEWS)
     _make_rule(client("events"), cluster, region, "termination", GONE)
+    for name, pattern in NOTICES.items():
+        _pass_on(client("events"), cluster, region, name, pattern)
     return Deployment(cluster, region, bucket, live, dead)
 
 
@@ -130,3 +155,11 @@ def _make_rule(events: Any, cluster: str, region: str, concern: str, states: Seq
     arn = f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue_name(cluster, concern)}"
     events.put_rule(Name=name, EventPattern=json.dumps(pattern), State="ENABLED")
     events.put_targets(Rule=name, Targets=[{"Id": concern, "Arn": arn, "InputTransformer": transformer}])
+
+
+def _pass_on(events: Any, cluster: str, region: str, name: str, pattern: Mapping[str, Any]) -> None:
+    """Notices reach interruption as they are."""
+    queue = queue_name(cluster, "interruption")
+    events.put_rule(Name=f"{queue}-{name}", EventPattern=json.dumps(pattern), State="ENABLED")
+    target = {"Id": "interruption", "Arn": f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue}"}
+    events.put_targets(Rule=f"{queue}-{name}", Targets=[target])

@@ -19,6 +19,7 @@ from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.spot_instances import SpotInstances
+from moto.ec2.utils import filter_dict_attribute_mapping
 
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.labels import SPOT
@@ -35,6 +36,7 @@ _PATCHED: Mapping[str, tuple[type, str]] = {
     "DescribeInstances": (InstanceResponse, "describe_instances"),
     "DescribeSpotPriceHistory": (SpotInstances, "describe_spot_price_history"),
 }
+filter_dict_attribute_mapping.setdefault("event.code", "events.code")  # moto's instances have no events
 
 
 class Ec2Seam:

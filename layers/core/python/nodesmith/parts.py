@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from nodesmith.model.capacity import NodeSettings
 
 Event = Mapping[str, Any]
-Handler = Callable[[Event, object], None]
+Handler = Callable[[Event, object], Mapping[str, Any] | None]
+"""What it gives names the messages of a batch that are to come again; None is none of them."""
 _OBJECTS_A_COLLECTION = 50_000
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
 

@@ -19,6 +19,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.notices import Notice
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.registrationhealth import RegistrationHealth
 
@@ -89,6 +90,9 @@ class Cloud(Protocol):
 
     def living(self, instances: Collection[str]) -> Collection[str]:
         """Say which of these instances (by id) live, whoever made them."""
+
+    def notices(self, instances: Collection[str]) -> Sequence[Notice]:
+        """Say what EC2's own state tells of these instances (by id): who is gone, going, or to be changed at a date."""
 
     def owned(self, kind: Kind) -> Sequence[Owned]:
         """Give what we made of a kind for this cluster; of volumes and interfaces those attached to nothing.

@@ -7,32 +7,24 @@ initialisation; it gives the handler. Nothing here decides anything.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern
-from nodesmith.parts import Event, Handler, Parts, now
+from nodesmith.parts import Event, Handler, Parts, collect_seldom, now
+
+if TYPE_CHECKING:
+    from nodesmith.controllers.provisioning import Provisioning
 
 
 def provisioning() -> Handler:
     """Compose provisioning: pending pods become nodes."""
-    from nodesmith.adapters.catalogs import StoredCatalogs
-    from nodesmith.adapters.store import DynamoStore
-    from nodesmith.controllers.provisioning import Provisioning, provision
+    from nodesmith.controllers.provisioning import provision
 
     parts = Parts(Concern.PROVISIONING)
-    run = Provisioning(
-        cluster_name=parts.settings.cluster_name,
-        settings=parts.node_settings(),
-        store=DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name),
-        cloud=parts.cloud(),
-        blobs=parts.blobs,
-        hints=parts.hints,
-        catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
-        clock=now,
-        stopwatch=time.perf_counter,
-    )
-    parts.client("ec2")  # made now, in the initialisation, and not when the first pods wait for it
+    run = _provisioning(parts)
 
     def provision_once() -> None:
         outcome = provision(run)
@@ -44,6 +36,58 @@ def provisioning() -> Handler:
         parts.telemetry.ran(counts, decisions=outcome.decisions)
 
     return parts.handler(provision_once)
+
+
+def _provisioning(parts: Parts) -> Provisioning:
+    from nodesmith.adapters.catalogs import StoredCatalogs
+    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.provisioning import Provisioning
+
+    parts.client("ec2")  # made now, in the initialisation, and not when the first pods wait for it
+    return Provisioning(
+        cluster_name=parts.settings.cluster_name,
+        settings=parts.node_settings(),
+        store=DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name),
+        cloud=parts.cloud(),
+        blobs=parts.blobs,
+        hints=parts.hints,
+        catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
+        clock=now,
+        stopwatch=time.perf_counter,
+    )
+
+
+def interruption() -> Handler:
+    """Compose interruption: what EC2 takes away is replaced in the run that hears of it."""
+    from nodesmith.controllers.interruption import Interruption, Letter, heed
+    from nodesmith.controllers.provisioning import provision
+
+    parts = Parts(Concern.INTERRUPTION)
+    buying = _provisioning(parts)
+    run = Interruption(
+        parts.settings.cluster_name,
+        buying.store,
+        buying.cloud,
+        parts.blobs,
+        parts.hints,
+        lambda: provision(buying),
+        now,
+    )
+    collect_seldom()
+
+    def handle(event: Event, context: object) -> Mapping[str, Any]:
+        del context
+        letters = [
+            Letter(record["messageId"], record["body"], record["eventSourceARN"].split(":")[4])
+            for record in event["Records"]
+        ]
+        report = heed(run, letters)
+        for why in report.rejected:
+            parts.telemetry.rejected(why)
+        parts.telemetry.ran(report.counts)
+        return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
+
+    return handle
 
 
 def lifecycle() -> Handler:

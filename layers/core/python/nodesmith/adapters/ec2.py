@@ -33,6 +33,7 @@ from nodesmith.model.launches import (
 )
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.notices import Notice
 from nodesmith.settings import Settings
 
 PARALLEL_CALLS = 16
@@ -98,6 +99,12 @@ class AwsCloud:
             alive = described(self._client("ec2"), where("instance-id", *ids), LIVING)
             found |= {instance.id for instance in alive}
         return frozenset(found)
+
+    def notices(self, instances: Collection[str]) -> list[Notice]:
+        """Say what EC2's own state tells of these instances; of one it does not know, nothing. Raises Transient."""
+        from nodesmith.adapters.sweeping import told
+
+        return told(self._client("ec2"), frozenset(instances), self._now()) if instances else []
 
     def owned(self, kind: Kind) -> list[Owned]:
         """Give what we made of a kind for this cluster. Raises Transient."""

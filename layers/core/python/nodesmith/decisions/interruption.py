@@ -122,7 +122,10 @@ def _end_within_budgets(
         found.counts["NoticesPutOff"] += 1
         return
     _remember(found, claim, notice, ledger, now)
-    found.changed.append(claim.terminating(notice.fate, notice.message, now, notice.until))
+    deadline = notice.until and max(
+        notice.until, now + LAST_CALL
+    )  # a date that has passed is no reason for haste
+    found.changed.append(claim.terminating(notice.fate, notice.message, now, deadline))
     found.going.append(claim.name)
 
 

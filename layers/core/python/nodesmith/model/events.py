@@ -20,6 +20,7 @@ class Concern(StrEnum):
     OBSERVATION = "observation"
     GARBAGECOLLECTION = "garbagecollection"
     REPAIR = "repair"
+    INTERRUPTION = "interruption"
 
 
 WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)

@@ -1,0 +1,175 @@
+"""The story of interruption: read what EC2 says, let claims end, buy for their pods at once, wake termination.
+
+Nothing stands between a warning and CreateFleet: the API server is termination's to talk to, and it is woken when the
+replacement has been asked for. What is committed needs no message any more: every later run carries on from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodesmith.controllers.provisioning import Outcome
+from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.decisions.interruption import Answer, answer
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.ec2events import read_event
+from nodesmith.model.events import Concern, Hint, parse_hint
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.notices import Notice
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Blobs, Cloud, Hints, Store
+from nodesmith.settings import snapshot_key
+
+LOOKS = 4
+"""At one claim in one run: another function may just have written it, and lets go within a call."""
+AGAIN_SECONDS = 5
+"""When to carry on with launches that EC2 put off: a notice leaves two minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message as the queue gives it, and the account that the queue is in."""
+
+    id: str
+    body: str
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What a run needs. `provision` is the whole story of provisioning, in this very process."""
+
+    cluster_name: str
+    store: Store
+    cloud: Cloud
+    blobs: Blobs
+    hints: Hints
+    provision: Callable[[], Outcome]
+    clock: Callable[[], datetime]
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a batch. `failed` are ids of letters to be given again, `rejected` why others never will be."""
+
+    failed: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
+    """Do what a batch of letters asks for, all of them planned together. Raises Transient where all have to come again.
+
+    A letter that cannot be read is never given again; a hint among them asks for a look at EC2's own state.
+    """
+    report, now = Report(), run.clock()
+    told: list[tuple[str, Notice]] = []
+    sweeps: list[str] = []
+    for letter in letters:
+        try:
+            if _is_hint(letter, run.cluster_name):
+                sweeps.append(letter.id)
+            else:
+                told += [(letter.id, notice) for notice in read_event(letter.body, letter.account, now)]
+        except Rejected as error:
+            report.rejected.append(str(error))
+    if not told and not sweeps:
+        return report
+    ledger = run.store.load()
+    if sweeps:
+        told += _swept(run, ledger, sweeps, report)
+    if not told:
+        return report
+    going, failed = _commit(run, [notice for _, notice in told], ledger, report)
+    report.failed += sorted(
+        {id_ for id_, notice in told if notice.instance_id in failed} - set(report.failed)
+    )
+    if going:
+        _replace(run, going, report)
+    return report
+
+
+def _is_hint(letter: Letter, cluster: str) -> bool:
+    """Tell a hint from an event. Raises Rejected for a hint that is another cluster's."""
+    if '"detail-type"' in letter.body:
+        return False
+    parse_hint(letter.body, cluster)
+    return True
+
+
+def _swept(
+    run: Interruption, ledger: Ledger, sweeps: Sequence[str], report: Report
+) -> list[tuple[str, Notice]]:
+    """Ask EC2 itself; where it does not answer, the next tick asks again, and letters in hand are not held up."""
+    instances = [
+        claim.instance_id for claim in ledger.claims if claim.instance_id and not claim.terminated_at
+    ]
+    try:
+        found = run.cloud.notices(instances) if instances else ()
+    except Transient:
+        report.counts["SweepsFailed"] += 1
+        return []
+    return [(sweeps[0], notice) for notice in found]
+
+
+def _commit(
+    run: Interruption, notices: Sequence[Notice], ledger: Ledger, report: Report
+) -> tuple[Sequence[str], set[str]]:
+    """Write down which claims end; give them by name, and the instances of those that could not be written."""
+    snapshot = _snapshot(run, report) if any(not n.fate.is_certain for n in notices) else None
+    pools = parsed_nodepools(snapshot.nodepools) if snapshot is not None else {}
+    for look in range(LOOKS):
+        if look:
+            ledger = run.store.load()
+        found = answer(notices, ledger, pools, snapshot, run.clock())
+        failed, outdated = _save(run, found)
+        if not outdated:
+            break
+    report.counts.update(found.counts)
+    return found.going, failed | outdated
+
+
+def _save(run: Interruption, found: Answer) -> tuple[set[str], set[str]]:
+    """Save what is decided; give the instances of claims that could not be saved, and of those that have moved on."""
+    failed: set[str] = set()
+    outdated: set[str] = set()
+    if found.unavailable:
+        run.store.save_unavailable(found.unavailable)
+    for claim in found.changed:
+        try:
+            run.store.save(claim)
+        except Conflict:
+            outdated.add(claim.instance_id)
+        except Transient:
+            failed.add(claim.instance_id)
+    return failed, outdated
+
+
+def _snapshot(run: Interruption, report: Report) -> Snapshot | None:
+    """Read what only uncertain notices need: a certain one is not held up by a damaged snapshot."""
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    try:
+        return None if data is None else own_snapshot(data, run.cluster_name)
+    except Rejected as error:
+        report.rejected.append(str(error))
+        return None
+
+
+def _replace(run: Interruption, going: Sequence[str], report: Report) -> None:
+    """Buy for the pods of nodes that go, then have the nodes closed and drained, whatever came of it."""
+    try:
+        outcome = run.provision()
+        report.counts["NodeClaimsLaunched"] += len(outcome.launched)
+        report.counts["NodeClaimsGivenUp"] += len(outcome.given_up)
+        report.counts["PodsUnplaced"] += sum(len(u.pods) for u in outcome.plan.unplaced)
+    except Rejected as error:
+        report.rejected.append(str(error))
+    except Transient:
+        report.counts["LaunchesPutOff"] += 1
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes are interrupted"), AGAIN_SECONDS)
+    finally:
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, f"{len(going)} nodes are interrupted"))
