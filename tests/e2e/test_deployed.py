@@ -66,6 +66,7 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
     with deployed(folder, speed=10) as deployment:
         eventually(lambda: "ec2:CreateFleet" in deployment.calls().get("provisioning", ()))
         eventually(lambda: "dynamodb:PutItem" in deployment.calls().get("lifecycle", ()))
+        eventually(lambda: "dynamodb:Query" in deployment.calls().get("garbagecollection", ()))
         calls = deployment.calls()
         users = {
             concern: deployment.authenticate(token(signer=deployment._credentials[concern]))
@@ -76,14 +77,18 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
     assert {"ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "dynamodb:PutItem"} <= calls["provisioning"]
     assert {"iam:CreateInstanceProfile", "iam:PassRole", "ssm:GetParameter"} <= calls["readiness"]
     assert {"s3:ListBucket", "s3:PutObject", "eks:DescribeCluster"} <= calls["observation"]
+    assert {"ec2:DescribeVolumes", "iam:ListInstanceProfiles", "dynamodb:Query"} <= calls["garbagecollection"]
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= calls["lifecycle"]
     assert calls["ticks"] == {"sqs:SendMessage"}
     groups = {concern: user and user[1] for concern, user in users.items()}
     assert groups == {
         "provisioning": None,
         "lifecycle": ("nodesmith:writer",),
+        "termination": ("nodesmith:writer",),
         "readiness": ("nodesmith:writer",),
         "observation": ("nodesmith:reader",),
+        "repair": ("nodesmith:writer",),
+        "garbagecollection": ("nodesmith:writer",),
     }
 
 
