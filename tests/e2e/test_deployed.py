@@ -83,6 +83,7 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
     groups = {concern: user and user[1] for concern, user in users.items()}
     assert groups == {
         "provisioning": None,
+        "interruption": None,
         "lifecycle": ("nodesmith:writer",),
         "termination": ("nodesmith:writer",),
         "readiness": ("nodesmith:writer",),
