@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from nodesmith.errors import Transient
 from nodesmith.model.commands import Command, Initialize
 from nodesmith.model.learned import Boot, Offered, boot_of, learned
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodes import Node
 from nodesmith.ports import Store
 
 
 def learn(
-    store: Store, commands: Iterable[Command], claims: Iterable[NodeClaim], failures: list[str]
+    store: Store,
+    commands: Iterable[Command],
+    claims: Iterable[NodeClaim],
+    nodes: Mapping[str, Node],
+    failures: list[str],
 ) -> None:
     """Compare what nodes show with what is known, and keep what is less.
 
-    Nobody waits for it: a lesson that cannot be kept is taught again by the next such node.
+    `nodes` are the snapshot's by provider id. Nobody waits for it: a lesson that cannot be kept is taught again by the
+    next such node.
     """
-    shown = [command.claim for command in commands if isinstance(command, Initialize)]
+    ready = [command.claim for command in commands if isinstance(command, Initialize)]
+    shown = [replace(claim, capacity=nodes[claim.provider_id].capacity) for claim in ready]
     if not shown:
         return
     expected = {claim.name: claim.capacity.memory_bytes for claim in claims}

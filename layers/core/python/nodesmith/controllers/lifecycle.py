@@ -84,7 +84,7 @@ def follow(run: Lifecycle) -> Counter[str]:
     closed: set[str] = set()
     health = registrations(commands, ledger, pools, now)
     commands = registering.keep(run.store, health, commands, done, failures)
-    learn(run.store, commands, ledger.claims, failures)
+    learn(run.store, commands, ledger.claims, nodes, failures)
     for command in commands:
         if command.claim.name in closed:
             continue  # only a Node that is open is registered; one whose pods could not be nominated is
