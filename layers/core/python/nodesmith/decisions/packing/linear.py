@@ -13,9 +13,11 @@ from nodesmith.decisions.packing.columns import mix
 from nodesmith.decisions.packing.covering import cheapest_cover, states
 from nodesmith.decisions.packing.enumeration import Fillings, exact_mix, fillings
 from nodesmith.decisions.packing.exact import number_of_fillings
+from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.master import Column, Mix
 from nodesmith.decisions.packing.problem import Bin, Vector
-from nodesmith.decisions.packing.rounding import rounded, whole
+from nodesmith.decisions.packing.rounding import rounded, whole, wholes, without_dear
+from nodesmith.decisions.packing.shrinking import shrink
 
 _MOST_FILLINGS = 100_000
 _NODES_A_KIND = 2
@@ -25,12 +27,18 @@ _MOST_WORK = 10_000_000  # states of what is left times fillings
 _NEAR_GAP = 2e-3
 _MOST_OF_ALL = 0.8
 _FEW_KINDS = 12
+_MOST_FILLS = 1_000_000
 _TOLERANCE = 1 - 1e-6
 _GOOD_ENOUGH = 1.005
 
 
-def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_steps: int) -> float:
-    """Buy for what is left, starting from the fillings of another plan for the same; give a bound, 0 for none."""
+def buy_by_columns(
+    basket: Basket, bins: Sequence[Bin], first: Basket, prices: Sequence[float], most_steps: int
+) -> float:
+    """Buy for what is left, starting from the fillings of another plan for the same; give a bound, 0 for none.
+
+    `prices` are those of a unit of each resource.
+    """
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.key], counts) for b, counts, _ in first.bought]
     if number_of_fillings(basket.items) > _MOST_FILLINGS:
@@ -39,7 +47,7 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
             return 0.0  # of a mix in fractions, about one for each kind, hardly a node would be whole
         mixed = mix(basket.items, bins, basket.spending.purses, columns, most_steps)
         basket.steps += mixed.steps
-        _buy(basket, bins, rounded(basket.items, bins, basket.spending.purses, mixed))
+        _buy_whole(basket, bins, mixed, first.price / len(basket.items), prices)
         return _bound_of_most(basket, bins, mixed)
     known = fillings(basket.items, bins)
     mixed, bound = exact_mix(basket.items, bins, known, columns)
@@ -47,6 +55,30 @@ def buy_by_columns(basket: Basket, bins: Sequence[Bin], first: Basket, most_step
     if first.price <= bound * _GOOD_ENOUGH:
         return bound
     return max(bound, _buy_near(basket, bins, known, mixed, (bound, first.price)))
+
+
+def _buy_whole(
+    basket: Basket, bins: Sequence[Bin], mixed: Mix, most_price: float, prices: Sequence[float]
+) -> None:
+    """Buy what is cheapest of a mix rounded, and of what is whole in it, with or without dear bins, and a quick rest.
+
+    Of dear bins a mix holds so few that hardly any is whole; without them more is, at nearly the same price.
+    """
+    purses = basket.spending.purses
+    plans = [
+        rounded(basket.items, bins, purses, mixed),
+        wholes(mixed),
+        wholes(without_dear(basket.items, bins, purses, mixed, most_price)),
+    ]
+    trials = []
+    for plan in plans:
+        trial = Basket(basket.items, purses, basket.steps)
+        _buy(trial, bins, plan)
+        shrink(trial, bins)
+        fill_greedily(trial, bins, prices, _MOST_FILLS)
+        trials.append(trial)
+    for bought in min(trials, key=lambda trial: trial.rank).bought:
+        basket.buy(*bought)
 
 
 def _bound_of_most(basket: Basket, bins: Sequence[Bin], mixed: Mix) -> float:

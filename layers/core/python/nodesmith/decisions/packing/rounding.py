@@ -40,6 +40,21 @@ def rounded(
     return [(column, amount) for column, amount in kept.items() if amount]
 
 
+def wholes(mixed: Mix) -> list[tuple[Column, int]]:
+    """Give what the mix buys whole."""
+    pairs = zip(mixed.columns, mixed.amounts.tolist(), strict=True)
+    return [(column, floor(amount + _EPSILON)) for column, amount in pairs if amount + _EPSILON >= 1]
+
+
+def without_dear(
+    items: Sequence[Item], bins: Sequence[Bin], purses: Purses, mixed: Mix, most_price: float
+) -> Mix:
+    """Give the cheapest mix of those of the columns whose bins cost no more than a price."""
+    master = Master(items, bins, purses)
+    master.add(column for column in mixed.columns if bins[column.bin].price <= most_price)
+    return master.solve(mixed.steps)
+
+
 def _promising(bins: Sequence[Bin], mixed: Mix) -> list[Column]:
     """Give the columns of the mix, and those that are next to being in it."""
     prices = np.array([bins[c.bin].price - mixed.discounts[c.bin] for c in mixed.columns])

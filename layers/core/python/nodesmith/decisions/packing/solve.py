@@ -147,7 +147,7 @@ def _improved(
     from nodesmith.decisions.packing.linear import buy_by_columns  # numpy and HiGHS: a quarter of a second
 
     other = Basket(basket.items, purses, basket.steps)
-    linear = buy_by_columns(other, bins, basket, most_steps - other.steps)
+    linear = buy_by_columns(other, bins, basket, prices, most_steps - other.steps)
     shrink(other, bins)
     fill_greedily(other, bins, prices, most_steps - other.steps)
     repack(other, bins, _PROVABLE_TOGETHER, _MENDING)
