@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
@@ -37,6 +37,16 @@ _STEPS = (
 AWAITING = "AwaitingReconciliation"
 _REFUTING = frozenset({"MultipleNodesFound"})
 """Reasons that say no; all others say not yet."""
+
+
+class ObjectCondition(NamedTuple):
+    """A condition of the NodeClaim object: `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    since: datetime
+    reason: str
+    message: str
 
 
 def labels_of(claim: NodeClaim) -> dict[str, str]:
@@ -121,64 +131,66 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
         "imageID": claim.image_id,
         "capacity": format_resources(claim.capacity),
         "allocatable": format_resources(claim.allocatable),
-        "conditions": list(_conditions(claim)),
+        "conditions": [_written(condition) for condition in conditions_of(claim)],
     }
     return {field: value for field, value in status.items() if value}
 
 
-def _conditions(claim: NodeClaim) -> Iterator[dict[str, Any]]:
+def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
     """Say of each stage whether it is reached; the first that is not carries the claim's reason."""
     reached = (claim.launched_at, claim.registered_at, claim.initialized_at)
     pending = [stage for stage, at in zip(_STAGES, reached, strict=True) if at is None]
     given_up = claim.phase is Phase.GIVEN_UP
     for stage, at in zip(_STAGES, reached, strict=True):
         if at is not None:
-            yield _condition(stage, "True", at, stage, "")
+            yield ObjectCondition(stage, "True", at, stage, "")
         elif stage == pending[0]:
             refuted = given_up or claim.reason in _REFUTING
             since = claim.phase_since if refuted else claim.created_at
             reason = claim.reason or AWAITING
-            yield _condition(stage, "False" if refuted else "Unknown", since, reason, claim.message)
+            yield ObjectCondition(stage, "False" if refuted else "Unknown", since, reason, claim.message)
         else:
-            yield _condition(stage, "Unknown", claim.created_at, AWAITING, "")
+            yield ObjectCondition(stage, "Unknown", claim.created_at, AWAITING, "")
     if not pending:
-        yield _condition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
+        yield ObjectCondition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
     else:
         status, since = ("False", claim.phase_since) if given_up else ("Unknown", claim.created_at)
-        yield _condition("Ready", status, since, "UnhealthyDependents", f"waits for {', '.join(pending)}")
+        yield ObjectCondition(
+            "Ready", status, since, "UnhealthyDependents", f"waits for {', '.join(pending)}"
+        )
     if claim.inconsistency:
         yield _consistent(claim)
     if claim.terminating_at is not None:
         yield from _end(claim, claim.terminating_at)
 
 
-def _consistent(claim: NodeClaim) -> dict[str, Any]:
+def _consistent(claim: NodeClaim) -> ObjectCondition:
     kind, since = "ConsistentStateFound", claim.initialized_at or claim.phase_since
     if claim.inconsistency == CONSISTENT_AGAIN:
-        return _condition(kind, "True", since, kind, "")
-    return _condition(kind, "False", since, "ConsistencyCheckFailed", claim.inconsistency)
+        return ObjectCondition(kind, "True", since, kind, "")
+    return ObjectCondition(kind, "False", since, "ConsistencyCheckFailed", claim.inconsistency)
 
 
-def _end(claim: NodeClaim, since: datetime) -> Iterator[dict[str, Any]]:
+def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
     """Say how far its end has come; the step that it is at carries the claim's reason."""
     at_work = True
     for step, at in _STEPS:
         reached = getattr(claim, at)
         if reached is not None:
-            yield _condition(step, "True", reached, step, "")
+            yield ObjectCondition(step, "True", reached, step, "")
         else:
             reason, message = (claim.reason, claim.message) if at_work else ("", "")
-            yield _condition(step, "Unknown", since, reason or AWAITING, message)
+            yield ObjectCondition(step, "Unknown", since, reason or AWAITING, message)
             at_work = False
 
 
-def _condition(kind: str, status: str, since: datetime, reason: str, message: str) -> dict[str, Any]:
+def _written(condition: ObjectCondition) -> dict[str, Any]:
     return {
-        "type": kind,
-        "status": status,
-        "lastTransitionTime": format_time(since),
-        "reason": reason,
-        "message": message,
+        "type": condition.type,
+        "status": condition.status,
+        "lastTransitionTime": format_time(condition.since),
+        "reason": condition.reason,
+        "message": condition.message,
         "observedGeneration": 1,  # a NodeClaim's spec never changes
     }
 

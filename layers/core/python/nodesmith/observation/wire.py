@@ -41,7 +41,7 @@ from nodesmith.observation.observed import (
 )
 from nodesmith.observation.writing import encode
 
-__all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode"]
+__all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode", "inflated", "read"]
 
 _READABLE = range(1, VERSION + 1)
 """The first knew no volumes: its pods that have any are refused (see `parse_shape`). The second knew no namespaces and
@@ -60,7 +60,12 @@ def decode(data: bytes) -> Snapshot:
     One object that cannot be read becomes an entry of `problems`. Raises Rejected, saying what was found, for bytes
     that are cut short, damaged, something else, or of another format version.
     """
-    document = _document(data)
+    return read(inflated(data))
+
+
+def read(text: bytes) -> Snapshot:
+    """Read the text of a snapshot, see `decode`."""
+    document = _document(text)
     try:
         problems = [str(problem) for problem in document["problems"]]
         known = Namespaces(document["namespaces"]) if document["version"] >= _KNOWS_NAMESPACES else None
@@ -84,12 +89,11 @@ def decode(data: bytes) -> Snapshot:
         raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
 
 
-def _document(data: bytes) -> dict[str, Any]:
+def _document(text: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(_inflated(data))
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        began = f"{len(data)} bytes that begin with {data[:16]!r}"
-        raise Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({error})") from None
+        raise _odd(text, str(error)) from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
@@ -101,10 +105,10 @@ def _document(data: bytes) -> dict[str, Any]:
     return document
 
 
-def _inflated(data: bytes) -> bytes:
-    """Decompress, but not without end: a few kilobytes can be made to blow up to any size."""
+def inflated(data: bytes) -> bytes:
+    """Decompress, but not without end: a few kilobytes can be made to blow up to any size. Raises Rejected."""
     if not data.startswith(_GZIP):
-        raise ValueError("not gzip")
+        raise _odd(data, "not gzip")
     inflater = zlib.decompressobj(wbits=31)
     try:
         text = inflater.decompress(data, LARGEST_BYTES)
@@ -115,6 +119,11 @@ def _inflated(data: bytes) -> bytes:
     if not inflater.eof:
         raise Rejected(f"snapshot: cut short or damaged, {len(data)} bytes were found (the end is missing)")
     return text
+
+
+def _odd(found: bytes, why: str) -> Rejected:
+    began = f"{len(found)} bytes that begin with {found[:16]!r}"
+    return Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({why})")
 
 
 def _nodes(manifests: Iterable[Manifest], pod_events: Iterable[int], problems: list[str]) -> Iterator[Node]:

@@ -32,12 +32,13 @@ def capacity_of(claim: NodeClaim, node: Node) -> Resources:
 
 
 def checked(claim: NodeClaim, node: Node) -> NodeClaim:
-    """Give the claim with what its Node lacks."""
+    """Give the claim with what its Node lacks; the claim itself where it says so already."""
     lacking = "; ".join(why for _, why in sorted(shortfalls(claim, node).items()))
-    return replace(claim, inconsistency=lacking or (claim.inconsistency and CONSISTENT_AGAIN))
+    found = lacking or (claim.inconsistency and CONSISTENT_AGAIN)
+    return claim if found == claim.inconsistency else replace(claim, inconsistency=found)
 
 
 def check(claim: NodeClaim, node: Node) -> Wait | None:
     """Note that a Node has come to lack something, or does no longer; nothing where all is as it was."""
     after = checked(claim, node)
-    return Wait(after) if after.inconsistency != claim.inconsistency else None
+    return None if after is claim else Wait(after)

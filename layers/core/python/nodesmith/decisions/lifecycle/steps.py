@@ -12,7 +12,7 @@ from nodesmith.decisions.lifecycle.stages import end, initialize, register
 from nodesmith.decisions.nomination import to_nominate
 from nodesmith.model.commands import Command, Dismiss, End, Forget, Nominate, Open, Register, Show
 from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaimobjects import conditions_of
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import DEFAULTS, Options
 from nodesmith.model.nodepools import parsed_nodepools
@@ -134,7 +134,9 @@ def _is_last(claim: NodeClaim, shown: Mapping[str, object]) -> bool:
 
 def _is_stale(claim: NodeClaim, shown: Mapping[str, object] | None) -> bool:
     """Tell whether the NodeClaim object does not say what the ledger says, or lacks the label of its NodeClass."""
-    if shown is None or _conditions(shown) != _conditions(manifest(claim)):
+    if shown is None:
+        return True
+    if _conditions(shown) != {each.type: (each.status, each.reason) for each in conditions_of(claim)}:
         return True
     metadata = shown.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
