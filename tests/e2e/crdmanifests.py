@@ -23,6 +23,7 @@ from nodesmith.model.schema.fields import (
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
+from tests.unit.conversionfields import KUBELET
 
 Manifest = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -81,20 +82,7 @@ _SPECS: dict[str, Manifest] = {
         "userData": "echo hello",
         "role": "nodes",
         "tags": {"team": "blue"},
-        "kubelet": {
-            "clusterDNS": ["10.100.0.10"],
-            "maxPods": 58,
-            "podsPerCore": 10,
-            "systemReserved": {"cpu": "100m"},
-            "kubeReserved": {"memory": "1Gi"},
-            "evictionHard": {"memory.available": "5%"},
-            "evictionSoft": {"nodefs.available": "10%"},
-            "evictionSoftGracePeriod": {"nodefs.available": "1m30s"},
-            "evictionMaxPodGracePeriod": 60,
-            "imageGCHighThresholdPercent": 85,
-            "imageGCLowThresholdPercent": 80,
-            "cpuCFSQuota": True,
-        },
+        "kubelet": KUBELET,
         "blockDeviceMappings": [
             {
                 "deviceName": "/dev/xvda",

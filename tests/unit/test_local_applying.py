@@ -23,8 +23,8 @@ def document(kind: str, api_version: str = "v1", **metadata: Any) -> Document:
     ("kind", "api_version", "meant"),
     [
         ("Podd", "v1", "Pod of v1"),
-        ("NodePool", "karpenter.sh/v1beta1", "NodePool of karpenter.sh/v1"),
-        ("Provisioner", "karpenter.sh/v1alpha5", "NodePool of karpenter.sh/v1"),
+        ("NodePool", "karpenter.sh/v2", "NodePool of karpenter.sh/v1"),
+        ("Machine", "karpenter.sh/v1alpha5", "NodeClaim of karpenter.sh/v1"),
         ("Deployment", "v1", "Deployment of apps/v1"),
     ],
 )
@@ -47,13 +47,19 @@ def test_a_namespace_that_is_missing_is_named_with_the_remedy() -> None:
 
 
 def test_defaults_stand_in_for_objects_that_are_missing_or_of_an_unserved_version() -> None:
-    old = Manifests((document("NodePool", "karpenter.sh/v1beta1"), document("Pod")))
+    old = Manifests((document("NodePool", "karpenter.sh/v2"), document("Pod")))
     new = Manifests((document("NodePool", "karpenter.sh/v1"),))
+    ages = Manifests((document("Provisioner", "karpenter.sh/v1alpha5"), document("Pod")))
 
     added = [d.object for d in with_defaults(old).documents]
 
     assert added == ["EC2NodeClass/default", "NodePool/default", "NodePool/a", "Pod/a"]
     assert [d.object for d in with_defaults(new).documents] == ["EC2NodeClass/default", "NodePool/a"]
+    assert [d.object for d in with_defaults(ages).documents] == [
+        "EC2NodeClass/default",
+        "Provisioner/a",
+        "Pod/a",
+    ]
 
 
 def test_what_a_fault_of_the_file_says_is_not_said_again_as_a_problem() -> None:

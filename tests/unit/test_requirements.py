@@ -47,7 +47,7 @@ def test_keys_are_normalised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "hint"), [("Inn", "did you mean 'In'"), ("in", "use one of In"), ("", "use one of In")]
+    ("operator", "hint"), [("Inn", "did you mean 'In'"), ("in", "did you mean 'In'"), ("", "use one of In")]
 )
 def test_an_unknown_operator_is_refused_with_a_hint(operator: str, hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
