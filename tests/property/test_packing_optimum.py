@@ -134,7 +134,7 @@ def test_no_bound_of_linear_programming_is_above_the_lowest_price(
 
     _, bound = exact_mix(items, bins, fillings(items, bins), [])
     basket = Basket(items, {})
-    proved = buy_by_columns(basket, bins, first, 10**6)
+    proved = buy_by_columns(basket, bins, first, (0.1, 0.1, 0.0), 10**6)
 
     assert bound <= best + 1e-6
     assert min(proved, first.price) <= best + 1e-6
