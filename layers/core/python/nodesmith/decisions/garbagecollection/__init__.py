@@ -2,7 +2,7 @@
 
 The order of the looks is what makes it safe: the snapshot is older than AWS's lists, and the ledger is read after them.
 A claim is committed before EC2 is asked for its instance, so an instance that is listed has a claim in the ledger,
-unless that claim was forgotten. No instance is older than its claim; the minute that it is given is for lists that lag.
+unless that claim was forgotten. No instance is older than its claim; the minute that it is given is a margin.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.snapshot import Snapshot
 
 YOUNG = timedelta(minutes=1)
-"""What is younger is left alone: EC2's lists lag behind, and clocks differ."""
+"""What is younger is left alone: EC2 does not list an instance in the moment of its launch, and clocks differ."""
 SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 """Phases of a claim that has an instance and keeps it."""
 
