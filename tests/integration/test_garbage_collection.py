@@ -386,3 +386,17 @@ def launching() -> World:
     world.cloud.clock = lambda: world.now - HOUR
     world.observe()
     return world
+
+
+def test_of_a_ledger_that_was_lost_every_node_is_taken_back_and_drained_and_no_pod_is_cut_off() -> None:
+    world = World({name: pod_manifest(name) for name in ("web-0", "web-1")})
+    world.settle()
+    (before,) = world.cluster.nodes
+    world.live(timedelta(minutes=2))
+    world.store.claims.clear()
+    for _ in range(8):
+        world.run(Concern.GARBAGECOLLECTION)
+        world.live(timedelta(minutes=1))
+    assert world.violations() == []
+    assert before not in world.cluster.nodes
+    assert [claim.phase for claim in world.store.claims.values()] == [Phase.INITIALIZED]

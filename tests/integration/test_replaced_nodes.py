@@ -15,7 +15,7 @@ from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.times import format_time
 from tests import builders
 from tests.fakes.cloud import Call
-from tests.world import CONCERNS, TICK, Boundaries, World, pod_manifest
+from tests.world import TICK, Boundaries, World, pod_manifest
 
 
 class Clinic(World):
@@ -32,17 +32,11 @@ class Clinic(World):
                 status["conditions"] = [*others, condition]
         self.observe()
 
-    def care(self, minutes: float) -> None:
+    def care(self, minutes: int = 1) -> None:
         """Let all functions do their work for a while, repair among them."""
-        end, next_tick = self.now + timedelta(minutes=minutes), self.now
-        while self.now < end:
-            woken = self._deliver()
-            if self.now >= next_tick:
-                woken |= {*CONCERNS, Concern.REPAIR}
-                next_tick = self.now + TICK
-            for concern in sorted(woken):
-                self.run(concern)
-            self.pass_time()
+        for _ in range(minutes):
+            self.run(Concern.REPAIR)
+            self.live(TICK)
 
 
 def settled(mode: str = "On", boundaries: Boundaries | None = None) -> Clinic:
@@ -52,7 +46,7 @@ def settled(mode: str = "On", boundaries: Boundaries | None = None) -> Clinic:
     pods = {name: pod_manifest(name) for name in ("web-0", "web-1")}
     world = Clinic(pods, nodepool=nodepool)
     world.settle()
-    world.care(1)
+    world.care()
     assert world.violations() == []
     if boundaries is not None:
         boundaries.look = world.held
@@ -73,7 +67,7 @@ def sick(world: Clinic, kind: str, status: str = "False", since: timedelta = tim
     (claim,) = world.store.claims.values()
     moment = format_time(world.now - since)
     world.symptoms = {claim.node_name: {"type": kind, "status": status, "lastTransitionTime": moment}}
-    world.care(0.1)
+    world.pass_time()
     return claim.node_name
 
 
