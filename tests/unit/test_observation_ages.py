@@ -141,3 +141,10 @@ def test_what_a_provisioner_shows_is_what_its_pool_shows() -> None:
     condition = {"type": "Ready", "status": "True", "reason": "Ready"}
     (manifest,) = snapshot(Provisioner=[{**PROVISIONER, "status": {"conditions": [condition]}}]).nodepools
     assert manifest["status"] == {"conditions": [condition]}
+
+
+def test_a_class_that_a_provisioner_holds_changes_with_it() -> None:
+    """Its selectors are looked up again when its generation is another."""
+    spec = {"provider": TEMPLATE["spec"]}
+    (manifest,) = snapshot(Provisioner=[{"metadata": {"name": "a"}, "spec": spec}]).nodeclasses
+    assert manifest["metadata"] == {"name": "a", "generation": 3}

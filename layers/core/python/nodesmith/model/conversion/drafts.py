@@ -65,10 +65,12 @@ class Draft:
     """An object of today as it is put together, each field with where it comes from."""
 
     def __init__(self, old: Old, kind: str, api_version: str, name: str = "") -> None:
-        """Begin with the metadata of the old object, or with a name of its own alone."""
+        """Begin with the metadata of the old object, or with a name of its own and how often that has changed."""
         self.old = old
         self.kind = kind
-        metadata = {"name": name} if name else _metadata(old, same=old.manifest.get("kind") == kind)
+        metadata = _metadata(old, same=old.manifest.get("kind") == kind)
+        if name:
+            metadata = {"name": name, **{n: metadata[n] for n in ("generation",) if n in metadata}}
         self.body: dict[str, Any] = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
         self.origins: dict[str, Origin] = {}
 
