@@ -104,6 +104,14 @@ class TestTheExpressExample:
         assert decided.price_hourly_usd == pytest.approx(0.3213)
         assert 0.26 < decided.bound_hourly_usd <= decided.price_hourly_usd
 
+    def test_free_room_that_is_too_small_for_any_of_many_pods_lowers_no_bound(self) -> None:
+        small = [node(f"node-{n:03d}", cpu="1") for n in range(200)]
+
+        decided = plan(pods(shape("1500m"), 100), nodes=small)
+
+        assert not decided.placed
+        assert 0.9 * decided.price_hourly_usd < decided.bound_hourly_usd <= decided.price_hourly_usd
+
     def test_every_node_may_become_one_of_many_types(self) -> None:
         for planned in self.decided().nodes:
             assert len(types_of(planned)) >= 15

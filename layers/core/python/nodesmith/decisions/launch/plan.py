@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -28,10 +28,14 @@ MAX_OVERRIDES = 60
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """What most claims of one decision have in common: templates by what they are made of, images by class and type."""
+    """What most claims of one decision have in common.
+
+    Templates by what they are made of, images by NodeClass and type, subnets by NodeClass and zone.
+    """
 
     made: dict[tuple[object, ...], LaunchTemplate] = field(default_factory=dict)
     images: dict[tuple[str, str], Image | None] = field(default_factory=dict)
+    subnets: dict[str, Mapping[str, Subnet]] = field(default_factory=dict)
 
 
 def launch_plan(
@@ -52,7 +56,7 @@ def launch_plan(
     known = known or Templates()
     templates: dict[Build, LaunchTemplate] = {}
     overrides: list[Override] = []
-    ways = list(islice(_ways(options, status, known.images), MAX_OVERRIDES))
+    ways = list(islice(_ways(options, status, known), MAX_OVERRIDES))
     reserved = reservation_kind(ways[0][1].reservation, status) if ways else ""
     for kind, offering, image, subnet in ways:
         if reservation_kind(offering.reservation, status) != reserved:
@@ -94,10 +98,13 @@ def _capacity_type(claim: NodeClaim, options: Sequence[tuple[InstanceType, Offer
 def _ways(
     options: Iterable[tuple[InstanceType, Offering]],
     status: NodeClassStatus,
-    images: dict[tuple[str, str], Image | None],
+    known: Templates,
 ) -> Iterator[tuple[InstanceType, Offering, Image, Subnet]]:
     """Each type and zone that can be launched, once, in order of price, type and zone."""
-    subnets = subnet_by_zone(status.subnets)
+    images = known.images
+    if status.name not in known.subnets:
+        known.subnets[status.name] = subnet_by_zone(status.subnets)
+    subnets = known.subnets[status.name]
     seen: set[tuple[str, str]] = set()
     for kind, offering in sorted(options, key=lambda o: (o[1].price_hourly_usd, o[0].name, o[1].zone)):
         booting = status.name, kind.name

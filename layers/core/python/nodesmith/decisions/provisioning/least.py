@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
+from operator import le
 
 from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_prices
 from nodesmith.decisions.provisioning.alternatives import Attempt
@@ -47,12 +48,11 @@ def least_price(
     if not offered.bins:
         return 0.0
     bins = offered.plain(offered.bins)
+    items = _homeless(offered, rooms) if rooms else offered.items
     few = sum(item.count for item in offered.items) <= _FEW
-    if not rooms:
-        bound = pack(offered.items, bins).bound if few else lower_bound(offered.items, bins)
-    else:
-        homeless = pack(_homeless(offered, rooms), bins).bound if few else 0.0
-        bound = max(homeless, _beside(offered, bins, rooms))
+    bound = pack(items, bins).bound if few else lower_bound(items, bins)
+    if rooms:
+        bound = max(bound, _beside(offered, bins, rooms))
     return min(bound, attempt.price_hourly_usd)
 
 
@@ -71,9 +71,11 @@ def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod
 
 def _homeless(offered: Market, rooms: Sequence[Room]) -> list[Item]:
     """Give the items that no room could take, which must therefore be bought for; those of the others count none."""
+    most = [max(room.free.of(name) for room in rooms) for name in offered.dimensions]
     return [
         replace(item, count=0)
-        if any(room.fits(demand.shape, 1) and room.admits(demand.shape) for room in rooms)
+        if all(map(le, item.size, most))
+        and any(room.fits(demand.shape, 1) and room.admits(demand.shape) for room in rooms)
         else item
         for item, demand in zip(offered.items, offered.demands, strict=True)
     ]
