@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, rooms
+from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, cheapest_shares, rooms
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType, instance_types
@@ -92,3 +92,16 @@ def test_the_largest_room_so_far_tells_where_to_begin_looking(any_type: Instance
     assert found == [(1000, 8), (4000, 4), (2000, 16)]
     assert largest == [[1000, 4000, 4000], [8, 8, 16]]
     assert rooms(Stock(()), DIMENSIONS) == ([], [])
+
+
+def test_of_sizes_at_one_price_a_unit_only_the_largest_is_asked_what_a_share_costs(
+    any_type: InstanceType,
+) -> None:
+    sizes = [good(any_type, f"size-{n}", (n * 1000, n * 4), n * 0.1) for n in range(1, 9)]
+    lean = good(any_type, "lean", (8000, 8), 0.5)
+
+    found = cheapest_shares(
+        Stock([*sizes, lean]), frozenset(["lean", *(c.type.name for c, _ in sizes)]), frozenset([SPOT])
+    )
+
+    assert [each.choice.type.name for each in found] == ["lean", "size-8"]

@@ -152,8 +152,8 @@ def cheapest_shares(stock: Stock, names: frozenset[str], ways: frozenset[Way]) -
     """
     priced = [place for place, name in enumerate(stock.resources) if is_priced(name)]
     kept: dict[bool, list[tuple[Good, tuple[float, ...]]]] = {False: [], True: []}
-    goods = bargains(stock, names, ways, stock.resources)
-    for good in sorted(goods, key=lambda g: (g.choice.is_exotic, -g.room[0], g.offering.price_hourly_usd)):
+    goods = sorted(bargains(stock, names, ways, stock.resources), key=_largest_first)
+    for good in goods:
         price = good.offering.price_hourly_usd
         rates = tuple([price / good.room[place] if good.room[place] else inf for place in priced])
         rivals = [*kept[False], *kept[True]] if good.choice.is_exotic else kept[False]
@@ -162,6 +162,10 @@ def cheapest_shares(stock: Stock, names: frozenset[str], ways: frozenset[Way]) -
         ):
             kept[good.choice.is_exotic].append((good, rates))
     return tuple(good for each in kept.values() for good, _ in each)
+
+
+def _largest_first(good: Good) -> tuple[bool, int, float]:
+    return good.choice.is_exotic, -good.choice.room.cpu_milli, good.offering.price_hourly_usd
 
 
 def is_priced(name: str) -> bool:
