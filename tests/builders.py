@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -256,6 +257,38 @@ def inputs(**fields: Any) -> Inputs:
     if "snapshot" not in fields:
         known["snapshot"] = snapshot(pods=fields.pop("pods", ()))
     return Inputs(**(known | fields))
+
+
+ACCOUNT = "123456789012"
+
+
+def ec2_event(kind: str, detail: Mapping[str, Any], at: datetime = NOW, **fields: Any) -> str:
+    """Give an event as EventBridge puts it into a queue."""
+    event = {
+        "version": "0",
+        "id": "6a7e8feb-b491-4cf7-a9f1-bf3703467718",
+        "detail-type": kind,
+        "source": "aws.ec2",
+        "account": ACCOUNT,
+        "time": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+        "region": REGION,
+        "resources": [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{detail.get('instance-id')}"],
+        "detail": detail,
+    }
+    return json.dumps({**event, **fields})
+
+
+def spot_warning(instance_id: str, at: datetime = NOW) -> str:
+    """Give EC2's warning that it takes a spot instance in two minutes."""
+    detail = {"instance-id": instance_id, "instance-action": "terminate"}
+    return ec2_event("EC2 Spot Instance Interruption Warning", detail, at)
+
+
+def state_change(instance_id: str, state: str, at: datetime = NOW) -> str:
+    """Give EC2's news that an instance has come to a state."""
+    return ec2_event(
+        "EC2 Instance State-change Notification", {"instance-id": instance_id, "state": state}, at
+    )
 
 
 def claim(name: str = "default-x1", *, phase: Phase = Phase.LAUNCHED, **fields: Any) -> NodeClaim:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
+from nodesmith.controllers.interruption import Interruption, Letter, heed
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
@@ -22,11 +23,12 @@ from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.events import WOKEN, Concern
+from nodesmith.model.events import WOKEN, Concern, Hint
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import INITIALIZED, REGISTERED
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.resources import Resources, format_resources, parse_resources, total
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith.model.times import format_time
@@ -40,7 +42,7 @@ from tests import builders
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cloud import Call, FakeCloud
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.disruptions import counted
+from tests.fakes.disruptions import counted, ends_at, is_ending
 from tests.fakes.hints import FakeHints
 from tests.fakes.store import FakeStore
 
@@ -51,6 +53,8 @@ READY = timedelta(seconds=45)
 STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
 REDELIVERY = timedelta(seconds=20)
+HIDDEN = timedelta(minutes=6)
+"""Until a message whose run died comes again: what it was about is over by then, unless it was seen otherwise."""
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
 SHUTDOWN = timedelta(seconds=30)
 """From TerminateInstances to an instance that EC2 shows as terminated."""
@@ -58,6 +62,7 @@ FORGOTTEN = timedelta(seconds=15)
 """From there to the cloud controller that deletes its Node."""
 CONCERNS = (
     Concern.PROVISIONING,
+    Concern.INTERRUPTION,
     Concern.LIFECYCLE,
     Concern.TERMINATION,
     Concern.READINESS,
@@ -217,6 +222,10 @@ class World:
         self._ends_at: dict[str, datetime] = {}
         self._gone_since: dict[str, datetime] = {}
         self._replaced: set[str] = set()
+        self.letters: list[tuple[datetime, str]] = []
+        """Events on their way to interruption, by when they arrive."""
+        self._inbox: list[str] = []
+        self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
         self.boundaries.look = self.held
@@ -265,14 +274,23 @@ class World:
         if state == "shutting-down":
             self._ends_at[instance_id] = self.now + SHUTDOWN
 
+    def warn(self, instance_id: str) -> None:
+        """Let EC2 announce that it takes a spot instance in two minutes."""
+        until = self.now + WARNING
+        self.cloud.told[instance_id] = Notice(Fate.SPOT, instance_id, until, "marked-for-termination")
+        self._taken_at[instance_id] = until
+        self.letters.append((self.now, builders.spot_warning(instance_id, self.now)))
+
     def pass_time(self) -> None:
         """Let one step of time do to the world what time does."""
         self.now += STEP
         for mishap in [m for m in self.mishaps if builders.NOW + m[0] <= self.now]:
             self.mishaps.remove(mishap)
             mishap[1](self)
+        self._take()
         self._shut_down()
         self._boot()
+        self._note_haste()
         self.cluster.end_pods()
         self._replace()
         self._bind()
@@ -292,10 +310,14 @@ class World:
     def run(self, concern: Concern) -> None:
         """Invoke a function once; what it dies of or fails with brings its message back a little later."""
         self.runs += 1
+        inbox = list(self._inbox)
         try:
             self._invoke(concern, self.boundaries)
         except (Killed, Transient):
-            self._again.append((self.now + REDELIVERY, concern))
+            if concern is Concern.INTERRUPTION:
+                self.letters += [(self.now + HIDDEN, body) for body in inbox]
+            else:
+                self._again.append((self.now + REDELIVERY, concern))
         except Rejected as error:
             raise AssertionError(f"{concern} rejected its input: {error}") from error
 
@@ -316,6 +338,8 @@ class World:
             case Concern.PROVISIONING:
                 settings, clock = SETTINGS, self.clock
                 provision(Provisioning(name, settings, store, cloud, blobs, hints, shelf, clock, lambda: 0.0))
+            case Concern.INTERRUPTION:
+                self._read(name, store, cloud, blobs, hints)
             case Concern.LIFECYCLE:
                 follow(Lifecycle(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.TERMINATION:
@@ -331,6 +355,19 @@ class World:
                 collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, clock))
             case _:
                 raise AssertionError(f"{concern} does not live in this world")
+
+    def _read(self, name: str, store: Any, cloud: Any, blobs: Any, hints: Any) -> None:
+        """Hand interruption what has arrived, or a tick."""
+        batch, self._inbox = self._inbox or [Hint(name, "tick").to_json()], []
+        buying = Provisioning(
+            name, SETTINGS, store, cloud, blobs, hints, Shelf(catalog()), self.clock, lambda: 0.0
+        )
+        letters = [Letter(str(number), body, builders.ACCOUNT) for number, body in enumerate(batch)]
+        run = Interruption(name, store, cloud, blobs, hints, lambda: provision(buying), self.clock)
+        report = heed(run, letters)
+        if report.rejected:
+            raise AssertionError(f"interruption rejected its input: {report.rejected}")
+        self.letters += [(self.now + HIDDEN, batch[int(number)]) for number in report.failed]
 
     def provisioning(
         self,
@@ -359,6 +396,17 @@ class World:
         self._again = [(at, concern) for at, concern in self._again if at > self.now]
         for concern in WOKEN:
             due += [message.concern for message in self.hints.receive(concern)]
+        letters = [body for at, body in self.letters if at <= self.now]
+        self.letters = [(at, body) for at, body in self.letters if at > self.now]
+        for body in letters:
+            if self._dice.random() < self.messages.lost:
+                continue
+            if self._dice.random() < self.messages.delayed:
+                self.letters.append((self.now + timedelta(seconds=self._dice.randrange(5, 60)), body))
+                continue
+            self._inbox += [body] * (3 if self._dice.random() < self.messages.doubled else 1)
+        if self._inbox:
+            woken.add(Concern.INTERRUPTION)
         for concern in due:
             if self._dice.random() < self.messages.lost:
                 continue
@@ -427,6 +475,30 @@ class World:
             if instance_id in self.cloud.instances and instance_id not in self._ends_at:
                 self._ends_at[instance_id] = self.now + SHUTDOWN
                 self.cloud.become(instance_id, "shutting-down")
+
+    def _take(self) -> None:
+        """Let EC2 take what it has announced, whoever still runs there."""
+        for instance_id, until in list(self._taken_at.items()):
+            if self.now < until:
+                continue
+            del self._taken_at[instance_id]
+            self.cloud.told.pop(instance_id, None)
+            if not self.cloud.instances[instance_id].is_alive:
+                continue
+            on_it = [n for n, p in self.pods.items() if p["spec"].get("nodeName") == f"node-{instance_id}"]
+            self.harm += [f"{name} was killed without grace on {instance_id}" for name in sorted(on_it)]
+            self.lose(instance_id, "shutting-down")
+            self.letters.append((self.now, builders.state_change(instance_id, "shutting-down", self.now)))
+
+    def _note_haste(self) -> None:
+        """Note whose grace is cut short on an instance that lives."""
+        for name, pod in self.pods.items():
+            own = pod["spec"].get("terminationGracePeriodSeconds", 30)
+            given = pod["metadata"].get("deletionGracePeriodSeconds", own)
+            if is_ending(pod) and given < own and self._runs(pod["spec"].get("nodeName") or "node-"):
+                self.harm.append(
+                    f"{name} has {given} s of its grace of {own} s until {ends_at(pod):%H:%M:%S}"
+                )
 
     def _shut_down(self) -> None:
         """Let what EC2 has ended take its Node with it, as kubelet, cloud controller and pod collector do."""

@@ -328,9 +328,12 @@ def test_a_claim_is_released_once_ec2_shows_its_instance_as_terminated(
     assert [type(c) for c in commands] == ([Release] if released else [])
 
 
-def test_a_claim_whose_instance_is_gone_is_released_without_a_drain() -> None:
+def test_a_claim_whose_instance_is_gone_is_released_and_its_pods_are_deleted_at_once() -> None:
     pods = builders.bind(WEB, "node-a")
-    assert isinstance(steps(seen(pods), instances=["terminated"])[0], Release)
+    deletion, release = steps(seen(pods), instances=["terminated"])
+    assert isinstance(deletion, DeletePods)
+    assert [(pod.pod, pod.grace_seconds) for pod in deletion.pods] == [(pods[0].key, 0)]
+    assert isinstance(release, Release)
 
 
 def test_only_instances_whose_node_does_not_run_are_looked_up() -> None:

@@ -32,6 +32,8 @@ from nodesmith.settings import snapshot_key
 
 SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
+HURRY = timedelta(minutes=3)
+"""Before a deadline: from then on looks come as fast as after something was done, so that each pod has its grace."""
 
 
 @dataclass(slots=True)
@@ -165,11 +167,14 @@ def _wake(
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)
-    nearest = min(
-        (c.deadline for c in claims if c.is_ending and c.deadline and c.deadline > now), default=None
-    )
-    if nearest is not None and nearest - now < timedelta(minutes=1):
-        _set(run, nearest - now, now)
+    ahead = [
+        c.deadline
+        for c in claims
+        if c.is_ending and c.terminated_at is None and c.deadline and c.deadline > now
+    ]
+    nearest = min(ahead, default=None)
+    if nearest is not None and nearest - now < HURRY:
+        _set(run, min(SOON, nearest - now), now)
 
 
 def _set(run: Termination, wait: timedelta, now: datetime) -> None:

@@ -18,6 +18,10 @@ from nodesmith.model.taints import DISRUPTED, first_untolerated
 
 STUCK_AFTER = timedelta(minutes=1)
 """How long past the end of its grace a terminating pod is waited for."""
+LOOK_AHEAD = timedelta(seconds=10)
+"""So much sooner than its grace demands is a pod deleted: the look that finds it due may come late."""
+PRESSING = timedelta(seconds=10)
+"""So much before that it is asked to leave, within its budgets, whatever it was to wait for."""
 _LEAST_GRACE_SECONDS = 1
 
 
@@ -41,7 +45,7 @@ def drain(
     *,
     patient: bool = False,
 ) -> Drain:
-    """Look at the pods of one node that is to be emptied; nobody is evicted yet where it is `patient`."""
+    """Look at the pods of one node that is to be emptied; where it is `patient`, only those whose time runs out go."""
     left = sorted(
         (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
         key=lambda pod: (tier(pod), pod.key),
@@ -53,10 +57,15 @@ def drain(
     current = [pod for pod in left if tier(pod) == tier(left[0]) and pod.key not in forced]
     evict = [
         pod
-        for pod in (() if patient else current)
-        if not pod.deleting and not refuses_disruption(pod, now) and allowances.take(pod)
+        for pod in current
+        if not (patient and not _is_pressing(pod, deadline, now))
+        and not pod.deleting
+        and not refuses_disruption(pod, now)
+        and allowances.take(pod)
     ]
-    return Drain(tuple(left), tuple(evict), tuple((pod, _grace_seconds(deadline, now)) for pod in overdue))
+    return Drain(
+        tuple(left), tuple(evict), tuple((pod, _grace_seconds(pod, deadline, now)) for pod in overdue)
+    )
 
 
 def must_go(shape: Shape) -> bool:
@@ -78,12 +87,21 @@ def _is_overdue(pod: Pod, deadline: datetime, now: datetime) -> bool:
     """Tell whether a pod would outlive the deadline unless it is deleted now."""
     if pod.deleting:
         return pod.deletion_at is not None and pod.deletion_at > deadline
-    return now > deadline - timedelta(seconds=pod.shape.grace_seconds)
+    return now > _last_moment(pod, deadline)
 
 
-def _grace_seconds(deadline: datetime | None, now: datetime) -> int:
+def _is_pressing(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
+    return deadline is not None and now > _last_moment(pod, deadline) - PRESSING
+
+
+def _last_moment(pod: Pod, deadline: datetime) -> datetime:
+    return deadline - timedelta(seconds=pod.shape.grace_seconds) - LOOK_AHEAD
+
+
+def _grace_seconds(pod: Pod, deadline: datetime | None, now: datetime) -> int:
+    """Give a pod its own grace, or what is left of it."""
     seconds = 0.0 if deadline is None else (deadline - now).total_seconds()
-    return max(_LEAST_GRACE_SECONDS, int(seconds))
+    return max(_LEAST_GRACE_SECONDS, min(pod.shape.grace_seconds, int(seconds)))
 
 
 def attached(node: str, snapshot: Snapshot) -> list[str]:

@@ -13,14 +13,18 @@ from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.waiting import Waiting
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
+from nodesmith.model.notices import Fate
 from nodesmith.model.pods import Pod
 
 EXPIRED = "Expired"
 UNHEALTHY = "Unhealthy"
-CHOSEN = frozenset({EXPIRED, UNHEALTHY})
-"""Causes of ends that we chose, and may put off for a while."""
+WARNED = frozenset(fate for fate in Fate if not fate.is_over)
+"""Causes of ends that EC2 announces; what is to replace the node is bought in the run that reads it."""
+CHOSEN = frozenset({EXPIRED, UNHEALTHY}) | WARNED
+"""Causes of ends that we chose, and may put off for a while, or that give us some time."""
 FIRST_LOOK = timedelta(seconds=30)
 """By then provisioning has decided whether the pods need a node."""
+FIRST_LOOK_WARNED = timedelta(seconds=10)
 LONGEST_WAIT = timedelta(minutes=10)
 """How long a replacement is waited for: Karpenter's least."""
 _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVEN_UP})
@@ -45,6 +49,6 @@ def awaits_replacement(
     moving = {pod.key for pod in pods if must_go(pod.shape) and not pod.shape.is_daemon and not pod.deleting}
     if not moving:
         return False
-    return waited < FIRST_LOOK or any(
+    return waited < (FIRST_LOOK_WARNED if claim.cause in WARNED else FIRST_LOOK) or any(
         c.phase in _COMING and not moving.isdisjoint(c.nominated) for c in claims
     )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.termination.beginning import deadline_of
-from nodesmith.decisions.termination.draining import Drain, attached, drain
+from nodesmith.decisions.termination.draining import Drain, attached, drain, must_go
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.replacing import awaits_replacement, replacement
 from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
@@ -27,6 +27,7 @@ from nodesmith.model.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINA
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node, NodePatch
+from nodesmith.model.notices import Fate
 from nodesmith.model.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import DISRUPTED
@@ -35,16 +36,18 @@ SHORTEST_DRAIN = timedelta(seconds=5)
 """Time for load balancers and kube-scheduler to hear of it (Karpenter's MinDrainTime)."""
 LAUNCH_MAY_STILL_COME = timedelta(seconds=75)
 """As long as a function may still be at work on a claim that it is launching: its lease."""
+_OVER = frozenset(fate for fate in Fate if fate.is_over)
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
 def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[str]:
-    """Name the ending claims whose instance is worth a call: its Node does not say that it runs."""
+    """Name the ending claims whose instance is worth a call: EC2, or its Node, does not say that it runs."""
     running = {node.provider_id for node in snapshot.nodes if node.is_ready}
     return sorted(
         claim.name
         for claim in claims
-        if claim.is_ending and (claim.phase is Phase.TERMINATED or claim.provider_id not in running)
+        if claim.is_ending
+        and (claim.phase is Phase.TERMINATED or claim.cause in _OVER or claim.provider_id not in running)
     )
 
 
@@ -114,7 +117,7 @@ def _steps(
 ) -> list[TerminationCommand]:
     claim, node = view.claim, view.node
     if instances is not None and all(i.state == "terminated" for i in instances) and _is_settled(claim, now):
-        return [Release(claim, node.name if node else "")]
+        return [*_last_words(view), Release(claim, node.name if node else "")]
     if claim.phase is Phase.TERMINATED:
         return []
     deadline = deadline_of(claim, view.shown, now)
@@ -135,6 +138,14 @@ def _steps(
     elif not (found.evict or found.delete):  # while pods go, there is no need to say why it waits
         commands += _wait(replacement(onward) if patient else why_not_gone(onward, snapshot, now), onward)
     return commands
+
+
+def _last_words(view: _View) -> list[DeletePods]:
+    """Delete pods that died with their instance, so that others take their place before anybody misses them."""
+    dead = [pod for pod in view.pods if must_go(pod.shape) and not pod.deleting]
+    if view.node is None or not dead:
+        return []
+    return [DeletePods(view.claim, tuple(PodOnNode(pod.key, view.node.name, 0) for pod in dead))]
 
 
 def _wait(waiting: Waiting | None, claim: NodeClaim) -> list[Wait]:

@@ -1,0 +1,246 @@
+"""Nodes that EC2 takes at two minutes' notice: the replacement is bought first, no pod is killed without grace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from nodesmith.model.events import Concern
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.notices import Fate, Notice
+from tests import builders
+from tests.fakes.cloud import Call
+from tests.world import STEP, Boundaries, Messages, World, pod_manifest
+
+SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
+LIFE = timedelta(minutes=8)
+"""By then an interruption is over, whatever went wrong."""
+
+
+def settled(nodes: int = 2, messages: Messages | None = None, **spec: object) -> World:
+    """Give a world with so many nodes, each of which runs one pod."""
+    pods = {f"web-{n}": pod_manifest(f"web-{n}", "3", **spec) for n in range(nodes)}
+    world = World(pods, nodepool=builders.nodepool_manifest(requirements=SMALL))
+    world.settle()
+    assert world.violations() == []
+    assert len(world.cloud.instances) == nodes
+    world.messages = messages or Messages()
+    return world
+
+
+def claims(world: World) -> list[NodeClaim]:
+    return [world.store.claims[name] for name in sorted(world.store.claims)]
+
+
+def test_the_replacement_is_asked_for_in_the_run_that_reads_the_warning() -> None:
+    world = settled()
+    victim = claims(world)[0]
+    world.warn(victim.instance_id)
+    world._deliver()
+    before = len(world.cloud.calls)
+    world.run(Concern.INTERRUPTION)
+    assert "launch" in [call.method for call in world.cloud.calls[before:]]
+    ending = world.store.claims[victim.name]
+    assert (ending.phase, ending.cause) == (Phase.TERMINATING, "SpotInterrupted")
+    assert ending.deadline == world.now + timedelta(minutes=2)
+    (bought,) = (c for c in claims(world) if c.phase is Phase.LAUNCHED)
+    assert bought.nominated == ("default/web-0",) or bought.nominated == ("default/web-1",)
+    assert OfferingKey(victim.capacity_type, victim.instance_type, victim.zone) in world.store.unavailable
+    assert (bought.instance_type, bought.zone) != (victim.instance_type, victim.zone)
+
+
+def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> None:
+    world = settled(terminationGracePeriodSeconds=20)
+    victim = claims(world)[0]
+    began = world.now
+    evictions: list[tuple[datetime, list[Phase]]] = []
+
+    def look(call: Call) -> None:
+        if call.method in {"evict", "delete_pods"}:
+            evictions.append((world.now, [claim.phase for claim in claims(world)]))
+
+    world.cluster.raise_before = look
+    world.warn(victim.instance_id)
+    world.live(LIFE)
+    assert world.violations() == []
+    assert victim.name not in world.store.claims
+    first, phases = evictions[0]
+    assert phases.count(Phase.INITIALIZED) == 2
+    assert first - began < timedelta(seconds=80)
+    assert len(world.cloud.instances) == 3
+
+
+@pytest.mark.parametrize("grace", [10, 60, 100])
+def test_where_no_replacement_comes_in_time_pods_leave_in_time_all_the_same(grace: int) -> None:
+    world = settled(terminationGracePeriodSeconds=grace)
+    world.boots = lambda instance: instance.launched_at < world.now - timedelta(minutes=4)
+    world.warn(claims(world)[0].instance_id)
+    world.live(LIFE)
+    assert world.harm == []
+
+
+def test_a_pod_that_a_budget_guards_goes_in_the_last_seconds_that_leave_it_its_grace() -> None:
+    world = settled(terminationGracePeriodSeconds=30)
+    world.cluster.poddisruptionbudgets["default/web"] = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"expectedPods": 2},
+    }
+    began = world.now
+    deletions: list[datetime] = []
+
+    def look(call: Call) -> None:
+        if call.method == "delete_pods":
+            deletions.append(world.now)
+
+    world.cluster.raise_before = look
+    world.warn(claims(world)[0].instance_id)
+    world.live(LIFE)
+    assert world.harm == []
+    assert timedelta(seconds=75) <= deletions[0] - began <= timedelta(seconds=90)
+
+
+def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None:
+    world = settled(4)
+    decisions = len(world.store.decisions)
+    for claim in claims(world)[:3]:
+        world.warn(claim.instance_id)
+    world._deliver()
+    world.run(Concern.INTERRUPTION)
+    assert len(world.store.decisions) == decisions + 1
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 7
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lost_doubled_and_late_messages_change_nothing_in_the_end(seed: int) -> None:
+    world = settled(3, Messages(lost=0.2, doubled=0.5, delayed=0.3, seed=seed))
+    for claim in claims(world)[:2]:
+        world.warn(claim.instance_id)
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 5
+
+
+def test_a_warning_that_is_lost_is_seen_within_a_minute() -> None:
+    world = settled()
+    victim = claims(world)[0]
+    world.warn(victim.instance_id)
+    world.letters.clear()
+    world.live(timedelta(seconds=65))
+    assert world.store.claims[victim.name].is_ending
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 3
+
+
+def _crashed(prepare: Callable[[World], None]) -> dict[int, tuple[list[str], int]]:
+    """Kill a function at each boundary of the story in turn; give where something did not hold."""
+
+    def told(boundaries: Boundaries) -> World:
+        world = settled()
+        boundaries.look = world.held
+        world.boundaries = boundaries
+        prepare(world)
+        world.live(LIFE)
+        return world
+
+    undisturbed = Boundaries()
+    assert told(undisturbed).violations() == []
+    moments = undisturbed.distinct()
+    broken = {}
+    for moment in moments[:: max(1, len(moments) // 40)]:
+        world = told(Boundaries(frozenset({moment})))
+        if world.violations() or len(world.cloud.instances) != 3:
+            broken[moment] = world.violations(), len(world.cloud.instances)
+    return broken
+
+
+def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end() -> None:
+    assert _crashed(lambda world: world.warn(claims(world)[0].instance_id)) == {}
+
+
+def test_an_instance_that_is_terminated_without_warning_is_cleaned_up_and_replaced_at_once() -> None:
+    world = settled()
+    victim = claims(world)[0]
+    world.lose(victim.instance_id, "shutting-down")
+    world.letters.append((world.now, builders.state_change(victim.instance_id, "shutting-down", world.now)))
+    world._deliver()
+    world.run(Concern.INTERRUPTION)
+    assert world.store.claims[victim.name].cause == "InstanceTerminated"
+    assert len(world.cloud.instances) == 3
+    world.live(2 * STEP)
+    assert [name for name in world.wanted if name.endswith("-r")]
+    world.live(LIFE)
+    assert world.violations() == []
+
+
+def test_an_instance_that_is_interrupted_while_it_ends_for_another_reason_is_still_replaced_once() -> None:
+    world = settled()
+    victim = claims(world)[0]
+    world.cluster.delete("NodeClaim", victim.name)
+    world.live(2 * STEP)
+    world.warn(victim.instance_id)
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 3
+
+
+def test_a_replacement_that_is_interrupted_while_it_boots_is_replaced_itself() -> None:
+    world = settled()
+    victim = claims(world)[0]
+    world.warn(victim.instance_id)
+    world.live(2 * STEP)
+    (bought,) = (c for c in claims(world) if c.phase is Phase.LAUNCHED)
+    world.warn(bought.instance_id)
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 4
+
+
+def test_notices_of_instances_that_are_not_ours_start_nothing() -> None:
+    world = settled()
+    before = len(world.cloud.calls)
+    world.letters += [(world.now, builders.spot_warning(f"i-{n:017x}", world.now)) for n in range(30)]
+    world._deliver()
+    world.run(Concern.INTERRUPTION)
+    assert len(world.cloud.calls) == before
+
+
+@pytest.mark.parametrize(("annotation", "replaced"), [("Replace", 1), ("Ignore", 0), (None, 0)])
+def test_a_rebalance_recommendation_is_followed_where_the_nodepool_asks_for_it(
+    annotation: str | None, replaced: int
+) -> None:
+    world = settled()
+    if annotation:
+        world.cluster.nodepools["default"]["metadata"]["annotations"] = {
+            "nodesmith.dev/rebalance": annotation
+        }
+        world.observe()
+    victim = claims(world)[0]
+    detail = {"instance-id": victim.instance_id}
+    world.letters.append(
+        (world.now, builders.ec2_event("EC2 Instance Rebalance Recommendation", detail, world.now))
+    )
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 2 + replaced
+
+
+def test_a_scheduled_change_is_worked_off_within_the_budgets() -> None:
+    world = settled(4)
+    world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "1"}]}
+    until = world.now + timedelta(days=5)
+    for claim in claims(world):
+        world.cloud.told[claim.instance_id] = Notice(Fate.SCHEDULED, claim.instance_id, until, "retirement")
+    most = 0
+    for _ in range(20):
+        world.live(timedelta(minutes=1))
+        most = max(most, sum(claim.is_ending for claim in claims(world)))
+    assert most == 1
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 8
