@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coldstart, crashes, hotpath, packing, snapshots
+from tests.benchmarks import coldstart, crashes, hotpath, packing, snapshots, ticks
 from tests.benchmarks.figures import Figure
 
 WRITTEN = Path("build") / "benchmarks.json"
@@ -25,6 +25,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "coldstart": coldstart.figures,
     "crashes": crashes.figures,
     "snapshots": snapshots.figures,
+    "ticks": ticks.figures,
     "packing": packing.figures,
 }
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {"packing": partial(packing.figures, quick=True)}

@@ -78,6 +78,7 @@ class DynamoStore:
             TableName=self._table,
             KeyConditionExpression="pk = :pk",
             ExpressionAttributeValues={":pk": {"S": self._pk}},
+            ProjectionExpression="sk, doc, revision",
             ConsistentRead=True,
         )
         with transient_errors("dynamodb:Query"):

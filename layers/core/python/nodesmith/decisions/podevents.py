@@ -15,7 +15,7 @@ from typing import Any
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.times import format_time, parse_time
+from nodesmith.model.times import parse_time
 
 QUIET = timedelta(seconds=10)
 """Without a pod event for so long, a node's last one is written; as seldom as Karpenter writes it at most."""
@@ -44,8 +44,6 @@ def to_stamp(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> 
 
 
 def _is_news(at: datetime, manifest: Mapping[str, Any]) -> bool:
-    if (manifest.get("status") or {}).get("lastPodEventTime") == format_time(at):
-        return False
     written = _written(manifest)
     return written is None or at > written
 

@@ -1,0 +1,285 @@
+"""One tick of the lifecycle function with 5,000 claims: when nothing is to be done, and when 100 have changed.
+
+Processor time of a warm function: the snapshot as S3 gives it, the ledger as DynamoDB does, botocore's work included,
+the API server's client not.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.store import DynamoStore
+from nodesmith.controllers.lifecycle import Lifecycle, follow
+from nodesmith.model.labels import INITIALIZED, REGISTERED
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase, to_item
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.taints import UNREGISTERED
+from nodesmith.model.times import format_time
+from nodesmith.observation.podreduction import reduce_pod
+from nodesmith.observation.reduction import reduce_custom, reduce_node
+from nodesmith.observation.wire import Observed, encode
+from nodesmith.settings import partition_key, snapshot_key, unplaced_key
+from tests import builders
+from tests.benchmarks.answering import Aws, Item
+from tests.benchmarks.figures import Figure, reference_ms
+from tests.builders import NOW
+from tests.clusters import cluster
+from tests.fakes.cloud import FakeCloud
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.hints import FakeHints
+
+Manifest = dict[str, Any]
+NODES, PODS, DEPLOYMENTS, CHANGED = 5000, 50_000, 500, 100
+IDLE_REPEATS, CHANGED_REPEATS = 7, 3
+_STEP = timedelta(seconds=5)
+_LAMBDAS_THRESHOLD = 50_000
+"""Of the garbage collector, see `collect_seldom`."""
+
+
+def figures() -> list[Figure]:
+    """Measure both ticks."""
+    scene = Scene.of(NODES, PODS, DEPLOYMENTS)
+    settled, moved = scene.state(()), scene.state(scene.names[:CHANGED])
+    with _as_on_lambda():
+        scene.tick(settled)
+        idle = [scene.tick(settled) for _ in range(IDLE_REPEATS)]
+        changed = []
+        for _ in range(CHANGED_REPEATS):
+            changed.append(scene.tick(moved))
+            scene.tick(settled)
+    return [
+        _time("idle-tick-5000-ms", idle, 300),
+        _calls("idle-tick-5000-calls", idle, 20),
+        _time("changed-tick-5000-ms", changed, 1000),
+        _calls("changed-tick-5000-calls", changed, 20 + 6 * CHANGED),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one tick took, and did."""
+
+    ms: float
+    calls: Counter[str]
+    done: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What there is: the text of its snapshot, the ledger's items, the API server's objects."""
+
+    text: bytes
+    items: Mapping[str, Item]
+    nodes: Mapping[str, Manifest]
+    nodeclaims: Mapping[str, Manifest]
+    pods: Mapping[str, Manifest]
+
+
+@dataclass(slots=True)
+class Scene:
+    """A cluster of initialized nodes, and its lifecycle function."""
+
+    claims: dict[str, NodeClaim]
+    nodes: dict[str, Manifest]
+    pods: dict[str, list[Manifest]]
+    """by the node that they run on"""
+    now: datetime = NOW
+    aws: Aws = field(default_factory=lambda: Aws(partition_key(builders.CLUSTER)))
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    cloud: FakeCloud = field(default_factory=FakeCloud)
+    hints: FakeHints = field(default_factory=FakeHints)
+    run: Lifecycle = field(init=False)
+
+    @classmethod
+    def of(cls, nodes: int, pods: int, deployments: int) -> Scene:
+        """Make one."""
+        made = cluster(nodes, pods, deployments)
+        by_node: dict[str, list[Manifest]] = {}
+        for pod in made["pods"]:
+            by_node.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
+        claims = [_claim(number, node, by_node) for number, node in enumerate(made["nodes"])]
+        return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in made["nodes"]}, by_node)
+
+    def __post_init__(self) -> None:
+        """Compose the function as it is on Lambda, but for its API server and EC2."""
+        self.aws.objects[unplaced_key(builders.CLUSTER)] = b'{"at":"%s","unplaced":[]}' % str(NOW).encode()
+        store = DynamoStore(self.aws.client("dynamodb"), "nodesmith", builders.CLUSTER)
+        blobs = S3Blobs(self.aws.client("s3"), "nodesmith")
+        ports = (store, self.cloud, self.cluster, blobs, self.hints)
+        self.run = Lifecycle(builders.CLUSTER, *ports, lambda: self.now)
+
+    @property
+    def names(self) -> list[str]:
+        """Name the claims."""
+        return sorted(self.claims)
+
+    def state(self, changed: Sequence[str]) -> State:
+        """Give everything settled, but that of these claims half have a new Node, half one that has become ready."""
+        claims, nodes, by_node = dict(self.claims), dict(self.nodes), dict(self.pods)
+        for number, name in enumerate(changed):
+            claim, node = claims[name], claims[name].node_name
+            phase = Phase.REGISTERED if number % 2 else Phase.LAUNCHED
+            claims[name] = _younger(claim, phase)
+            nodes[node] = _young(nodes[node], phase)
+            by_node[node] = [_pending(pod) for pod in by_node.get(node, ())]
+        objects = {claim.name: _object(claim) for claim in claims.values()}
+        pods = {_key(pod): pod for each in by_node.values() for pod in each}
+        observed = Observed(
+            pods=[reduced for pod in pods.values() if (reduced := reduce_pod(pod)) is not None],
+            nodes=[reduce_node(node) for node in nodes.values()],
+            nodeclaims=[reduce_custom(each) for each in objects.values()],
+            nodepools=[reduce_custom(_nodepool())],
+            nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
+        )
+        text = gzip.decompress(encode(builders.CLUSTER, NOW, observed))
+        return State(text, {f"CLAIM#{c.name}": _item(c) for c in claims.values()}, nodes, objects, pods)
+
+    def tick(self, state: State) -> Tick:
+        """Let the forwarder write a snapshot, and the function look."""
+        self.now += _STEP
+        taken_at = (each.isoformat(timespec="milliseconds").encode() for each in (NOW, self.now))
+        self.aws.objects[snapshot_key(builders.CLUSTER)] = gzip.compress(state.text.replace(*taken_at), 6)
+        self.aws.hold(state.items)
+        self.cluster.nodes, self.cluster.nodeclaims = dict(state.nodes), dict(state.nodeclaims)
+        self.cluster.pods = dict(state.pods)
+        for calls in (self.aws.calls, self.cluster.calls, self.cloud.calls, self.hints.sent):
+            calls.clear()
+        answering, started = self.aws.seconds, time.process_time()
+        done = follow(self.run)
+        spent = time.process_time() - started - (self.aws.seconds - answering)
+        calls = self.aws.calls + Counter(call.method for call in [*self.cluster.calls, *self.cloud.calls])
+        calls["SendMessage"] += len(self.hints.sent)
+        return Tick(spent * 1000, +calls, done)
+
+
+def _claim(number: int, node: Manifest, pods: dict[str, list[Manifest]]) -> NodeClaim:
+    name, provider_id = node["metadata"]["name"], node["spec"]["providerID"]
+    capacity = parse_resources(node["status"]["capacity"])
+    claim = builders.claim(
+        f"default-{number:05}",
+        phase=Phase.LAUNCHED,
+        nodepool_uid="uid-default",
+        instance_id=provider_id.rpartition("/")[2],
+        provider_id=provider_id,
+        instance_type="m5.xlarge",
+        capacity_type="spot",
+        launched_at=NOW - timedelta(hours=2),
+        capacity=capacity,
+        allocatable=parse_resources(node["status"]["allocatable"]),
+        requests=parse_resources({"cpu": "3", "memory": "12Gi", "pods": "10"}),
+        expire_after="720h",
+        nominated=tuple(map(_key, pods.get(name, ()))),
+    )
+    registered = claim.advanced(Phase.REGISTERED, NOW - timedelta(hours=2))
+    initialized = registered.advanced(Phase.INITIALIZED, NOW - timedelta(hours=2))
+    return replace(initialized, node_name=name, revision=4)
+
+
+def _younger(claim: NodeClaim, phase: Phase) -> NodeClaim:
+    since = NOW - timedelta(seconds=40)
+    registered = since if phase is Phase.REGISTERED else None
+    return replace(
+        claim,
+        phase=phase,
+        phase_since=since,
+        created_at=since,
+        launched_at=since,
+        registered_at=registered,
+        initialized_at=None,
+        node_name=claim.node_name if registered else "",
+        history=claim.history[: 1 if registered else 0],
+    )
+
+
+def _young(node: Manifest, phase: Phase) -> Manifest:
+    labels = dict(node["metadata"]["labels"])
+    del labels[INITIALIZED]
+    if phase is Phase.REGISTERED:
+        return {**node, "metadata": {**node["metadata"], "labels": labels}}
+    del labels[REGISTERED]
+    taints = [{"key": UNREGISTERED.key, "effect": str(UNREGISTERED.effect)}]
+    return {
+        **node,
+        "metadata": {**node["metadata"], "labels": labels},
+        "spec": {**node["spec"], "taints": taints},
+    }
+
+
+def _pending(pod: Manifest) -> Manifest:
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    refused = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    return {**pod, "spec": spec, "status": {"phase": "Pending", "conditions": refused}}
+
+
+def _object(claim: NodeClaim) -> Manifest:
+    """Give the NodeClaim as the API server shows it."""
+    shown = manifest(claim)
+    shown["metadata"] |= {"uid": f"uid-{claim.name}", "creationTimestamp": format_time(NOW), "generation": 1}
+    shown["status"]["lastPodEventTime"] = format_time(NOW + timedelta(days=30))
+    return shown
+
+
+def _key(pod: Manifest) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _item(claim: NodeClaim) -> Item:
+    """Give the claim as DynamoDB gives it."""
+    return {
+        "sk": {"S": f"CLAIM#{claim.name}"},
+        "doc": {"S": json.dumps(to_item(claim), sort_keys=True, separators=(",", ":"))},
+        "revision": {"N": str(claim.revision)},
+    }
+
+
+def _nodepool() -> Manifest:
+    pool = builders.nodepool_manifest()
+    pool["metadata"]["uid"] = "uid-default"
+    return pool
+
+
+@contextmanager
+def _as_on_lambda() -> Iterator[None]:
+    """Collect garbage as the functions do."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_LAMBDAS_THRESHOLD)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def _time(name: str, ticks: Sequence[Tick], at_most: float) -> Figure:
+    """Give the fastest: what a busy neighbour adds to it says nothing of the code."""
+    times = [tick.ms for tick in ticks]
+    fastest, reference = min(times), min(reference_ms() for _ in ticks)
+    note = (
+        f"fastest of {len(times)} runs, median {median(times):.0f} ms of processor time;"
+        f" {fastest / reference:.1f} × the reference loop ({reference:.1f} ms); {PODS:,} pods;"
+        f" done: {_counts(ticks[-1].done) or 'nothing'}"
+    )
+    return Figure(name, fastest, "ms", at_most, note)
+
+
+def _calls(name: str, ticks: Sequence[Tick], at_most: float) -> Figure:
+    most = max(ticks, key=lambda tick: tick.calls.total())
+    return Figure(name, most.calls.total(), "calls", at_most, _counts(most.calls))
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counter.items()))
