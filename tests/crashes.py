@@ -193,7 +193,7 @@ def _answered(*answers: Callable[[LaunchRequest], LaunchOutcome]) -> Callable[[W
 
 
 def throttled(request: LaunchRequest) -> LaunchOutcome:
-    return Deferred(request.claim, "RequestLimitExceeded", "Request limit exceeded.")
+    return Deferred(request.claim, "RequestLimitExceeded", "Request limit exceeded.", nothing_begun=True)
 
 
 def empty(request: LaunchRequest) -> LaunchOutcome:

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from nodesmith.model.events import Concern
-from nodesmith.model.launches import OfferingKey
+from nodesmith.model.launches import LaunchOutcome, LaunchRequest, OfferingKey
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate, Notice
 from tests import builders
+from tests.crashes import throttled
 from tests.fakes.cloud import Call
 from tests.world import STEP, Boundaries, Messages, World, pod_manifest
 
@@ -101,6 +102,29 @@ def test_a_pod_that_a_budget_guards_goes_in_the_last_seconds_that_leave_it_its_g
     world.live(LIFE)
     assert world.harm == []
     assert timedelta(seconds=75) <= deletions[0] - began <= timedelta(seconds=90)
+
+
+def test_ec2_that_throttles_for_half_a_minute_is_asked_until_it_answers() -> None:
+    world = settled()
+    until = world.now + timedelta(seconds=30)
+
+    def throttle(request: LaunchRequest) -> LaunchOutcome:
+        if world.now < until:
+            world.cloud.script.append(throttle)
+            return throttled(request)
+        return world.cloud._launch(request)
+
+    world.cloud.script.append(throttle)
+    victim = claims(world)[0]
+    world.warn(victim.instance_id)
+    world.live(timedelta(seconds=45))
+    assert sorted(c.phase for c in claims(world) if c.phase is not Phase.INITIALIZED) == [
+        Phase.LAUNCHED,
+        Phase.TERMINATING,
+    ]
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 3
 
 
 def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None:

@@ -152,6 +152,8 @@ def _settle(
                 settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))
             case Deferred():
                 settled.deferred.append(outcome)
+                if outcome.nothing_begun:
+                    store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""}))
             case _:
                 assert_never(outcome)
     except Conflict:

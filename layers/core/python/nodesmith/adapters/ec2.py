@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.awserrors import error_code, error_message, is_passing
+from nodesmith.adapters.awserrors import THROTTLED, error_code, error_message, is_passing
 from nodesmith.adapters.fleetanswers import FleetError, failure, fleet_errors, fleet_instance, shortfalls
 from nodesmith.adapters.fleets import fleet_request
 from nodesmith.adapters.instances import LIVING, described, ours, parts, terminate, where
@@ -154,7 +154,7 @@ class AwsCloud:
         except (ClientError, BotoCoreError) as error:
             code, message = error_code(error), error_message(error)
             if is_passing(error):
-                return Deferred(request.claim, code, message)
+                return Deferred(request.claim, code, message, nothing_begun=code in THROTTLED)
             if not isinstance(error, ClientError):
                 raise
             return self._failed(request, [FleetError(code, message)])

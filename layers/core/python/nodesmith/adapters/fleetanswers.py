@@ -97,7 +97,8 @@ def failure(request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
         return TemplateMissing(request.claim)
     for error in errors:
         if error.code in THROTTLED | UNWELL:
-            return Deferred(request.claim, error.code, error.message)
+            thrown_out = error.code in THROTTLED
+            return Deferred(request.claim, error.code, error.message, nothing_begun=thrown_out)
         if error.code not in _NO_STOCK | _QUOTA:
             reason = refusal_reason(error.code, error.message)
             return Refused(request.claim, reason, f"{error.code}: {error.message}")

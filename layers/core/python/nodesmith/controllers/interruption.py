@@ -26,7 +26,7 @@ from nodesmith.settings import snapshot_key
 
 LOOKS = 4
 """At one claim in one run: another function may just have written it, and lets go within a call."""
-AGAIN_SECONDS = 5
+AGAIN_SECONDS = (5, 15, 30, 45, 60)
 """When to carry on with launches that EC2 put off: a notice leaves two minutes."""
 
 
@@ -170,6 +170,7 @@ def _replace(run: Interruption, going: Sequence[str], report: Report) -> None:
         report.rejected.append(str(error))
     except Transient:
         report.counts["LaunchesPutOff"] += 1
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes are interrupted"), AGAIN_SECONDS)
+        for seconds in AGAIN_SECONDS:
+            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes are interrupted"), seconds)
     finally:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, f"{len(going)} nodes are interrupted"))

@@ -73,7 +73,7 @@ def _timeout(claim: NodeClaim, nodepools: Mapping[str, NodePool]) -> timedelta:
 
 def _is_free(claim: NodeClaim, now: datetime) -> bool:
     attempted = claim.launch.get(ATTEMPTED_AT)
-    return not isinstance(attempted, str) or now - datetime.fromisoformat(attempted) >= LEASE
+    return not attempted or not isinstance(attempted, str) or now - datetime.fromisoformat(attempted) >= LEASE
 
 
 def _marked(claim: NodeClaim, store: Store, now: datetime) -> NodeClaim | None:

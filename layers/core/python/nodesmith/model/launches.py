@@ -159,6 +159,8 @@ class Deferred:
     claim: str
     reason: str
     message: str
+    nothing_begun: bool = field(default=False, compare=False)
+    """EC2 has turned the request away: there is no instance that might still turn up, so nobody need wait for one"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,125 @@
+"""Events as EventBridge sends them: what they say of which instance, and what is not believed."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.errors import Rejected
+from nodesmith.model.ec2events import read_event
+from nodesmith.model.notices import Fate, Notice
+from tests.builders import ACCOUNT, NOW, ec2_event, spot_warning, state_change
+
+INSTANCE = "i-0123456789abcdef0"
+RETIREMENT = {
+    "service": "EC2",
+    "eventTypeCategory": "scheduledChange",
+    "eventTypeCode": "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED",
+    "statusCode": "upcoming",
+    "startTime": "Sat, 28 Nov 2026 15:10:09 GMT",
+    "affectedEntities": [{"entityValue": INSTANCE}, {"entityValue": "i-00000001"}],
+}
+
+
+def read(body: str, now: datetime = NOW) -> tuple[Notice, ...]:
+    return read_event(body, ACCOUNT, now)
+
+
+def health(**detail: Any) -> str:
+    return ec2_event("AWS Health Event", {**RETIREMENT, **detail}, source="aws.health")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fate"),
+    [
+        ("EC2 Spot Instance Interruption Warning", Fate.SPOT),
+        ("EC2 Capacity Reservation Instance Interruption Warning", Fate.RESERVATION),
+    ],
+)
+def test_a_warning_says_that_the_instance_goes_two_minutes_after_it_was_sent(kind: str, fate: Fate) -> None:
+    body = ec2_event(kind, {"instance-id": INSTANCE, "instance-action": "terminate"})
+    (notice,) = read(body, NOW + timedelta(seconds=20))
+    assert (notice.fate, notice.instance_id) == (fate, INSTANCE)
+    assert notice.until == NOW + timedelta(minutes=2)
+    assert notice.message == "EC2 takes the instance at 2026-11-21T12:02:00Z"
+
+
+def test_a_warning_from_the_future_leaves_two_minutes_and_no_more() -> None:
+    (notice,) = read(spot_warning(INSTANCE, NOW + timedelta(days=1)))
+    assert notice.until == NOW + timedelta(minutes=2)
+
+
+@pytest.mark.parametrize(
+    ("state", "fate"),
+    [
+        ("stopping", Fate.STOPPED),
+        ("stopped", Fate.STOPPED),
+        ("shutting-down", Fate.TERMINATED),
+        ("terminated", Fate.TERMINATED),
+        ("pending", None),
+        ("running", None),
+        (7, None),
+        (None, None),
+    ],
+)
+def test_a_state_in_which_nothing_runs_is_a_notice_and_no_other(state: Any, fate: Fate | None) -> None:
+    assert [notice.fate for notice in read(state_change(INSTANCE, state))] == ([fate] if fate else [])
+
+
+def test_a_rebalance_recommendation_names_no_end() -> None:
+    (notice,) = read(ec2_event("EC2 Instance Rebalance Recommendation", {"instance-id": INSTANCE}))
+    assert (notice.fate, notice.until) == (Fate.REBALANCE, None)
+
+
+def test_a_scheduled_change_is_told_of_each_instance_with_its_date() -> None:
+    notices = read(health())
+    assert [notice.instance_id for notice in notices] == [INSTANCE, "i-00000001"]
+    assert {notice.until for notice in notices} == {datetime(2026, 11, 28, 15, 10, 9, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        {"service": "RDS"},
+        {"eventTypeCategory": "issue"},
+        {"statusCode": "closed"},
+        {"affectedEntities": []},
+        {"affectedEntities": None},
+        {"affectedEntities": [None, {}, {"entityValue": 7}, {"entityValue": "vol-1"}]},
+    ],
+)
+def test_other_news_of_aws_health_say_nothing(detail: dict[str, Any]) -> None:
+    assert read(health(**detail)) == ()
+
+
+@pytest.mark.parametrize("start", [None, 7, "soon", "Sat, 99 Nov 2026 15:10:09 GMT", ""])
+def test_a_scheduled_change_without_a_date_that_can_be_read_has_none(start: Any) -> None:
+    assert read(health(startTime=start))[0].until is None
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("", "expected a JSON object"),
+        ("[" * 100_000, "expected a JSON object"),
+        ("[]", "expected an object with the object 'detail'"),
+        ('{"detail": 7}', "expected an object with the object 'detail'"),
+        (ec2_event("EC2 Spot Instance Interruption Warning", {}, account="999"), "field 'account'"),
+        (ec2_event("EC2 Spot Instance Interruption Warning", {}, account=["1"]), "field 'account'"),
+        (ec2_event("Something new", {"instance-id": INSTANCE}), "found 'Something new' of source 'aws.ec2'"),
+        (ec2_event("AWS Health Event", {}), "field 'detail-type'"),
+        (ec2_event("AWS Health Event", {}, source={}), "field 'detail-type'"),
+        (spot_warning("i-1"), "field 'detail.instance-id': expected i-…, found 'i-1'"),
+        (ec2_event("EC2 Spot Instance Interruption Warning", {}), "field 'detail.instance-id'"),
+        (ec2_event("EC2 Spot Instance Interruption Warning", {"instance-id": INSTANCE}, time=7), "'time'"),
+        (json.dumps({**json.loads(spot_warning(INSTANCE)), "time": "0000"}), "field 'time'"),
+    ],
+)
+def test_what_cannot_be_believed_is_rejected_with_what_was_found(body: str, told: str) -> None:
+    with pytest.raises(Rejected, match=re.escape(told)) as error:
+        read(body)
+    assert len(str(error.value)) < 500

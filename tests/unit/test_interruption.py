@@ -1,0 +1,137 @@
+"""What is done about notices: whose end begins, by when, and which pools are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.interruption import LAST_CALL, Answer, answer
+from nodesmith.model.backoffs import FIRST_BACKOFF, Backoff
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.notices import Fate, Notice
+from tests import builders
+from tests.builders import NOW, ZONES
+
+SOON = NOW + timedelta(minutes=2)
+POOL = OfferingKey("spot", "m5.large", ZONES[0])
+CERTAIN = [fate for fate in Fate if fate.is_certain]
+
+
+def claim(number: int = 0, phase: Phase = Phase.INITIALIZED, **fields: Any) -> NodeClaim:
+    known = {"instance_id": f"i-{number}", "instance_type": "m5.large", "zone": ZONES[0]}
+    return builders.claim(f"default-{number}", phase=phase, capacity_type="spot", **(known | fields))
+
+
+def notice(fate: Fate = Fate.SPOT, number: int = 0, until: datetime | None = SOON) -> Notice:
+    return Notice(fate, f"i-{number}", until, "EC2 says so")
+
+
+def answered(
+    notices: Iterable[Notice], claims: Iterable[NodeClaim], annotations: Any = None, **known: Any
+) -> Answer:
+    claims = tuple(claims)
+    manifest = builders.nodepool_manifest()
+    manifest["spec"]["disruption"] = {"budgets": [{"nodes": "1"}]}
+    manifest["metadata"]["annotations"] = annotations or {}
+    nodes = tuple(builders.node(f"n-{c.name}", provider_id=c.provider_id) for c in claims if c.provider_id)
+    pools = parsed_nodepools([manifest])
+    return answer(notices, Ledger(claims=claims, **known), pools, builders.snapshot(nodes=nodes), NOW)
+
+
+@pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED])
+def test_a_claim_whose_instance_is_warned_ends_by_the_time_that_ec2_takes_it(phase: Phase) -> None:
+    found = answered([notice()], [claim(phase=phase)])
+    (ended,) = found.changed
+    assert (ended.phase, ended.cause, ended.deadline) == (Phase.TERMINATING, "SpotInterrupted", SOON)
+    assert ended.message == "EC2 says so"
+    assert found.going == [ended.name]
+
+
+@pytest.mark.parametrize("fate", [Fate.TERMINATED, Fate.STOPPED])
+def test_a_claim_whose_instance_is_gone_ends_now(fate: Fate) -> None:
+    (ended,) = answered([notice(fate, until=None)], [claim()]).changed
+    assert (ended.cause, ended.deadline) == (fate, NOW)
+
+
+def test_an_instance_that_is_gone_before_it_joined_is_left_to_lifecycle() -> None:
+    found = answered([notice(Fate.TERMINATED)], [claim(phase=Phase.LAUNCHED)])
+    assert (found.changed, found.going) == ([], [])
+
+
+def test_notices_of_instances_that_are_not_ours_are_counted_and_nothing_else() -> None:
+    found = answered([notice(number=7), notice(number=8)], [claim()])
+    assert (found.changed, found.going, found.unavailable) == ([], [], {})
+    assert found.counts == {"NoticesOfOthers": 2}
+
+
+def test_the_soonest_of_several_notices_of_an_instance_counts_once() -> None:
+    told = [notice(Fate.REBALANCE, until=None), notice(until=SOON + LAST_CALL), notice(), notice()]
+    found = answered(told, [claim()])
+    assert [(c.cause, c.deadline) for c in found.changed] == [("SpotInterrupted", SOON)]
+    assert found.counts == {"SpotInterrupted": 1}
+
+
+def test_an_end_that_has_begun_is_hurried_and_keeps_its_cause() -> None:
+    begun = claim().terminating("Expired", "old", NOW)
+    (hurried,) = answered([notice()], [begun]).changed
+    assert hurried == replace(begun, deadline=SOON)
+
+
+def test_a_notice_told_again_changes_nothing_but_has_the_replacement_looked_at() -> None:
+    begun = claim().terminating("SpotInterrupted", "EC2 says so", NOW, SOON)
+    found = answered([notice()], [begun])
+    assert (found.changed, found.unavailable, found.going) == ([], {}, [begun.name])
+
+
+@pytest.mark.parametrize("fate", CERTAIN)
+def test_a_claim_that_waits_for_ec2_to_end_its_instance_is_left_alone(fate: Fate) -> None:
+    found = answered([notice(fate)], [claim(phase=Phase.TERMINATED)])
+    assert (found.changed, found.going) == ([], [])
+
+
+def test_the_interrupted_pool_is_left_alone_while_the_notice_stands_and_longer_each_time() -> None:
+    first = answered([notice(), notice(number=1)], [claim(), claim(1)])
+    assert first.unavailable == {POOL: Backoff(NOW + FIRST_BACKOFF, 1, "SpotInterrupted")}
+    before = Backoff(NOW - timedelta(minutes=1), 2, "SpotInterrupted")
+    again = answered([notice()], [claim()], unavailable={POOL: before})
+    assert again.unavailable == {POOL: Backoff(NOW + 4 * FIRST_BACKOFF, 3, "SpotInterrupted")}
+    ends = Backoff(NOW + timedelta(seconds=1), 1, "InsufficientInstanceCapacity")
+    assert answered([notice()], [claim()], unavailable={POOL: ends}).unavailable[POOL].until == SOON
+
+
+def test_what_happens_to_one_machine_says_nothing_of_its_pool() -> None:
+    assert answered([notice(Fate.STOPPED)], [claim()]).unavailable == {}
+
+
+@pytest.mark.parametrize(("mode", "ends"), [({}, 0), ({"nodesmith.dev/rebalance": "Replace"}, 1)])
+def test_rebalance_recommendations_are_followed_where_the_nodepool_says_so_and_within_its_budgets(
+    mode: dict[str, str], ends: int
+) -> None:
+    told = [notice(Fate.REBALANCE, number, None) for number in range(3)]
+    found = answered(told, [claim(number) for number in range(3)], mode)
+    assert len(found.changed) == ends
+    assert found.counts["RebalanceRecommended"] == 3
+    assert found.counts["NoticesPutOff"] == 2 * ends
+
+
+@pytest.mark.parametrize(("ahead", "ends"), [(timedelta(days=3), 1), (LAST_CALL, 2), (-LAST_CALL, 2)])
+def test_a_scheduled_change_waits_for_the_budgets_until_shortly_before_its_date(
+    ahead: timedelta, ends: int
+) -> None:
+    told = [notice(Fate.SCHEDULED, number, NOW + ahead) for number in range(2)]
+    found = answered(told, [claim(number) for number in range(2)])
+    assert len(found.changed) == ends
+    assert {c.deadline for c in found.changed} == {NOW + max(ahead, LAST_CALL)}
+
+
+def test_a_scheduled_change_of_a_node_of_no_nodepool_waits_until_shortly_before_its_date() -> None:
+    orphan = claim(nodepool="")
+    assert answered([notice(Fate.SCHEDULED, until=NOW + timedelta(days=3))], [orphan]).changed == []
+    assert len(answered([notice(Fate.SCHEDULED, until=NOW + LAST_CALL)], [orphan]).changed) == 1
