@@ -1,0 +1,98 @@
+"""Nodes that no pod asked for, and nodes that are held for their DaemonSets: on the real scheduler and controllers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from nodesmith.model.labels import ZONE
+from tests.e2e.conftest import Start
+from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, nodepool, requirement
+from tests.e2e.system import CLUSTER, System
+
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vCPUs, 3.92 of them allocatable
+READY = "Ready"
+
+
+def scheduled_at(pod: Manifest) -> str:
+    """Give when kube-scheduler bound a pod."""
+    return next(c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "PodScheduled")
+
+
+def conditions(claim: Manifest) -> dict[str, tuple[str, str]]:
+    found = (claim.get("status") or {}).get("conditions") or ()
+    return {c["type"]: (c["status"], c["reason"]) for c in found}
+
+
+def claim_named(system: System, name: str) -> Manifest:
+    return next((c for c in system.claims() if c["metadata"]["name"] == name), {})
+
+
+def by_hand(name: str, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": [ONE_SIZE],
+            "resources": {"requests": {"cpu": "3"}},
+            **spec,
+        },
+    }
+
+
+def test_on_a_node_that_is_held_the_pods_of_every_daemonset_are_bound_first(start: Start) -> None:
+    system = start()
+    pool = nodepool(requirements=[ONE_SIZE])
+    pool["metadata"]["annotations"] = {"nodesmith.dev/hold-until-daemonsets": "true"}
+    usual = daemonset("agent", "400m", tolerations=[])
+    system.apply(nodeclass(CLUSTER), pool, usual, daemonset("logs", "200m", tolerations=[]))
+    system.until_nodepools_ready()
+    system.apply(deployment("web", 6))
+
+    system.until_running(6, "web", seconds=120)
+    system.until_settled()
+
+    assert all(not node["spec"].get("unschedulable") for node in system.nodes())
+    for node in system.nodes():
+        mine = [p for p in system.pods() if p["spec"].get("nodeName") == node["metadata"]["name"]]
+        web = [scheduled_at(p) for p in mine if p["metadata"]["labels"]["app"] == "web"]
+        first = [scheduled_at(p) for p in mine if p["metadata"]["labels"]["app"] in {"agent", "logs"}]
+        assert len(first) == 2
+        assert not web or max(first) <= min(web)
+
+
+def test_a_nodeclaim_made_by_hand_becomes_a_node_and_goes_with_its_object(start: Start) -> None:
+    system = start()
+    system.apply(nodeclass(CLUSTER), by_hand("mine"), by_hand("huge", resources={"requests": {"cpu": "999"}}))
+
+    system.until("it is ready", lambda: conditions(claim_named(system, "mine")).get(READY) == ("True", READY))
+    system.until(
+        "the other says why not",
+        lambda: conditions(claim_named(system, "huge")).get("Launched") == ("Unknown", "LaunchFailed"),
+        seconds=90,
+    )
+    assert len(system.instances()) == 1
+
+    system.kubectl("delete", "nodeclaim", "mine", "--wait=false")
+    system.until("its instance is gone", lambda: system.instances() == [], seconds=120)
+    system.until("its object is gone", lambda: claim_named(system, "mine") == {}, seconds=60)
+
+
+def test_a_static_nodepool_is_spread_over_zones_and_scaled_by_kubectl(start: Start) -> None:
+    system = start()
+    pool = nodepool(requirements=[ONE_SIZE])
+    pool["spec"]["replicas"] = 3
+    system.apply(nodeclass(CLUSTER), pool)
+
+    system.until("three nodes are ready", lambda: ready(system) == 3, seconds=120)
+    zones = Counter(node["metadata"]["labels"][ZONE] for node in system.nodes())
+    assert max(zones.values()) == 1
+
+    system.kubectl("scale", "nodepool", "default", "--replicas=1")
+    system.until("one is left", lambda: len(system.instances()) == 1, seconds=150)
+
+
+def ready(system: System) -> int:
+    return sum(conditions(claim).get(READY) == ("True", READY) for claim in system.claims())
