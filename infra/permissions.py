@@ -31,7 +31,7 @@ class Scope:
 
 def ledger_grants(scope: Scope) -> list[Grant]:
     """Read and write the cluster's partition of the table, by key: no scan, no other cluster's items."""
-    actions = ("BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
+    actions = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
     return [
         Grant(
             "Ledger",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.awsrequest import AWSResponse
 from botocore.session import Session, get_session
 
 Item = dict[str, Any]
@@ -42,9 +42,9 @@ class Aws:
         """Let these be the items of the partition, by sort key."""
         self._items, self._pages = dict(items), []
 
-    def _answer(self, request: AWSPreparedRequest, event_name: str, **_: object) -> AWSResponse:
+    def _answer(self, request: Any, event_name: str, **_: object) -> Any:
         started = time.process_time()
-        _, service, operation = event_name.split(".")
+        _before, service, operation = event_name.split(".")
         self.calls[operation] += 1
         content = (
             self._object(request) if service == "s3" else self._table(operation, json.loads(request.body))
@@ -52,12 +52,12 @@ class Aws:
         status, body = (
             (200, content) if content is not None else (404, b"<Error><Code>NoSuchKey</Code></Error>")
         )
-        headers = {"content-type": "application/x-amz-json-1.0", "content-length": str(len(body))}
+        headers: Any = {"content-type": "application/x-amz-json-1.0", "content-length": str(len(body))}
         answer = AWSResponse(request.url, status, headers, _Body(body))
         self.seconds += time.process_time() - started
         return answer
 
-    def _object(self, request: AWSPreparedRequest) -> bytes | None:
+    def _object(self, request: Any) -> bytes | None:
         key = request.url.partition("?")[0].split("/", 3)[3]
         return self.objects.get(key) or self.objects.get(key.partition("/")[2])
 
@@ -73,6 +73,10 @@ class Aws:
                 self._pages = self._pages or list(self._paged())
                 start = asked.get("ExclusiveStartKey")
                 return self._pages[int(start["page"]["N"]) if start else 0]
+            case "BatchGetItem":
+                ((table, keys),) = ((name, each["Keys"]) for name, each in asked["RequestItems"].items())
+                there = [{"sk": key["sk"]} for key in keys if key["sk"]["S"] in self._items]
+                return json.dumps({"Responses": {table: there}}).encode()
             case "PutItem":
                 item = asked["Item"]
                 if item["pk"]["S"] == self.partition:

@@ -149,8 +149,8 @@ class Scene:
     def tick(self, state: State) -> Tick:
         """Let the forwarder write a snapshot, and the function look."""
         self.now += _STEP
-        taken_at = (each.isoformat(timespec="milliseconds").encode() for each in (NOW, self.now))
-        self.aws.objects[snapshot_key(builders.CLUSTER)] = gzip.compress(state.text.replace(*taken_at), 6)
+        then, now = (each.isoformat(timespec="milliseconds").encode() for each in (NOW, self.now))
+        self.aws.objects[snapshot_key(builders.CLUSTER)] = gzip.compress(state.text.replace(then, now), 6)
         self.aws.hold(state.items)
         self.cluster.nodes, self.cluster.nodeclaims = dict(state.nodes), dict(state.nodeclaims)
         self.cluster.pods = dict(state.pods)

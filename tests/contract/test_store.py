@@ -429,6 +429,35 @@ def test_a_claim_written_by_a_newer_version_loses_only_what_this_one_does_not_kn
     assert store.load() == before
 
 
+def test_of_many_claims_those_that_are_there_are_known(store: Store) -> None:
+    there = [replace(PENDING, name=f"default-{n:03d}") for n in range(120)]
+    store.commit(0, there[:60], "d1")
+    store.commit(1, there[60:], "d2")
+    store.forget(replace(there[7], revision=1))
+    asked = {*(claim.name for claim in there), *(f"other-{n}" for n in range(120))}
+    assert set(store.known(asked)) == {claim.name for claim in there} - {"default-007"}
+    assert not store.known(set())
+
+
+def test_claims_that_dynamodb_did_not_get_to_are_asked_for_again(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
+    store, asked = made("test"), []
+    store.commit(0, [PENDING, OTHER], "d1")
+
+    def leave_one(parsed: dict[str, Any], **_: Any) -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            answered = parsed["Responses"][TABLE].pop()
+            parsed["UnprocessedKeys"] = {
+                TABLE: {"Keys": [{"pk": {"S": "CLUSTER#test"}, "sk": answered["sk"]}], "ConsistentRead": True}
+            }
+
+    dynamodb.meta.events.register("after-call.dynamodb.BatchGetItem", leave_one)
+    assert set(store.known({"default-a", "default-b"})) == {"default-a", "default-b"}
+    assert len(asked) == 2
+
+
 def big_claims(count: int) -> list[NodeClaim]:
     """Give claims of 40 kB each."""
     return [replace(PENDING, name=f"default-{n:03d}", message="x" * 40_000) for n in range(count)]
@@ -472,6 +501,7 @@ def test_a_commit_between_two_pages_of_a_read_cannot_be_overlooked(
         ("BatchWriteItem", lambda s: s.save_nodepool_backoff("default", Backoff(NOW, 1))),
         ("UpdateItem", lambda s: s.save_cluster(FULL_CLUSTER)),
         ("Query", lambda s: s.load()),
+        ("BatchGetItem", lambda s: s.known({"default-a"})),
     ],
 )
 def test_a_throttled_call_may_succeed_later(

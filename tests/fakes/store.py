@@ -79,6 +79,12 @@ class FakeStore:
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
 
+    def known(self, claims: Collection[str]) -> Collection[str]:
+        self.raise_before("known")
+        found = {name for name in claims if name in self.claims}
+        self.raise_after("known")
+        return found
+
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         self.raise_before("save_nodeclass")
         self.nodeclasses[status.name] = status

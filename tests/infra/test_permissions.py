@@ -92,7 +92,7 @@ def test_describing_stops_at_the_region(alpha: Template) -> None:
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
     alpha: Template, concern: str
 ) -> None:
-    for action in ("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"):
+    for action in ("Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"):
         for cluster, expected in (("alpha", True), ("beta", False)):
             keys = [partition_key(cluster)]
             assert may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=keys) is expected

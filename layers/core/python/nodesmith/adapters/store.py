@@ -40,7 +40,7 @@ from nodesmith.settings import partition_key
 
 _META = "META"
 _KEPT_AFTER_BACKOFF = timedelta(days=1)
-_BATCH = 25
+_BATCH, _BATCH_READ = 25, 100
 _BATCH_ATTEMPTS = 8
 _LOST = frozenset(
     {
@@ -150,6 +150,28 @@ class DynamoStore:
                 ConditionExpression="attribute_not_exists(pk) OR revision = :read",
                 ExpressionAttributeValues={":read": {"N": str(claim.revision)}},
             )
+
+    def known(self, claims: Collection[str]) -> Collection[str]:
+        """Give those of these claims that are there, strongly consistent. Raises Transient."""
+        keys = [self._key(f"CLAIM#{name}") for name in sorted(claims)]
+        found: set[str] = set()
+        with transient_errors("dynamodb:BatchGetItem"):
+            for start in range(0, len(keys), _BATCH_READ):
+                found |= self._known(keys[start : start + _BATCH_READ])
+        return found
+
+    def _known(self, keys: list[Attributes]) -> set[str]:
+        found: set[str] = set()
+        for _ in range(_BATCH_ATTEMPTS):
+            asked = {"Keys": keys, "ProjectionExpression": "sk", "ConsistentRead": True}
+            answer = self._client.batch_get_item(RequestItems={self._table: asked})
+            there = answer["Responses"].get(self._table) or ()
+            found |= {item["sk"]["S"].removeprefix("CLAIM#") for item in there}
+            left = (answer.get("UnprocessedKeys") or {}).get(self._table)
+            if not left:
+                return found
+            keys = left["Keys"]
+        raise Transient(f"dynamodb:BatchGetItem left {len(keys)} claims unread")
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write what an EC2NodeClass resolved to. Raises Transient."""

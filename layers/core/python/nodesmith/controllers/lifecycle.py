@@ -132,7 +132,7 @@ def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> 
         command.claim.name for command in commands if not isinstance(command, Forget | Nominate | Open)
     }
     try:
-        gone = written - {claim.name for claim in run.store.load().claims} if written else ()
+        gone = written - set(run.store.known(written)) if written else ()
     except Transient as error:
         failures.append(str(error))
         return
