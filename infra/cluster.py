@@ -106,10 +106,11 @@ class ClusterStack(Stack):
             grants=tuple(concern.grants(self._scope)),
             vpc=cluster.vpc if talks else None,
             own_interfaces=made_by_us(cluster.name) if concern.deletes_interfaces else {},
+            reserved_concurrency=cluster.interruption_concurrency if concern.name == "interruption" else None,
         )
         shared = [self._layers[kind] for kind in concern.layers]
         made, role = function(room, spec, self._code, shared)
-        feed(made, pair.live)
+        feed(made, pair.live, concern.batch_size, concern.window_seconds)
         if talks:
             access_entry(room, cluster.name, role, concern.kubernetes_group)
         rejected = own_metric("Rejected", cluster.name, concern.name)

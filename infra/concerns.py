@@ -16,6 +16,7 @@ WRITER, READER = "nodesmith:writer", "nodesmith:reader"  # Kubernetes groups; fo
 class Concern:
     """One function of a cluster.
 
+    A run is given up to `batch_size` messages that arrive within `window_seconds`.
     `kubernetes_group` is set for those that talk to the API server, `packs` for those that decide what to buy,
     `deletes_interfaces` for those whose own code may delete network interfaces.
     """
@@ -28,6 +29,8 @@ class Concern:
     kubernetes_group: str = ""
     packs: bool = False
     deletes_interfaces: bool = False
+    batch_size: int = 10
+    window_seconds: int = 0
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -40,7 +43,16 @@ class Concern:
 # is not, and the kubernetes client takes a second of a whole one to import.
 CLUSTER_CONCERNS = (
     Concern("provisioning", 1, 60, 1769, permissions.provisioning_grants, packs=True),
-    Concern("interruption", 1, 60, 1769, permissions.interruption_grants, packs=True),
+    Concern(
+        "interruption",
+        1,
+        60,
+        1769,
+        permissions.interruption_grants,
+        packs=True,
+        batch_size=100,  # 200 notices are two plans then, and not 20, each of which takes as long
+        window_seconds=1,  # without which Lambda hands over ten at most
+    ),
     Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),
     Concern("termination", 1, 60, 1024, permissions.termination_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),

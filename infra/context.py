@@ -10,13 +10,14 @@ from dataclasses import fields as fields_of
 from difflib import get_close_matches
 from typing import Any
 
+from infra.queues import CONCURRENCY
 from nodesmith.settings import Settings
 
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")  # as EKS has it
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d")
 EC2_ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})") for kind in ("subnet", "sg")}
 ROLE_NAME = re.compile(r"[\w+=,.@/-]{1,512}")
-CLUSTER_KEYS = ("name", "region", "nodeRoles", "vpc", "settings", "alarmTopicArn")
+CLUSTER_KEYS = ("name", "region", "nodeRoles", "vpc", "settings", "alarmTopicArn", "interruptionConcurrency")
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 # Set by the stacks themselves, or meant for a laptop: not for cdk.json.
 RESERVED_SETTINGS = {"CLUSTER_NAME", "AWS_REGION", "TABLE_NAME", "BUCKET_NAME", "CLOCK_SPEED"}
@@ -45,6 +46,7 @@ class ClusterContext:
     vpc: Vpc | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     alarm_topic_arn: str = ""
+    interruption_concurrency: int | None = None
 
 
 def read_clusters(raw: Any) -> tuple[ClusterContext, ...]:
@@ -75,6 +77,7 @@ def _cluster(entry: Mapping[str, Any]) -> ClusterContext:
         vpc=Vpc(tuple(vpc["subnetIds"]), tuple(vpc["securityGroupIds"])) if vpc else None,
         settings=dict(entry.get("settings", {})),
         alarm_topic_arn=entry.get("alarmTopicArn", ""),
+        interruption_concurrency=entry.get("interruptionConcurrency"),
     )
 
 
@@ -92,6 +95,9 @@ def _faults(where: str, entry: Any) -> Iterator[str]:
     yield from _text(
         f"{where}.alarmTopicArn", entry.get("alarmTopicArn", "arn:"), re.compile("arn:.*"), "an ARN"
     )
+    reserved = entry.get("interruptionConcurrency")
+    if reserved is not None and (type(reserved) is not int or not CONCURRENCY <= reserved <= 1000):
+        yield f"{where}.interruptionConcurrency: expected a number from {CONCURRENCY} to 1000, found {reserved!r}"
     roles = entry.get("nodeRoles", ["default"])
     yield from _texts(f"{where}.nodeRoles", roles, ROLE_NAME, "names (not ARNs) of IAM roles")
     if entry.get("vpc") is not None:

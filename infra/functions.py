@@ -32,6 +32,7 @@ class Code:
 class FunctionSpec:
     """What differs between functions. `name` is the physical name, `concern` the folder under functions/.
 
+    `reserved_concurrency` is kept free for it, and the most it may have; None shares the account's.
     `own_interfaces` are condition keys that tell the network interfaces that the function's own code may delete.
     """
 
@@ -43,6 +44,7 @@ class FunctionSpec:
     grants: tuple[Grant, ...]
     vpc: Vpc | None = None
     own_interfaces: Mapping[str, str] = field(default_factory=dict)
+    reserved_concurrency: int | None = None
 
 
 def layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
@@ -86,6 +88,7 @@ def function(
         memory_size=spec.memory_mib,
         timeout=Duration.seconds(spec.timeout_seconds),
         environment=dict(spec.environment),
+        reserved_concurrent_executions=spec.reserved_concurrency,
         role=role,
         log_group=log_group,
     )

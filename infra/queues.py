@@ -42,12 +42,14 @@ def queues(scope: Construct, cluster: str, concern: str, timeout_seconds: int) -
     return Queues(live, dead)
 
 
-def feed(function: lambda_.Function, queue: sqs.Queue) -> None:
+def feed(
+    function: lambda_.Function, queue: sqs.Queue, batch_size: int = BATCH_SIZE, window_seconds: int = 0
+) -> None:
     """Wake the function with the queue's messages, at once. It may give back a part of a batch, or raise for all."""
     source = sources.SqsEventSource(
         queue,
-        batch_size=BATCH_SIZE,
-        max_batching_window=Duration.seconds(0),
+        batch_size=batch_size,
+        max_batching_window=Duration.seconds(window_seconds),
         max_concurrency=CONCURRENCY,
         report_batch_item_failures=True,
     )

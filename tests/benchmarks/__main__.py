@@ -16,12 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coldstart, crashes, hotpath, packing, snapshots, ticks
+from tests.benchmarks import coldstart, crashes, hotpath, notices, packing, snapshots, ticks
 from tests.benchmarks.figures import Figure
 
 WRITTEN = Path("build") / "benchmarks.json"
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "hotpath": hotpath.figures,
+    "notices": notices.figures,
     "coldstart": coldstart.figures,
     "crashes": crashes.figures,
     "snapshots": snapshots.figures,

@@ -22,7 +22,7 @@ REPEATS = 50
 _MESSAGE = f'{{"cluster":"{builders.CLUSTER}","why":"pods pending"}}'
 
 
-class _StampedCloud(FakeCloud):
+class StampedCloud(FakeCloud):
     """Notes when the last CreateFleet request was written, as boto3 would be given it."""
 
     asked_at = 0.0
@@ -36,7 +36,7 @@ class _StampedCloud(FakeCloud):
         return FakeCloud.launch(self, requests)
 
 
-class _WritingStore(FakeStore):
+class WritingStore(FakeStore):
     """Writes claims as DynamoDB's adapter does, and leaves reading them back to the next load."""
 
     def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
@@ -85,8 +85,8 @@ def _figure(name: str, pods: dict[str, Manifest], at_most: float) -> Figure:
         nonlocal quality
         world = World(pods)
         world.observe()
-        cloud = _StampedCloud(clock=world.clock)
-        store = _WritingStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster)
+        cloud = StampedCloud(clock=world.clock)
+        store = WritingStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster)
         run = world.provisioning(store=store, cloud=cloud, stopwatch=time.perf_counter)
         started = time.perf_counter()
         parse_hint(_MESSAGE, builders.CLUSTER)

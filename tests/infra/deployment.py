@@ -20,6 +20,7 @@ CLUSTERS: list[dict[str, Any]] = [
         "vpc": {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]},
         "settings": {"RESERVED_ENIS": "1", "ISOLATED_VPC": "true"},
         "alarmTopicArn": TOPIC,
+        "interruptionConcurrency": 5,
     },
 ]
 

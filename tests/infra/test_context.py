@@ -69,6 +69,10 @@ def test_everything_that_can_be_said_is_read() -> None:
         ({"settings": {"RESERVED_ENIS": 1}}, "clusters[0].settings.RESERVED_ENIS: expected text, found 1"),
         ({"settings": {"TABLE_NAME": "mine"}}, "clusters[0].settings.TABLE_NAME: unknown;"),
         (
+            {"interruptionConcurrency": 1},
+            "clusters[0].interruptionConcurrency: expected a number from 2 to 1000, found 1",
+        ),
+        (
             {"alarmTopicArn": "ops@example.com"},
             "clusters[0].alarmTopicArn: expected an ARN, found 'ops@example.com'",
         ),

@@ -131,6 +131,16 @@ def test_only_functions_that_talk_to_the_api_server_run_in_the_vpc(alpha: Templa
     assert not any("VpcConfig" in alpha.function(concern) for concern in ALL)
 
 
+def test_concurrency_is_reserved_for_interruption_where_it_is_asked_for_and_for_no_other(
+    alpha: Template, beta: Template
+) -> None:
+    def reserved(template: Template) -> dict[str, int | None]:
+        return {each: template.function(each).get("ReservedConcurrentExecutions") for each in ALL}
+
+    assert reserved(alpha) == dict.fromkeys(ALL)
+    assert reserved(beta) == {**dict.fromkeys(ALL), "interruption": 5}
+
+
 def test_every_function_logs_to_a_group_of_its_own_that_forgets(templates: dict[str, Template]) -> None:
     for template in templates.values():
         groups = template.of_type("Logs::LogGroup")

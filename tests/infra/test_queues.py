@@ -66,8 +66,8 @@ def test_a_queue_feeds_its_function_at_once_and_failures_come_back_alone(
 ) -> None:
     found = mapping(alpha, concern)
     assert alpha.resources[found["FunctionName"]]["Properties"] == alpha.function(concern)
-    assert found["BatchSize"] == 10
-    assert found.get("MaximumBatchingWindowInSeconds", 0) == 0
+    together = {"interruption": (100, 1)}.get(concern, (10, 0))  # its notices are planned together
+    assert (found["BatchSize"], found.get("MaximumBatchingWindowInSeconds", 0)) == together
     assert found["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert found["ScalingConfig"] == {"MaximumConcurrency": 2}
 
@@ -136,16 +136,14 @@ def test_notices_reach_interruption_as_they_are(alpha: Template) -> None:
         if target["Arn"] == queue
     ]
     assert [target.keys() - {"Arn", "Id"} for _, target in rules] == [set()] * 3
+    warnings = [
+        "EC2 Spot Instance Interruption Warning",
+        "EC2 Capacity Reservation Instance Interruption Warning",
+        "EC2 Instance Rebalance Recommendation",
+    ]
     told = {kind: pattern for pattern, _ in rules for kind in pattern["detail-type"]}
     assert told == {
-        **dict.fromkeys(
-            [
-                "EC2 Spot Instance Interruption Warning",
-                "EC2 Capacity Reservation Instance Interruption Warning",
-                "EC2 Instance Rebalance Recommendation",
-            ],
-            {"source": ["aws.ec2"], "detail-type": list(told)[:3]},
-        ),
+        **{kind: {"source": ["aws.ec2"], "detail-type": warnings} for kind in warnings},
         "EC2 Instance State-change Notification": {
             "source": ["aws.ec2"],
             "detail-type": ["EC2 Instance State-change Notification"],

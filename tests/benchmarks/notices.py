@@ -1,0 +1,134 @@
+"""Warnings in, CreateFleet requests out: our own time, warm, on in-memory ports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from nodesmith.controllers.interruption import Interruption, Letter, heed
+from nodesmith.controllers.provisioning import provision
+from nodesmith.model import labels
+from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.resources import format_resources
+from nodesmith.model.times import format_time
+from tests import builders
+from tests.benchmarks.figures import Figure, median_ms
+from tests.benchmarks.hotpath import StampedCloud, WritingStore
+from tests.world import World, pod_manifest
+
+PODS_A_NODE = 10
+BATCH = 100
+"""Letters in one run, as `infra.concerns` has it."""
+_TYPE = "m5.xlarge"
+
+
+def figures() -> list[Figure]:
+    """Measure one warning in a cluster of 30 nodes, and 200 in one of 250, run by run."""
+    return [
+        _figure("notice-to-launch-ms", nodes=30, warned=1, at_most=60, repeats=20),
+        _figure("notices-200-last-ms", nodes=250, warned=200, at_most=2000, repeats=3),
+    ]
+
+
+def _figure(name: str, nodes: int, warned: int, at_most: float, repeats: int) -> Figure:
+    quality = ""
+
+    def once() -> float:
+        nonlocal quality
+        world, claims = _running(nodes)
+        cloud, store = StampedCloud(clock=world.clock), _store(world, claims)
+        buying = world.provisioning(store=store, cloud=cloud, stopwatch=time.perf_counter)
+        run = Interruption(
+            builders.CLUSTER, store, cloud, world.blobs, world.hints, lambda: provision(buying), world.clock
+        )
+        letters = [_letter(claim) for claim in claims[:warned]]
+        spent, launched = 0.0, 0
+        for start in range(0, warned, BATCH):
+            started = time.perf_counter()
+            report = heed(run, letters[start : start + BATCH])
+            done = time.perf_counter() if start + BATCH < warned else cloud.asked_at
+            spent += done - started
+            launched += report.counts["NodeClaimsLaunched"]
+        quality = f"{warned} of {nodes} nodes with {PODS_A_NODE} pods each, {launched} bought"
+        return spent * 1000
+
+    once()  # warm: the catalogue is read and resolved
+    middle, note = median_ms(once, repeats)
+    return Figure(name, middle, "ms", at_most, f"{quality}; {note}")
+
+
+def _letter(claim: NodeClaim) -> Letter:
+    return Letter(claim.name, builders.spot_warning(claim.instance_id), builders.ACCOUNT)
+
+
+def _store(world: World, claims: Sequence[NodeClaim]) -> WritingStore:
+    store = WritingStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster)
+    store.claims = {claim.name: claim for claim in claims}
+    return store
+
+
+def _running(nodes: int) -> tuple[World, list[NodeClaim]]:
+    """Give a cluster whose nodes are full, and its claims."""
+    kind = next(t for t in instance_types(builders.catalog(), NodeConfiguration()) if t.name == _TYPE)
+    world = World({})
+    claims = []
+    for number in range(nodes):
+        claim = _claim(number, kind)
+        claims.append(claim)
+        world.cluster.nodes[claim.node_name] = _node(claim, kind)
+        for index in range(PODS_A_NODE):
+            app = f"app-{(number + index) % 20}"
+            pod = pod_manifest(f"{app}-{number}-{index}", "385m", "700Mi")
+            pod["metadata"]["labels"] = {"app": app}
+            pod["metadata"]["ownerReferences"][0]["name"] = app
+            pod["spec"]["nodeName"] = claim.node_name
+            pod["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+            world.cluster.pods[f"default/{pod['metadata']['name']}"] = pod
+    world.observe()
+    return world, claims
+
+
+def _claim(number: int, kind: InstanceType) -> NodeClaim:
+    zone = builders.ZONES[number % len(builders.ZONES)]
+    return builders.claim(
+        f"default-{number:04}",
+        phase=Phase.INITIALIZED,
+        instance_id=f"i-{number:017x}",
+        provider_id=f"aws:///{zone}/i-{number:017x}",
+        instance_type=kind.name,
+        zone=zone,
+        capacity_type="spot",
+        node_name=f"node-{number:04}",
+        capacity=kind.capacity,
+        allocatable=kind.allocatable,
+    )
+
+
+def _node(claim: NodeClaim, kind: InstanceType) -> dict[str, Any]:
+    known = {
+        **{key: str(value) for key, value in kind.labels.items()},
+        labels.HOSTNAME: claim.node_name,
+        labels.INSTANCE_TYPE: kind.name,
+        labels.ZONE: claim.zone,
+        labels.CAPACITY_TYPE: claim.capacity_type,
+        labels.NODEPOOL: claim.nodepool,
+        labels.REGISTERED: "true",
+        labels.INITIALIZED: "true",
+    }
+    return {
+        "metadata": {
+            "name": claim.node_name,
+            "uid": f"uid-{claim.name}",
+            "creationTimestamp": format_time(builders.NOW),
+            "labels": known,
+        },
+        "spec": {"providerID": claim.provider_id},
+        "status": {
+            "capacity": format_resources(kind.capacity),
+            "allocatable": format_resources(kind.allocatable),
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
