@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -83,11 +83,27 @@ class Supply:
         kept: dict[object, Config] = {}
         for config in configs:
             zone = config.labels[ZONE] if self.is_zonal else None
-            if not self.is_flexible(config, (c for c in configs if zone in (None, c.labels[ZONE]))):
+            among = [c for c in configs if zone in (None, c.labels[ZONE])]
+            if not self.is_flexible(config, among):
                 continue
             limited = config.name if config.nodepool in self.limits else ""
-            kept.setdefault((config.nodepool, config.place, limited), config)
+            counted = self._accounted(config, among) if limited else config
+            kept.setdefault((config.nodepool, config.place, limited), counted)
         return list(kept.values())
+
+    def _accounted(self, config: Config, among: Iterable[Config]) -> Config:
+        """Take of limits what the smallest types do that minValues need: any of them may be launched."""
+        least, way = self.least_types.get(config.nodepool, 1), config.labels[CAPACITY]
+        alike = {
+            c.kind: c.capacity
+            for c in among
+            if (c.nodepool, c.labels[CAPACITY]) == (config.nodepool, way) and c.kind != config.kind
+        }
+        taken = {
+            name: max([amount, *sorted(other.get(name, 0) for other in alike.values())[: least - 1]])
+            for name, amount in config.capacity.items()
+        }
+        return replace(config, capacity=taken)
 
     def within_limits(self, bought: Sequence[Config]) -> bool:
         """Tell whether the nodes together keep to their NodePools' limits."""

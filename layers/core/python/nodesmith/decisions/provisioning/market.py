@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from operator import le
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.stock import Choice, bargains, limit_cost, rooms, vector
+from nodesmith.decisions.scheduling.stock import Choice, Way, bargains, limit_cost, rooms, vector
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.catalog import Offering
 from nodesmith.model.resources import CPU, MEMORY
@@ -72,12 +73,22 @@ class Shelf:
         return tuple([limit_cost(ware.choice, ware.offering, name) for name in self._limits])
 
     def best(self) -> Iterator[tuple[Ware, Vector]]:
-        """Give the wares that none with the same admission beats in all, and their costs."""
+        """Give the wares that none with the same admission beats in all, and their costs.
+
+        With minValues each capacity type is for itself: one may be refused where another has types enough.
+        """
         stock = self._template.stock
+        apart = any(r.min_values for r in self._template.requirements.values())
         for demands, types, ways in self._admission.alike(stock):
             admits = demands & self._open
-            for good in bargains(stock, types, ways, self._dimensions, self._limits) if admits else ():
-                yield Ware(self._template, good.choice, good.offering, good.room, admits), good.cost
+            for same in _by_capacity_type(ways) if apart else (ways,):
+                for good in bargains(stock, types, same, self._dimensions, self._limits) if admits else ():
+                    yield Ware(self._template, good.choice, good.offering, good.room, admits), good.cost
+
+
+def _by_capacity_type(ways: Iterable[Way]) -> list[frozenset[Way]]:
+    ordered = sorted(ways, key=lambda way: way.capacity_type)
+    return [frozenset(same) for _, same in groupby(ordered, key=lambda way: way.capacity_type)]
 
 
 @dataclass(frozen=True, slots=True)

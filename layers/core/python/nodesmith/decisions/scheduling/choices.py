@@ -41,6 +41,12 @@ class Choices:
         picked = self.pick(name, len(ordered))
         return [ordered[picked], *ordered[:picked], *ordered[picked + 1 :]] if picked else ordered
 
+    def one(self, name: Name, things: Iterable[_T]) -> _T | None:
+        """Give the one thing that is preferred, usually none."""
+        ordered = list(things)
+        picked = self.pick(name, len(ordered) + 1)
+        return ordered[picked - 1] if picked else None
+
     def some(self, name: Name, count: int) -> int:
         """Give how many of so many are had: all, none, all but one, or one."""
         if not count:

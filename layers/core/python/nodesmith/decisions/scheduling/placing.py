@@ -17,7 +17,7 @@ from nodesmith.decisions.scheduling.spread import Domain, share_out
 from nodesmith.decisions.scheduling.topology import Topology
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.decisions.scheduling.views import keyed_spreads, narrowed
+from nodesmith.decisions.scheduling.views import kept_out, keyed_spreads, narrowed
 from nodesmith.decisions.scheduling.watching import Watch
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import ZONE
@@ -118,6 +118,8 @@ class Placing:
         labelled = {spread.topology_key for spread in keyed_spreads(self._shape)}
         for room in self._ground.vacancies.candidates(self._shape):
             if labelled <= room.labels.keys() and (self._only is None or self._only(room)):
+                if self._ground.choices.pick(("rooms", self._plain), 2):
+                    return
                 yield room
 
     def _rooms(self) -> dict[Domain, list[Room]]:
@@ -166,8 +168,8 @@ class Placing:
                 most[domain] = sold + self._room(found, len(pods))
         if self._domains.is_spread:
             most = {domain: most[domain] for domain in self._in_turn(most, rooms)}
-        fills_up = len(most) > 1 and self._ground.choices.pick(("fills up", self._plain), 2) == 1
-        for domain, share in share_out(len(pods), self._domains.tallies, most, fills_up=fills_up).items():
+        first = self._ground.choices.one(("domain", self._plain), most) if len(most) > 1 else None
+        for domain, share in share_out(len(pods), self._domains.tallies, most, first).items():
             mine, pods = pods[:share], pods[share:]
             rest = self._fill(mine, rooms.get(domain, ()))
             if rest:
@@ -180,8 +182,7 @@ class Placing:
         free = {d: len(rooms.get(d, ())) for d in domains}
         alike = Counter(free.values())
         prices = {d: launching.price(self._shape, keys, d) for d, rooms_ in free.items() if alike[rooms_] > 1}
-        ordered = sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
-        return self._ground.choices.first(("domain", self._plain), ordered)
+        return sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
 
     def _fill(self, pods: list[Pod], rooms: Iterable[Room]) -> list[Pod]:
         """Put pods into rooms, one after the other; give those that find none."""
@@ -215,14 +216,22 @@ class Placing:
         return unsold.most(self._plain, self._counting(pins), pins, self._ground.result.demands)
 
     def _counting(self, pins: Mapping[str, str]) -> Shape:
-        """Give the shape to buy for: on nodes that count for all spreads that count the pods, if there are such."""
-        ground = self._ground
-        shape = narrowed(self._shape, ground.watch.rules_over(self._plain), pins)
-        if shape is self._shape or tuple(pins.values()) not in ground.launching.domains(shape, tuple(pins)):
+        """Give the shape to buy for, where spreads of others may or may not look at a node of these pods.
+
+        Usually it is on nodes that count for all of them, if there are such: then all is known.
+        """
+        ground, rules = self._ground, self._ground.watch.rules_over(self._plain)
+        if not rules:
             return self._shape
-        if ground.choices.pick(("counted", self._plain), 2):
-            return self._shape
-        if ground.unsold.most(self._plain, shape, pins) is not None:
+        keys, values = tuple(pins), tuple(pins.values())
+
+        def is_sold(shape: Shape) -> bool:
+            return values in ground.launching.domains(shape, keys)
+
+        shown, hidden = (narrowed(self._shape, rules, pins), kept_out(self._shape, rules, pins, is_sold))
+        sold = list(dict.fromkeys((*filter(is_sold, (shown,)), self._shape, hidden)))
+        shape = sold[ground.choices.pick(("counted", self._plain), len(sold))]
+        if shape is self._shape or ground.unsold.most(self._plain, shape, pins) is not None:
             return self._shape
         ground.neighbours.sets.liken(shape, self._shape)
         return shape

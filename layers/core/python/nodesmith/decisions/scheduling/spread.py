@@ -70,13 +70,12 @@ def share_out(
     count: int,
     tallies: Sequence[Tally],
     room: Mapping[Domain, int | None],
-    *,
-    fills_up: bool = False,
+    first: Domain | None = None,
 ) -> dict[Domain, int]:
     """Share `count` pods out over domains; `room` is what each can take, None for any number.
 
-    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `room`; so do
-    all where one `fills_up` what admits them before the next has any.
+    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `room`, but
+    for those that may go to the `first` of all.
     """
     shares = dict.fromkeys(room, 0)
     left = count
@@ -86,12 +85,12 @@ def share_out(
         admitted = [d for d in spare if all(t.admits(d) for t in tallies)]
         if not admitted:
             break
-        rank = {d: () if fills_up else tuple(t.of(d) for t in tallies) for d in admitted}
+        rank = {d: () if d == first else tuple(t.of(d) for t in tallies) for d in admitted}
         least = min(rank.values())
         equals = [d for d in admitted if rank[d] == least]
         if len(tallies) == 1:  # domains with the same value count together: one after the other
             equals = list({d[tallies[0].axis]: d for d in reversed(equals)}.values())[::-1]
-        if not fills_up and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
+        if first not in equals and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
             each = _alike(tallies[0], equals, spare, min(left // len(equals), *(spare[d] for d in equals)))
         else:
             equals = equals[:1]

@@ -48,8 +48,11 @@ class Together:
             return self._start()
         placing = Placing(self._ground, self._shape, self._plain, only=lambda room: room.name in hosts)
         left, _ = placing.place(pods)
-        for demand in hosting:
-            left = self._join(demand, left, sum(len(d.pods) // d.unit for d in hosting))
+        choices, places = self._ground.choices, sum(len(d.pods) // d.unit for d in hosting)
+        if left and places > 1 and choices.pick(("crowd", self._plain), 2):
+            places = 1
+        for demand in choices.first(("join", self._plain), hosting if left else ()):
+            left = self._join(demand, left, places)
         why = f"required pod affinity over {HOSTNAME}: the nodes with matching pods have no room for them"
         return {self._plain: (left, why if left else "")}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
@@ -39,7 +39,7 @@ class View:
 
     def may_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
         """Tell whether a new node for pods of a shape, with these labels (empty: without), may be one of them."""
-        if any(pins.get(key) == "" for key in self.keys):
+        if any(pins.get(key) == "" or _lacks(shape, key) for key in self.keys):
             return False
         return self.terms is None or any(
             known.conflict(term, undefined=frozenset(term)) is None
@@ -128,6 +128,38 @@ def narrowed(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> Sh
     if terms == shape.terms and tolerations == shape.tolerations:
         return shape
     return replace(shape, terms=terms, tolerations=tolerations)
+
+
+def kept_out(
+    shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str], is_sold: Callable[[Shape], bool]
+) -> Shape:
+    """Give pods that go only to nodes which do not count for spreads that may or may not count them, if that can be."""
+    for view in dict.fromkeys(rule.view for rule in rules):
+        if view.may_show(shape, pins) and not view.must_show(shape, pins):
+            outside = (replace(shape, terms=terms) for terms in _outside(shape.terms, view, pins))
+            shape = next(filter(is_sold, outside), shape)
+    return shape
+
+
+def _outside(
+    terms: tuple[Requirements, ...], view: View, pins: Mapping[str, str]
+) -> Iterator[tuple[Requirements, ...]]:
+    """Let nodes lack a label that a view needs, or have another value of one that each of its terms names."""
+    opposites = [Requirement(key) for key in view.keys if key not in _EVERY_NEW_NODE_HAS]
+    for key in sorted(set.intersection(*(set(term) for term in view.terms)) if view.terms else ()):
+        named = [term[key] for term in view.terms or ()]
+        if all(one.gte is None and one.lte is None for one in named):
+            opposites += Requirements.of(
+                *(Requirement(key, one.values, complement=not one.complement) for one in named)
+            ).values()
+    for opposite in opposites:
+        joined = joined_terms(terms, [Requirements.of(opposite)]) if opposite.key not in pins else ()
+        if joined:
+            yield joined
+
+
+def _lacks(shape: Shape, key: str) -> bool:
+    return bool(shape.terms) and all(key in term and term[key].is_empty for term in shape.terms)
 
 
 def _known(shape: Shape, pins: Mapping[str, str]) -> Iterator[Requirements]:
