@@ -9,59 +9,57 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from nodesmith_cli.audit import Kind
 from tests.problems.drawing import LARGE, SMALL, Mix
 from tests.problems.judging import Judged, found, judged
 
 ROOT = Path(__file__).parents[2]
 _AUDITED, _JUDGED = 100, 80
-_OPEN = {
-    Kind.SPREAD: "nodes bought for other pods, and keys that nodes lack, are not always counted",
-    Kind.AFFINITY: "keys that nodes lack are not always looked for",
-    Kind.ANTI_AFFINITY: "running pods do not always keep others out of their zone",
-}
-"""Kinds of violations that are known and being mended; how many problems may show them is said below."""
-_MOST_OPEN = 0.15
+_ONCE_WRONG = (
+    79, 343, 684, 710, 900, 933, 944, 1000, 1078, 1236, 1284, 1297, 1398, 1481, 1565, 1590, 1622, 1723, 1795,
+    1825, 1876, 1926, 1979, 2076, 2120, 2141, 2146, 2182, 2284, 2386, 2451, 2612, 2800, 2824, 2829,
+)  # fmt: skip
+"""Problems whose plans left pods, were dearer than need be, or claimed a bound too high: each by another mistake."""
+_MISSED = {63}
+"""Two shapes would have to grow in turns, and shapes are placed one after the other."""
 
 
 @pytest.mark.parametrize("mix", [SMALL, LARGE], ids=["small", "large"])
-def test_the_audit_has_nothing_new_against_plans(mix: Mix) -> None:
-    violations = {seed: found(seed, mix) for seed in range(_AUDITED)}
+def test_the_audit_has_nothing_against_plans(mix: Mix) -> None:
+    violations = {seed: [str(v) for v in found(seed, mix)] for seed in range(_AUDITED)}
 
-    new = {seed: [str(v) for v in vs if v.kind not in _OPEN] for seed, vs in violations.items()}
-    assert {seed: vs for seed, vs in new.items() if vs} == {}
-    assert sum(bool(vs) for vs in violations.values()) <= _MOST_OPEN * _AUDITED
+    assert {seed: said for seed, said in violations.items() if said} == {}
 
 
 @pytest.fixture(scope="module")
 def small() -> list[Judged]:
     """Small problems that brute force has an answer to: one whose every pod can be placed."""
-    tried = [judged(seed) for seed in range(_JUDGED)]
+    tried = [judged(seed) for seed in (*range(_JUDGED), *_ONCE_WRONG)]
     known = [one for one in tried if one is not None and one.best is not None]
-    assert len(known) >= _JUDGED // 2
+    assert len(known) >= _JUDGED // 2 + len(_ONCE_WRONG) // 2
     return known
 
 
 def test_where_all_pods_can_be_placed_they_are(small: list[Judged]) -> None:
-    missed = {one.seed: one.unplaced for one in small if one.is_missed}
-    assert len(missed) <= 0.08 * len(small), missed
+    assert {one.seed: one.unplaced for one in small if one.is_missed and one.seed not in _MISSED} == {}
 
 
-def test_most_small_plans_are_the_cheapest_there_are(small: list[Judged]) -> None:
-    ratios = {one.seed: one.ratio for one in small if one.is_comparable}
-    dearer = {seed: ratio for seed, ratio in ratios.items() if ratio > 1}
-    assert len(dearer) <= 0.25 * len(ratios), dearer
+def test_small_plans_are_the_cheapest_there_are(small: list[Judged]) -> None:
+    dearer = {one.seed: one.ratio for one in small if one.is_comparable and one.ratio > 1}
+
+    assert dearer == {}
 
 
 def test_no_plan_is_cheaper_than_the_cheapest(small: list[Judged]) -> None:
     """Else the plan breaks a rule, or brute force knows one too many."""
-    cheaper = Counter(one.seed for one in small if one.is_comparable and one.is_impossible)
-    assert len(cheaper) <= 0.02 * len(small), cheaper
+    assert [one.seed for one in small if one.is_comparable and one.is_impossible] == []
+
+
+def test_no_bound_is_above_the_price_of_the_cheapest(small: list[Judged]) -> None:
+    assert [one.seed for one in small if one.is_overbound] == []
 
 
 @pytest.mark.parametrize("mix", ["small", "large"])

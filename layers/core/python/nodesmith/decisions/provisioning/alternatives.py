@@ -8,7 +8,7 @@ There is no second decision where nothing was left to choose, or where the bound
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice
@@ -18,6 +18,7 @@ from nodesmith.decisions.provisioning.buying import Purchase
 from nodesmith.decisions.scheduling.choices import Choices, Script
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.unsold import Unsold
+from nodesmith.model.pods import Pod
 
 _TRIES = ((16, 48), (64, 12), (256, 4))
 """pods up to which, and how many times to buy at most"""
@@ -46,10 +47,15 @@ class Attempt:
     """how many times it was bought until it was sound"""
 
     @property
+    def left(self) -> list[Pod]:
+        """The pods it leaves without a node."""
+        left = [pod for demand in self.purchase.left for pod in demand.pods]
+        return left + [pod for pods, _ in self.assignment.stuck for pod in pods]
+
+    @property
     def unplaced(self) -> int:
         """How many pods it leaves without a node."""
-        left = sum(len(demand.pods) for demand in self.purchase.left)
-        return left + sum(len(pods) for pods, _ in self.assignment.stuck)
+        return len(self.left)
 
     @property
     def price_hourly_usd(self) -> float:
@@ -60,8 +66,8 @@ class Attempt:
     def rank(self) -> _Rank:
         """What makes it the better one when it is less.
 
-        Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
-        price and nodes.
+        Sound ones come first; then count pods without a node, domains given up for want of something to buy, wishes
+        given up, pods in NodePools of less weight, price and nodes.
         """
         purchase = self.purchase
         given_up = self.assignment.given_up + purchase.given_up
@@ -70,9 +76,9 @@ class Attempt:
         without = self.tried is not None  # a domain is left empty that other ways of buying may fill
         return not self.is_sound, self.unplaced, without, given_up, lighter, price, len(purchase.nodes)
 
-    def costs_no_more_than(self, bound_hourly_usd: float) -> bool:
-        """Tell whether it places all pods, nothing having been in the way, at a price that none can undercut."""
-        is_whole = self.is_sound and not self.unplaced and self.tried is None
+    def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
+        """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
+        is_whole = self.is_sound and self.unplaced <= hopeless and self.tried is None
         return is_whole and self.price_hourly_usd <= bound_hourly_usd + _SAME
 
 
@@ -82,16 +88,19 @@ def best(
     assign: _Assign,
     buy: _Buy,
     bound: Callable[[Attempt], float],
+    hopeless: Callable[[Iterable[Pod]], int],
 ) -> tuple[Attempt, float]:
     """Decide for so many pods on a market of so many offerings, as often as may help and is worth the work.
 
     Gives the best attempt, in which the steps of all are counted, and its `bound`: a price that none can undercut.
+    `hopeless` counts pods that no attempt could place.
     """
     usual = Choices()
     assignment = assign(usual, Unsold())
     chosen = _corrected(assignment, usual, assign, buy)
     least = bound(chosen)
-    if not usual.met or chosen.costs_no_more_than(least):
+    in_vain = hopeless(chosen.left) if usual.met and chosen.left else 0
+    if not usual.met or chosen.is_best(least, in_vain):
         return chosen, least
     tree = _Tree(_tries(pods, offerings) - chosen.purchases)
     tree.has_seen(assignment, usual)
@@ -105,7 +114,7 @@ def best(
         steps += other.purchase.steps
         tree.grow(other, choices)
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
-        if chosen.costs_no_more_than(least):
+        if chosen.is_best(least, in_vain):
             break
     chosen.purchase.steps = steps
     return chosen, least if chosen is first else bound(chosen)

@@ -10,6 +10,7 @@ from itertools import groupby
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
+from nodesmith.decisions.provisioning.hopeless import hopeless
 from nodesmith.decisions.provisioning.least import least_price
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
@@ -70,8 +71,11 @@ def decide(inputs: Inputs) -> Plan:
     def bound(attempt: Attempt) -> float:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
 
+    def in_vain(pods: Iterable[Pod]) -> int:
+        return hopeless(pods, free, offers.templates)
+
     offerings = sum(len(template.stock) for template in offers.templates)
-    chosen, least = best(len(fresh), offerings, assigned, bought, bound)
+    chosen, least = best(len(fresh), offerings, assigned, bought, bound, in_vain)
     assignment, purchase = chosen.assignment, chosen.purchase
     return Plan(
         nodes=tuple(purchase.nodes),

@@ -119,6 +119,8 @@ class Domains:
         axis, pods, unsure = self.keys.index(rule.key), dict(counted.pods), dict(counted.unsure)
         sure = rule.view.must_show(self._shape, {}) or only is None
         found = Tally(axis, pods, counts_self, rule.spread, only=only, unsure=unsure, adds_sure=sure)
+        if only is not None:  # the pods' own spreads look at every node that these may be on
+            found.overlooks = lambda domain: not rule.view.may_show(self._shape, self.pins(domain))
         self._views.append((found, rule))
         return found
 

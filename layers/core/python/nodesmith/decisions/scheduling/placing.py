@@ -168,7 +168,7 @@ class Placing:
                 most[domain] = sold + self._room(found, len(pods))
         if self._domains.is_spread:
             most = {domain: most[domain] for domain in self._in_turn(most, rooms)}
-        first = self._ground.choices.one(("domain", self._plain), most) if len(most) > 1 else None
+        first = self._ground.choices.one(("filled", self._plain), most) if len(most) > 1 else None
         for domain, share in share_out(len(pods), self._domains.tallies, most, first).items():
             mine, pods = pods[:share], pods[share:]
             rest = self._fill(mine, rooms.get(domain, ()))
@@ -182,7 +182,8 @@ class Placing:
         free = {d: len(rooms.get(d, ())) for d in domains}
         alike = Counter(free.values())
         prices = {d: launching.price(self._shape, keys, d) for d, rooms_ in free.items() if alike[rooms_] > 1}
-        return sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
+        ordered = sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
+        return self._ground.choices.first(("domain", self._plain), ordered)
 
     def _fill(self, pods: list[Pod], rooms: Iterable[Room]) -> list[Pod]:
         """Put pods into rooms, one after the other; give those that find none."""

@@ -8,7 +8,7 @@ admits a pod while no matching one is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.model.shapes import Spread
@@ -35,6 +35,8 @@ class Tally:
     unsure: dict[str, int] = field(default_factory=dict)
     """how many of those counted may be on nodes that do not count"""
     adds_sure: bool = True
+    overlooks: Callable[[Domain], bool] | None = None
+    """tells the domains in which no node of these pods counts"""
 
     def admits(self, domain: Domain) -> bool:
         """Tell whether one more pod may go to a domain."""
@@ -42,6 +44,8 @@ class Tally:
         if self.most is not None:
             return not value or self.counts.get(value, 0) + self.counts_self <= self.most
         if self.spread is None or (self.only is not None and value not in self.only):
+            return True
+        if self.overlooks is not None and self.overlooks(domain):
             return True
         there = self.counts.get(value)
         return there is not None and there + self.counts_self - self.fewest() <= self.spread.max_skew
@@ -59,6 +63,8 @@ class Tally:
 
     def add(self, domain: Domain, count: int) -> None:
         """Count more pods in a domain."""
+        if self.overlooks is not None and self.overlooks(domain):
+            return
         if self.counts_self and domain[self.axis]:
             value = domain[self.axis]
             self.counts[value] = self.counts.get(value, 0) + count
@@ -90,7 +96,7 @@ def share_out(
         equals = [d for d in admitted if rank[d] == least]
         if len(tallies) == 1:  # domains with the same value count together: one after the other
             equals = list({d[tallies[0].axis]: d for d in reversed(equals)}.values())[::-1]
-        if first not in equals and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
+        if first is None and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
             each = _alike(tallies[0], equals, spare, min(left // len(equals), *(spare[d] for d in equals)))
         else:
             equals = equals[:1]
