@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -64,6 +65,7 @@ class DynamoStore:
     ) -> None:
         self._client, self._table, self._pk = client, table, partition_key(cluster)
         self._clock = clock
+        client.meta.events.register("before-parse.dynamodb.Query", _read_plainly, unique_id="read-plainly")
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
 
@@ -265,6 +267,19 @@ class DynamoStore:
             if not waiting:
                 return
         raise Transient(f"dynamodb:BatchWriteItem left {len(waiting[self._table])} back-offs unwritten")
+
+
+def _read_plainly(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
+) -> None:
+    """Take a Query's answer as the JSON that it is: for text and numbers botocore's parser gives the same, but takes
+    five times as long, which for 5,000 claims is the greater part of a tick.
+    """
+    if response_dict["status_code"] != HTTPStatus.OK:
+        return
+    with suppress(ValueError):  # what is no JSON is for botocore to complain of
+        customized_response_dict.update(json.loads(response_dict["body"]))
+        response_dict["body"] = b"{}"
 
 
 class _Found:
