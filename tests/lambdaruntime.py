@@ -63,7 +63,11 @@ class LambdaFunction:
 
     def invoke_with(self, *bodies: str) -> Answer:
         """Invoke with a batch of SQS messages."""
-        records = [{"messageId": str(n), "eventSource": "aws:sqs", "body": b} for n, b in enumerate(bodies)]
+        arn = f"arn:aws:sqs:us-east-1:123456789012:nodesmith-test-{self._concern}"
+        records = [
+            {"messageId": str(n), "eventSource": "aws:sqs", "eventSourceARN": arn, "body": body}
+            for n, body in enumerate(bodies)
+        ]
         return self.invoke({"Records": records})
 
     def imported(self) -> frozenset[str]:

@@ -106,6 +106,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.runs["readiness again"] = made.run("readiness", (HINT,))
         made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
         made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
+        made.runs["interruption"] = made.run(
+            "interruption", (HINT,), ("no JSON", builders.spot_warning("i-00000001", now()))
+        )
         made.leaked = _leaked(aws)
         made.runs["repair"] = made.run("repair", (HINT,))
         made.runs["garbagecollection"] = made.run("garbagecollection", (HINT, HINT))
@@ -163,6 +166,7 @@ def conditions(obj: Mapping[str, Any]) -> dict[str, str]:
         "readiness again",
         "provisioning",
         "lifecycle",
+        "interruption",
         "repair",
         "garbagecollection",
     ],
@@ -278,3 +282,21 @@ def test_no_log_carries_user_data_arguments_or_tokens(site: Site) -> None:
     assert [secret for secret in (*SECRETS, "k8s-aws-v1.") if secret in said] == []
     assert '"spec"' not in said
     assert '"userData"' not in said
+
+
+def test_interruption_looks_at_ec2_and_drops_what_is_not_ours(site: Site) -> None:
+    run = site.runs["interruption"]
+    assert "expected a JSON object, found 'no JSON'" in run.said
+    assert '"NoticesOfOthers":1' in run.said
+    assert "SweepsFailed" not in run.said
+    assert [name for name in run.imported if name.split(".")[0] == "kubernetes"] == []
+
+
+def test_an_instance_that_ec2_takes_is_replaced_by_the_run_that_is_told(site: Site) -> None:
+    """The last in here: it changes what the others look at."""
+    (claim,) = site.ledger().load().claims
+    run = site.run("interruption", (builders.spot_warning(claim.instance_id, now()), "no JSON"))
+    assert [answer.error for answer in run.answers] == [""]
+    claims = {each.name: each for each in site.ledger().load().claims}
+    assert claims[claim.name].cause == "SpotInterrupted"
+    assert '"SpotInterrupted":1' in run.said

@@ -111,6 +111,11 @@ def queue_name(cluster: str, concern: str) -> str:
     return f"nodesmith-{cluster}-{concern}"
 
 
+def queue_arn(region: str, cluster: str, concern: str) -> str:
+    """Write the ARN of a concern's queue."""
+    return f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue_name(cluster, concern)}"
+
+
 def _make_table(dynamodb: Any) -> None:
     dynamodb.create_table(
         TableName=TABLE_NAME,
@@ -152,7 +157,7 @@ def _make_rule(events: Any, cluster: str, region: str, concern: str, states: Seq
         "InputPathsMap": {"instance": "$.detail.instance-id", "state": "$.detail.state"},
         "InputTemplate": f'{{"cluster":"{cluster}","why":"<instance> is <state>"}}',
     }
-    arn = f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue_name(cluster, concern)}"
+    arn = queue_arn(region, cluster, concern)
     events.put_rule(Name=name, EventPattern=json.dumps(pattern), State="ENABLED")
     events.put_targets(Rule=name, Targets=[{"Id": concern, "Arn": arn, "InputTransformer": transformer}])
 
@@ -161,5 +166,5 @@ def _pass_on(events: Any, cluster: str, region: str, name: str, pattern: Mapping
     """Notices reach interruption as they are."""
     queue = queue_name(cluster, "interruption")
     events.put_rule(Name=f"{queue}-{name}", EventPattern=json.dumps(pattern), State="ENABLED")
-    target = {"Id": "interruption", "Arn": f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue}"}
+    target = {"Id": "interruption", "Arn": queue_arn(region, cluster, "interruption")}
     events.put_targets(Rule=f"{queue}-{name}", Targets=[target])

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.deployment import CONCERNS, Deployment
+from nodesmith_cli.local.deployment import CONCERNS, Deployment, queue_arn
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.functions import Function
 
@@ -97,6 +97,7 @@ class Invoker(EventSources):
     ) -> None:
         urls = deployment.queue_urls
         body = json.dumps({"cluster": deployment.cluster, "why": "tick"}, separators=(",", ":"))
-        sources = {concern: EventSource(sqs, urls[concern], each) for concern, each in functions.items()}
+        arns = {concern: queue_arn(deployment.region, deployment.cluster, concern) for concern in functions}
+        sources = {c: EventSource(sqs, urls[c], each, arns[c]) for c, each in functions.items()}
         ticks = [Tick(each.name, urls[each.name], body, each.tick_minutes * 60) for each in CONCERNS]
         super().__init__(sqs, sources, ticks, clock, stopping)
