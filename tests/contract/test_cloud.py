@@ -26,6 +26,7 @@ from nodesmith.model.launches import (
 )
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodeClassRef
+from nodesmith.model.notices import Fate
 from nodesmith.ports import Cloud
 from tests.account import NODECLASS, REGION, SETTINGS, ZONES, account, client
 from tests.fakes.cloud import CLUSTER, FakeCloud
@@ -251,6 +252,18 @@ def test_our_instances_are_listed_while_they_live_and_know_their_template(subjec
     subject.cloud.terminate([listed.id])
     assert list(subject.cloud.owned_instances()) == []
     assert list(subject.cloud.living([listed.id])) == []
+
+
+def test_an_instance_is_noticed_once_it_no_longer_runs_and_not_before(subject: Subject) -> None:
+    request, templates = planned(subject.cloud)
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    assert list(subject.cloud.notices([outcome.instance.id, "i-0123456789abcdef0"])) == []
+    subject.cloud.terminate([outcome.instance.id])
+    (notice,) = subject.cloud.notices([outcome.instance.id])
+    assert (notice.fate, notice.instance_id) == (Fate.TERMINATED, outcome.instance.id)
+    assert list(subject.cloud.notices([])) == []
 
 
 @pytest.mark.parametrize("missing", ["nodesmith.dev/managed-by", "eks:eks-cluster-name"])

@@ -1,0 +1,98 @@
+"""What EC2's own state tells of instances, for warnings that were lost on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from nodesmith.adapters.sweeping import told
+from nodesmith.errors import Transient
+from nodesmith.model.notices import Fate
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+OURS, OTHER = "i-0123456789abcdef0", "i-00000000000000001"
+
+
+def asked(
+    instances: list[Mapping[str, Any]] | None = None,
+    requests: list[Mapping[str, Any]] | None = None,
+    statuses: list[Mapping[str, Any]] | None = None,
+) -> list[tuple[Fate, str, datetime | None]]:
+    """Ask an EC2 that answers so; give what was told."""
+    ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    with Stubber(ec2) as stub:
+        stub.add_response("describe_instances", {"Reservations": [{"Instances": instances or []}]})
+        stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests or []})
+        stub.add_response("describe_instance_status", {"InstanceStatuses": statuses or []})
+        found = told(ec2, frozenset({OURS}), NOW)
+        stub.assert_no_pending_responses()
+    return [(notice.fate, notice.instance_id, notice.until) for notice in found]
+
+
+def instance(state: str) -> dict[str, Any]:
+    return {
+        "InstanceId": OURS,
+        "InstanceType": "m5.large",
+        "Placement": {"AvailabilityZone": "us-east-1a"},
+        "ImageId": "ami-1",
+        "State": {"Name": state},
+        "LaunchTime": NOW,
+    }
+
+
+def spot_request(code: str, of: str = OURS) -> dict[str, Any]:
+    return {"InstanceId": of, "State": "active", "Status": {"Code": code, "UpdateTime": NOW}}
+
+
+def event(description: str = "retires", ahead: timedelta | None = timedelta(days=2)) -> dict[str, Any]:
+    known = {"Code": "instance-retirement", "Description": description}
+    return {**known, "NotBefore": NOW + ahead} if ahead is not None else known
+
+
+@pytest.mark.parametrize(
+    ("state", "fate"),
+    [("stopped", Fate.STOPPED), ("shutting-down", Fate.TERMINATED), ("terminated", Fate.TERMINATED)],
+)
+def test_an_instance_that_does_not_run_is_told(state: str, fate: Fate) -> None:
+    assert asked([instance(state)]) == [(fate, OURS, NOW)]
+
+
+def test_where_nothing_stands_nothing_is_told() -> None:
+    assert asked([instance("running")], [spot_request("fulfilled")], [{"InstanceId": OURS}]) == []
+
+
+@pytest.mark.parametrize("code", ["marked-for-termination", "marked-for-stop"])
+def test_a_marked_spot_request_is_a_warning_of_two_minutes_and_others_are_not_ours(code: str) -> None:
+    found = asked(requests=[spot_request(code), spot_request(code, OTHER)])
+    assert found == [(Fate.SPOT, OURS, NOW + timedelta(minutes=2))]
+
+
+def test_the_first_scheduled_event_that_still_stands_is_told() -> None:
+    events = [
+        event("[Completed] reboot", timedelta(0)),
+        event("[Canceled] reboot", timedelta(0)),
+        event(ahead=timedelta(days=9)),
+        event(),
+    ]
+    status = {"InstanceId": OURS, "Events": events}
+    others = {"InstanceId": OTHER, "Events": [event()]}
+    assert asked(statuses=[status, others]) == [(Fate.SCHEDULED, OURS, NOW + timedelta(days=2))]
+    assert asked(statuses=[{"InstanceId": OURS, "Events": events[:2]}]) == []
+
+
+def test_an_event_without_a_date_is_told_without_one() -> None:
+    found = asked(statuses=[{"InstanceId": OURS, "Events": [event(ahead=None)]}])
+    assert found == [(Fate.SCHEDULED, OURS, None)]
+
+
+def test_ec2_that_does_not_answer_is_asked_again_later() -> None:
+    ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    with Stubber(ec2) as stub:
+        stub.add_client_error("describe_instances", "RequestLimitExceeded", http_status_code=503)
+        with pytest.raises(Transient, match="ec2:DescribeInstances"):
+            told(ec2, frozenset({OURS}), NOW)
