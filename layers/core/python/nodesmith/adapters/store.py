@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.adapters.lessons import read_learned, write_learned
+from nodesmith.adapters.partition import Attributes, Found, read_plainly
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
@@ -29,12 +29,8 @@ from nodesmith.model.ledgeritems import (
     cluster_item,
     health_item,
     nodeclass_item,
-    read_backoff,
-    read_cluster,
-    read_health,
-    read_nodeclass,
 )
-from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
+from nodesmith.model.nodeclaims import NodeClaim, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.settings import partition_key
@@ -54,8 +50,6 @@ _LOST = frozenset(
 _BUSY = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
 """A transaction's own words for why it was cancelled, where asking again later helps."""
 
-Attributes = dict[str, Any]
-
 
 class DynamoStore:
     """The Store of one cluster. `client` is a boto3 DynamoDB client."""
@@ -65,7 +59,7 @@ class DynamoStore:
     ) -> None:
         self._client, self._table, self._pk = client, table, partition_key(cluster)
         self._clock = clock
-        client.meta.events.register("before-parse.dynamodb.Query", _read_plainly, unique_id="read-plainly")
+        client.meta.events.register("before-parse.dynamodb.Query", read_plainly, unique_id="read-plainly")
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
 
@@ -75,7 +69,7 @@ class DynamoStore:
         The version is read first, by itself: a query is no snapshot, and a commit that lands while it runs must
         leave its reader with a version too old to commit on, never with the new version and the old claims.
         """
-        found = _Found(self._version(), self._claims)
+        found = Found(self._version(), self._claims)
         pages = self._client.get_paginator("query").paginate(
             TableName=self._table,
             KeyConditionExpression="pk = :pk",
@@ -267,73 +261,6 @@ class DynamoStore:
             if not waiting:
                 return
         raise Transient(f"dynamodb:BatchWriteItem left {len(waiting[self._table])} back-offs unwritten")
-
-
-def _read_plainly(
-    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
-) -> None:
-    """Take a Query's answer as the JSON that it is: for text and numbers botocore's parser gives the same, but takes
-    five times as long, which for 5,000 claims is the greater part of a tick.
-    """
-    if response_dict["status_code"] != HTTPStatus.OK:
-        return
-    with suppress(ValueError):  # what is no JSON is for botocore to complain of
-        customized_response_dict.update(json.loads(response_dict["body"]))
-        response_dict["body"] = b"{}"
-
-
-class _Found:
-    """A partition as it is read."""
-
-    def __init__(self, version: int, known: Mapping[str, tuple[str, NodeClaim]]) -> None:
-        self._version, self._known = version, known
-        self.texts: dict[str, tuple[str, NodeClaim]] = {}
-        self._cluster: ClusterInfo | None = None
-        self._claims: list[NodeClaim] = []
-        self._nodeclasses: dict[str, NodeClassStatus] = {}
-        self._unavailable: dict[OfferingKey, Backoff] = {}
-        self._backoffs: dict[str, Backoff] = {}
-        self._health: dict[str, RegistrationHealth] = {}
-
-    def take(self, item: Attributes) -> None:
-        kind, _, name = item["sk"]["S"].partition("#")
-        if kind == "CLAIM":
-            self._claims.append(self._claim(name, item["doc"]["S"], int(item["revision"]["N"])))
-            return
-        document: Any = json.loads(item["doc"]["S"]) if "doc" in item else None
-        match kind:
-            case "META":
-                self._cluster = read_cluster(document) if document else None
-            case "NODECLASS":
-                self._nodeclasses[name] = read_nodeclass(document)
-            case "OFFERING":
-                self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
-            case "BACKOFF":
-                self._backoffs[name] = read_backoff(document)
-            case "HEALTH":
-                self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
-            case _:
-                pass  # written by a newer version: not ours to read
-
-    def _claim(self, name: str, text: str, revision: int) -> NodeClaim:
-        known = self._known.get(name)
-        claim = known[1] if known and known[0] == text else from_item(json.loads(text))
-        if claim.revision != revision:
-            claim = replace(claim, revision=revision)
-        self.texts[name] = text, claim
-        return claim
-
-    def ledger(self) -> Ledger:
-        claims = tuple(sorted(self._claims, key=lambda c: c.name))
-        return Ledger(
-            self._version,
-            claims,
-            self._nodeclasses,
-            self._cluster,
-            self._unavailable,
-            self._backoffs,
-            self._health,
-        )
 
 
 def _offering(key: OfferingKey) -> str:
