@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aws_cdk import CfnOutput, Environment, Stack, Tags
 from aws_cdk import aws_events as events
@@ -26,35 +27,13 @@ from infra.launching import made_by_us
 from infra.permissions import Scope
 from infra.queues import Queues, feed, queues
 from infra.ticks import Ticker
-from nodesmith.model.ec2events import (
-    HEALTH,
-    REBALANCE,
-    RESERVATION_WARNING,
-    SPOT_WARNING,
-    STATE_CHANGE,
-    STATES,
-)
-from nodesmith.settings import WOKEN
+from nodesmith.settings import PATTERNS, WOKEN
 
 LAYERS = ("core", "vendor", "kubernetes", "packing")
 
 # Which changes are news: `pending` is our own doing, and known.
 NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
 GONE = ("terminated",)
-NOTICES = {
-    "Warnings": events.EventPattern(
-        source=["aws.ec2"], detail_type=[SPOT_WARNING, RESERVATION_WARNING, REBALANCE]
-    ),
-    "InstanceStopped": events.EventPattern(
-        source=["aws.ec2"], detail_type=[STATE_CHANGE], detail={"state": list(STATES)}
-    ),
-    "ScheduledChanges": events.EventPattern(
-        source=["aws.health"],
-        detail_type=[HEALTH],
-        detail={"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
-    ),
-}
-"""What interruption hears of, and nothing else."""
 
 
 class ClusterStack(Stack):
@@ -85,7 +64,7 @@ class ClusterStack(Stack):
         self._tick()
         self._listen("InstanceStateChange", NEWS, self._queues["lifecycle"])
         self._listen("InstanceGone", GONE, self._queues["termination"])
-        for name, pattern in NOTICES.items():
+        for name, pattern in PATTERNS.items():
             self._notify(name, pattern, self._queues["interruption"])
         watch_forwarder(self, cluster.name, cluster.alarm_topic_arn)
         watch_registrations(self, cluster.name, cluster.alarm_topic_arn)
@@ -157,13 +136,15 @@ class ClusterStack(Stack):
             targets=[targets.SqsQueue(woken.live, message=events.RuleTargetInput.from_object(hint))],
         )
 
-    def _notify(self, name: str, pattern: events.EventPattern, woken: Queues) -> None:
+    def _notify(self, name: str, pattern: Mapping[str, Any], woken: Queues) -> None:
         """Pass notices on as they are: the deadline is in them."""
         events.Rule(
             self,
             name,
             description=f"what {self._cluster.name} may lose instances by: {name}",
-            event_pattern=pattern,
+            event_pattern=events.EventPattern(
+                source=pattern["source"], detail_type=pattern["detail-type"], detail=pattern.get("detail")
+            ),
             targets=[targets.SqsQueue(woken.live)],
         )
 

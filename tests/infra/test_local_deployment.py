@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from infra import cluster, names, queues
 from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.settings import PATTERNS
 from nodesmith_cli.local import deployment
 from tests.infra.templates import Template
 
@@ -27,14 +28,14 @@ def test_local_names_are_the_deployed_ones() -> None:
     assert deployment.queue_name("shop", "lifecycle") == names.physical_name("shop", "lifecycle")
 
 
-def test_the_same_notices_reach_interruption(alpha: Template) -> None:
+def test_notices_reach_interruption_by_the_same_rules(alpha: Template) -> None:
     deployed = [
         rule["EventPattern"]
         for rule in alpha.of_type("Events::Rule").values()
         if all("InputTransformer" not in target for target in rule["Targets"])
     ]
-    assert len(deployed) == len(deployment.NOTICES)
-    assert all(pattern in deployed for pattern in deployment.NOTICES.values())
+    assert len(deployed) == len(PATTERNS)
+    assert all(pattern in deployed for pattern in PATTERNS.values())
 
 
 def test_the_same_news_of_instances_wake_lifecycle() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ LIFE = timedelta(minutes=8)
 """By then an interruption is over, whatever went wrong."""
 
 
-def settled(nodes: int = 2, messages: Messages | None = None, **spec: object) -> World:
+def settled(nodes: int = 2, messages: Messages | None = None, **spec: Any) -> World:
     """Give a world with so many nodes, each of which runs one pod."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", "3", **spec) for n in range(nodes)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=SMALL))

@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.ec2events import (
-    HEALTH,
-    REBALANCE,
-    RESERVATION_WARNING,
-    SPOT_WARNING,
-    STATE_CHANGE,
-    STATES,
-)
+from nodesmith.settings import PATTERNS
 
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"
@@ -25,19 +18,6 @@ RECEIVES = 5
 BATCH_SIZE = 10
 NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
 GONE = ("terminated",)
-NOTICES: Mapping[str, Mapping[str, Any]] = {
-    "Warnings": {"source": ["aws.ec2"], "detail-type": [SPOT_WARNING, RESERVATION_WARNING, REBALANCE]},
-    "InstanceStopped": {
-        "source": ["aws.ec2"],
-        "detail-type": [STATE_CHANGE],
-        "detail": {"state": list(STATES)},
-    },
-    "ScheduledChanges": {
-        "source": ["aws.health"],
-        "detail-type": [HEALTH],
-        "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
-    },
-}
 
 Client = Callable[[str], Any]
 """Gives the boto3 client of a service."""
@@ -101,7 +81,7 @@ def deploy(client: Client, cluster: str, region: str) -> Deployment:
         live[concern.name], dead[concern.name] = _make_queues(client("sqs"), cluster, concern)
     _make_rule(client("events"), cluster, region, "lifecycle", NEWS)
     _make_rule(client("events"), cluster, region, "termination", GONE)
-    for name, pattern in NOTICES.items():
+    for name, pattern in PATTERNS.items():
         _pass_on(client("events"), cluster, region, name, pattern)
     return Deployment(cluster, region, bucket, live, dead)
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
+from nodesmith.model.ec2events import PATTERNS as PATTERNS
 from nodesmith.model.events import WOKEN as WOKEN
 from nodesmith.model.policies import (
     DefaultSpread,

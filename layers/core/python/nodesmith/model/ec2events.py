@@ -25,6 +25,20 @@ STATES: Mapping[str, Fate] = {
     "terminated": Fate.TERMINATED,
 }
 """What the states of instances that do not run say; of the others there is nothing to say."""
+PATTERNS: Mapping[str, Mapping[str, Any]] = {
+    "Warnings": {"source": ["aws.ec2"], "detail-type": [SPOT_WARNING, RESERVATION_WARNING, REBALANCE]},
+    "InstanceStopped": {
+        "source": ["aws.ec2"],
+        "detail-type": [STATE_CHANGE],
+        "detail": {"state": list(STATES)},
+    },
+    "ScheduledChanges": {
+        "source": ["aws.health"],
+        "detail-type": [HEALTH],
+        "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+    },
+}
+"""What EventBridge is asked for, and nothing else, by the name of its rule."""
 _INSTANCE = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
 _MOST_INSTANCES = 1000
 """named in one event; AWS Health names a hundred at most"""
