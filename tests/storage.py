@@ -109,7 +109,9 @@ def pod_with(*claims: str, name: str = "web-0", **spec: Any) -> Manifest:
 
 def attachment(volume: str, node: str, *, name: str = "") -> Manifest:
     """Give the VolumeAttachment of a PersistentVolume to a node; without one, of a volume that a pod spells out."""
-    source = {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {"capacity": {}}}
+    source: dict[str, Any] = (
+        {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {"capacity": {}}}
+    )
     return {
         "metadata": {"name": name or f"csi-{volume}-{node}"},
         "spec": {"attacher": "ebs.csi.aws.com", "nodeName": node, "source": source},

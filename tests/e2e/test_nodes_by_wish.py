@@ -7,8 +7,8 @@ from typing import Any
 
 from nodesmith.model.labels import ZONE
 from tests.e2e.conftest import Start
-from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, System
+from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, requirement
+from tests.e2e.system import CLUSTER, Manifest, System
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vCPUs, 3.92 of them allocatable
 READY = "Ready"
@@ -16,7 +16,10 @@ READY = "Ready"
 
 def scheduled_at(pod: Manifest) -> str:
     """Give when kube-scheduler bound a pod."""
-    return next(c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "PodScheduled")
+    found: str = next(
+        c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "PodScheduled"
+    )
+    return found
 
 
 def conditions(claim: Manifest) -> dict[str, tuple[str, str]]:

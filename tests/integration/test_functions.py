@@ -135,7 +135,8 @@ def _leaked(aws: LocalAws) -> str:
     )
     leaked: str = made["Instances"][0]["InstanceId"]
     launched_at = datetime.now(UTC) - timedelta(hours=1)
-    ec2_backends[ACCOUNT_ID][REGION].get_instance(leaked).launch_time = f"{launched_at:%FT%T.000Z}"
+    instance: Any = ec2_backends[ACCOUNT_ID][REGION].get_instance(leaked)
+    instance.launch_time = f"{launched_at:%FT%T.000Z}"
     return leaked
 
 

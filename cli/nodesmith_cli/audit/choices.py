@@ -48,7 +48,7 @@ def _is_sold(machine: Machine, node: PlannedNode) -> bool:
 
 
 def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -> Iterator[Machine]:
-    """Leave out bare metal, accelerators that no pod asks for, and what takes more of a limit than the node already may."""
+    """Leave out bare metal, accelerators that no pod asks for, and what takes more of a limit than the node may."""
     needs = needs_of(pods)
     most = {
         name: max((capacity_of(m.type, name) for m in bought.machines), default=0)
