@@ -64,7 +64,7 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
     if reader is None:
         found = f"{_shown(event, 'detail-type')} of source {_shown(event, 'source')}"
         raise Rejected(
-            f"event field 'detail-type': expected one of {sorted(t for _, t in _READERS)}, found {found}"
+            f"event field 'detail-type': expected one of {sorted(str(kind) for _, kind in _READERS)}, found {found}"
         )
     return reader(event["detail"], min(_time(event), now))
 
