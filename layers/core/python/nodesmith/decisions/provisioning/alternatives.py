@@ -30,7 +30,7 @@ _SAME = 1e-9
 _MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
 _Assign = Callable[[Choices, Unsold], Assignment]
 _Buy = Callable[[Assignment, Choices], Purchase]
-_Rank = tuple[bool, int, bool, int, int, float, int]
+_Rank = tuple[bool, int, int, int, float, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class Attempt:
     def rank(self) -> _Rank:
         """What makes it the better one when it is less.
 
-        Sound ones come first; then count pods without a node, domains given up for want of something to buy, wishes
-        given up, pods in NodePools of less weight, price and nodes.
+        Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
+        price, domains given up for want of something to buy, and nodes.
         """
         purchase = self.purchase
         given_up = self.assignment.given_up + purchase.given_up
         lighter = sum(tier * pods for tier, pods in purchase.served_by.items())
         price = round(self.price_hourly_usd, 9)
         without = self.tried is not None  # a domain is left empty that other ways of buying may fill
-        return not self.is_sound, self.unplaced, without, given_up, lighter, price, len(purchase.nodes)
+        return not self.is_sound, self.unplaced, given_up, lighter, price, without, len(purchase.nodes)
 
     def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
         """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
