@@ -539,7 +539,7 @@ class World:
             name = f"node-{instance.id}"
             if name not in self.cluster.nodes and age >= BOOT:
                 offered = types[instance.instance_type].allocatable
-                self.cluster.nodes[name] = _node_manifest(name, instance.provider_id, offered, self.now)
+                self.cluster.nodes[name] = node_manifest(name, instance.provider_id, offered, self.now)
             if name in self.cluster.nodes and age >= READY:
                 self.cluster.nodes[name]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
@@ -630,7 +630,8 @@ def _shows_ready(nodeclaim: Manifest) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _node_manifest(name: str, provider_id: str, offered: Resources, now: datetime) -> Manifest:
+def node_manifest(name: str, provider_id: str, offered: Resources, now: datetime) -> Manifest:
+    """Give a Node as it joins: not Ready, and tainted."""
     return {
         "metadata": {
             "name": name,

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coldstart, crashes, hotpath, notices, packing, snapshots, ticks
+from tests.benchmarks import coldstart, crashes, hotpath, notices, packing, snapshots, ticks, week
 from tests.benchmarks.figures import Figure
 
 WRITTEN = Path("build") / "benchmarks.json"
@@ -27,9 +27,13 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "crashes": crashes.figures,
     "snapshots": snapshots.figures,
     "ticks": ticks.figures,
+    "week": week.figures,
     "packing": packing.figures,
 }
-QUICK: Mapping[str, Callable[[], list[Figure]]] = {"packing": partial(packing.figures, quick=True)}
+QUICK: Mapping[str, Callable[[], list[Figure]]] = {
+    "packing": partial(packing.figures, quick=True),
+    "week": partial(week.figures, nodes=50, days=1),
+}
 
 
 def main() -> int:

@@ -1,0 +1,119 @@
+"""What the system itself costs in a month, from what a simulated time has used: list prices of us-east-1.
+
+Assumed, as in docs/operations.md: a run waits 0.1 s for what it asks (garbage collection 0.5 s) beside the processor
+time that was measured here, which a function has a share of by its memory; Lambda asks each queue 15 times a minute, a
+message takes three requests more; a run writes 0.9 KB of logs. Not counted: nodes, NAT or endpoints, allowances.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from infra.account import DECISION_DAYS, VERSION_DAYS
+from infra.concerns import CATALOG_MEMORY_MIB, CATALOG_TICK_MINUTES, CLUSTER_CONCERNS
+from nodesmith.model.nodeclaims import to_item
+from tests.weeks import Fleet
+
+MONTH_HOURS = 730
+_WHOLE_CPU_MIB = 1769
+_WAIT_SECONDS = {"garbagecollection": 0.5}
+_USUAL_WAIT_SECONDS = 0.1
+_CATALOG_SECONDS = 20.0
+_LOAD_SECONDS_PER_CLAIM = 15e-6
+"""Processor time of reading a claim from DynamoDB, see `tests.benchmarks.ticks`."""
+_POLLS_A_MINUTE = 15
+_REQUESTS_A_MESSAGE = 3
+_LOG_BYTES_A_RUN = 900
+_ALARMS, _DASHBOARDS = 48, 1
+_GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """USD, list prices of us-east-1 in November 2026."""
+
+    lambda_gb_second: float = 0.0000133334
+    lambda_run: float = 0.20e-6
+    sqs_request: float = 0.40e-6
+    schedule: float = 1.00e-6
+    dynamodb_read: float = 0.125e-6
+    dynamodb_write: float = 0.625e-6
+    s3_get: float = 0.40e-6
+    s3_put: float = 5.00e-6
+    s3_gb_month: float = 0.023
+    log_gb: float = 0.50
+    alarm_month: float = 0.10
+    dashboard_month: float = 3.00
+    trace: float = 5.00e-6
+
+
+def monthly_bill(fleet: Fleet, hours: float, prices: Prices = Prices()) -> Mapping[str, float]:
+    """Give USD a month by service, for a fleet that has lived for so many hours."""
+    months = hours / MONTH_HOURS
+    runs, gb_seconds = _lambda(fleet, months)
+    ticks = sum(_a_month(concern.tick_minutes) for concern in CLUSTER_CONCERNS) + _a_month(
+        CATALOG_TICK_MINUTES
+    )
+    reads, writes = _dynamodb(fleet)
+    gets, puts, stored_gb = _s3(fleet, months)
+    polls = len(CLUSTER_CONCERNS) * _POLLS_A_MINUTE * _a_month(1)
+    sent = fleet.usage.calls["FakeHints.send"] / months
+    return {
+        "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
+        "SQS": (polls + runs * _REQUESTS_A_MESSAGE + sent) * prices.sqs_request,
+        "EventBridge Scheduler": ticks * prices.schedule,
+        "DynamoDB": (reads * prices.dynamodb_read + writes * prices.dynamodb_write) / months,
+        "S3": gets * prices.s3_get + puts * prices.s3_put + stored_gb * prices.s3_gb_month,
+        "CloudWatch": runs * _LOG_BYTES_A_RUN / _GB * prices.log_gb
+        + _ALARMS * prices.alarm_month
+        + _DASHBOARDS * prices.dashboard_month,
+        "X-Ray": runs * prices.trace,
+    }
+
+
+def _a_month(every_minutes: int) -> float:
+    return MONTH_HOURS * 60 / every_minutes
+
+
+def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
+    """Give runs and GB-seconds a month. A concern that does not live in the simulation idles."""
+    usage = fleet.usage
+    all_runs, gb_seconds = _a_month(CATALOG_TICK_MINUTES), _a_month(CATALOG_TICK_MINUTES) * _CATALOG_SECONDS
+    gb_seconds *= CATALOG_MEMORY_MIB / 1024
+    read_share = usage.claims_read * _LOAD_SECONDS_PER_CLAIM / max(1, usage.runs.total())
+    for concern in CLUSTER_CONCERNS:
+        lived = {each.value: count for each, count in usage.runs.items()}.get(concern.name)
+        runs = lived / months if lived else _a_month(concern.tick_minutes)
+        measured = {each.value: seconds for each, seconds in usage.cpu_seconds.items()}.get(concern.name, 0.0)
+        computed = measured / months / runs + read_share
+        seconds = _WAIT_SECONDS.get(concern.name, _USUAL_WAIT_SECONDS)
+        seconds += computed * max(1.0, _WHOLE_CPU_MIB / concern.memory_mib)
+        all_runs += runs
+        gb_seconds += runs * seconds * concern.memory_mib / 1024
+    return all_runs, gb_seconds
+
+
+def _dynamodb(fleet: Fleet) -> tuple[float, float]:
+    """Give read and write units: 4 KB of a strongly consistent read, 1 KB of a write, twice that in a transaction."""
+    calls, claims = fleet.usage.calls, fleet.store.claims.values()
+    size = sum(len(json.dumps(to_item(claim))) + 100 for claim in claims) / max(1, len(claims))
+    reads = fleet.usage.claims_read * size / 4096 + 2 * calls["FakeStore.load"] + calls["FakeStore.learned"]
+    units = -(-size // 1024)
+    commits = 2 * (calls["FakeStore.commit"] + units * len(fleet.cloud.instances))
+    others = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_")) * 2
+    return reads, commits + units * (calls["FakeStore.save"] + calls["FakeStore.forget"]) + others
+
+
+def _s3(fleet: Fleet, months: float) -> tuple[float, float, float]:
+    """Give reads and writes a month, and the GB that lie there: replaced snapshots and records, for their days."""
+    usage = fleet.usage
+    catalogs = sum(
+        count for concern, count in usage.runs.items() if concern in {"provisioning", "interruption"}
+    )
+    gets = (usage.calls["Bucket.get"] + catalogs) / months + _a_month(1)  # observation looks at the heartbeat
+    puts = (usage.snapshot_puts + usage.calls["Bucket.put"]) / months
+    days = months * MONTH_HOURS / 24
+    stored = (usage.snapshot_bytes * VERSION_DAYS + usage.record_bytes * DECISION_DAYS) / days / _GB
+    return gets, puts, stored

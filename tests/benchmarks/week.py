@@ -1,0 +1,55 @@
+"""A week of 500 nodes of which 2 % fail each day: what is left over in the end, and what the system itself costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+from tests import builders
+from tests.benchmarks.bill import monthly_bill
+from tests.benchmarks.figures import Figure
+from tests.weeks import DAY, Fleet
+
+NODES, DAYS, DAILY_FAULTS = 500, 7, 0.02
+AFTERWARDS = timedelta(hours=1)
+"""In which nothing fails any more, and everything must come to its end."""
+
+
+def figures(nodes: int = NODES, days: int = DAYS) -> list[Figure]:
+    """Live it, and report."""
+    fleet = lived(nodes, days)
+    left = fleet.unsettled()
+    broken = [*fleet.harm, *fleet.cluster.violations]
+    bill = monthly_bill(fleet, (fleet.now - builders.NOW) / timedelta(hours=1))
+    ended = len(fleet.cloud.instances) - len(fleet.cloud.alive())
+    faults = ", ".join(f"{count} × {what}" for what, count in sorted(fleet.faults.items()))
+    note = (
+        f"{nodes} nodes, {days} days; {len(fleet.cloud.instances)} instances launched, {ended} ended; {faults};"
+        f" {fleet.meter.deaths} functions died; longest until all was well again: {fleet.worst_recovery}"
+    )
+    usage = fleet.usage
+    parts = ", ".join(f"{service} {usd:.2f}" for service, usd in bill.items())
+    used = Counter({str(concern): count for concern, count in usage.runs.items()})
+    used_note = (
+        f"{usage.runs.total():,} runs, {usage.claims_read:,} claims read, {usage.snapshot_puts:,} snapshots"
+    )
+    return [
+        Figure("week-leaks", len(left), "left over", 0, "; ".join(left[:5]) or note),
+        Figure(
+            "week-violations",
+            len(broken),
+            "violations",
+            0,
+            "; ".join(broken[:5]) or "drains, graces, budgets",
+        ),
+        Figure("own-bill-usd-month", sum(bill.values()), "USD", note=f"{parts}; {used_note}; {dict(used)}"),
+    ]
+
+
+def lived(nodes: int, days: int) -> Fleet:
+    """Give a fleet that has bought its nodes, lived through days of faults, and had an hour of peace."""
+    fleet = Fleet(nodes)
+    fleet.plan(days, DAILY_FAULTS)
+    fleet.observe()
+    fleet.live(days * DAY + AFTERWARDS)
+    return fleet

@@ -1,0 +1,44 @@
+"""A day of fifty nodes with a week's faults: whatever happened, in the evening all is as it should be."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.model.events import Concern
+from tests.builders import NOW
+from tests.weeks import DAY, MINUTE, Fleet
+
+NODES, DAILY_FAULTS = 50, 0.14
+
+
+@pytest.fixture(scope="module")
+def evening() -> Fleet:
+    """Give the fleet as it is an hour after the last fault."""
+    fleet = Fleet(NODES)
+    fleet.plan(1, DAILY_FAULTS)
+    fleet.observe()
+    fleet.live(DAY + timedelta(hours=1))
+    return fleet
+
+
+def test_nothing_leaks_and_nothing_hangs(evening: Fleet) -> None:
+    assert evening.unsettled() == []
+    assert len(evening.cloud.alive()) == NODES == len(evening.cluster.nodes)
+
+
+def test_no_pod_is_cut_off_and_no_budget_broken(evening: Fleet) -> None:
+    assert [*evening.harm, *evening.cluster.violations] == []
+
+
+def test_every_kind_of_fault_has_happened(evening: Fleet) -> None:
+    assert len(evening.faults) == 9
+    assert evening.meter.deaths > 1
+    assert len(evening.cloud.instances) >= NODES + 8
+
+
+def test_ticks_that_are_not_run_are_counted(evening: Fleet) -> None:
+    minutes = (evening.now - NOW) / MINUTE
+    assert evening.usage.runs[Concern.LIFECYCLE] >= minutes - 10
+    assert evening.runs < evening.usage.runs.total()

@@ -1,0 +1,523 @@
+"""Days of a big cluster's life: nodes that fail, pods that come and go, functions that die, systems that are away.
+
+The small world of `tests.world`, made to last: time goes from one thing that happens to the next, a snapshot is
+encoded when something has changed, and while nothing at all is on its way only every tenth tick is run, the others are
+counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.events import Concern
+from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodepoolannotations import NODE_REPAIR
+from nodesmith.model.resources import Resources, parse_resources, total
+from nodesmith.model.times import format_time
+from nodesmith.observation.budgetreduction import reduce_budget
+from nodesmith.observation.podreduction import reduce_pod
+from nodesmith.observation.reduction import reduce_custom, reduce_node
+from nodesmith.observation.wire import Observed, encode
+from nodesmith.settings import snapshot_key
+from tests import builders
+from tests.fakes.blobs import FakeBlobs
+from tests.fakes.cloud import Call
+from tests.fakes.disruptions import ends_at, is_ending
+from tests.world import (
+    BOOT,
+    FORGOTTEN,
+    READY,
+    Boundaries,
+    Killed,
+    Messages,
+    World,
+    node_manifest,
+    pod_manifest,
+)
+from tests.world import catalog as small_catalog
+
+Manifest = dict[str, Any]
+DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
+TICKS = {
+    Concern.PROVISIONING: 1,
+    Concern.INTERRUPTION: 1,
+    Concern.LIFECYCLE: 1,
+    Concern.TERMINATION: 1,
+    Concern.REPAIR: 1,
+    Concern.GARBAGECOLLECTION: 2,
+    Concern.READINESS: 5,
+}
+"""Minutes between ticks, as deployed."""
+QUIET_MINUTES = 10
+"""Between the ticks that are run while nothing is on its way: the least common multiple of them all."""
+BATCH = timedelta(seconds=1)
+"""How long the forwarder waits for more, before it writes a snapshot."""
+AWAY = timedelta(minutes=4)
+SHORTAGE = timedelta(hours=1)
+MESSAGES = Messages(lost=0.05, doubled=0.05, delayed=0.05, seed=7)
+BIG, SMALL = {"cpu": "12", "memory": "12Gi"}, {"cpu": "1", "memory": "1Gi"}
+
+
+@dataclass(slots=True)
+class Usage:
+    """What the system has asked of AWS."""
+
+    runs: Counter[Concern] = field(default_factory=Counter)
+    cpu_seconds: dict[Concern, float] = field(default_factory=lambda: dict.fromkeys(TICKS, 0.0))
+    calls: Counter[str] = field(default_factory=Counter)
+    """by port and method"""
+    claims_read: int = 0
+    snapshot_puts: int = 0
+    snapshot_bytes: int = 0
+    record_bytes: int = 0
+
+    def since(self, before: Usage) -> Usage:
+        """Give what was used after `before`, but for what was written."""
+        seconds = {
+            concern: spent - before.cpu_seconds[concern] for concern, spent in self.cpu_seconds.items()
+        }
+        counted = (self.runs - before.runs, seconds, self.calls - before.calls)
+        return Usage(*counted, self.claims_read - before.claims_read)
+
+    def repeat(self, once: Usage, times: int) -> None:
+        """Add runs like one that was measured."""
+        self.runs.update({concern: count * times for concern, count in once.runs.items()})
+        self.calls.update({call: count * times for call, count in once.calls.items()})
+        for concern, seconds in once.cpu_seconds.items():
+            self.cpu_seconds[concern] += seconds * times
+        self.claims_read += once.claims_read * times
+
+
+@dataclass(slots=True)
+class Meter(Boundaries):
+    """Counts what crosses, and lets a function die at the call that `dies_in` counts down to."""
+
+    usage: Usage = field(default_factory=Usage)
+    claims: Callable[[], int] = lambda: 0
+    dies_in: int = 0
+    deaths: int = 0
+
+    def cross(self, where: str) -> None:
+        """Count a call; die at it, before or after, when it is the one."""
+        when, _, call = where.partition(" ")
+        if when == "before":
+            self.usage.calls[call] += 1
+            self.usage.claims_read += self.claims() if call == "FakeStore.load" else 0
+        if self.dies_in:
+            self.dies_in -= 1
+            if not self.dies_in:
+                self.deaths += 1
+                raise Killed(where)
+
+
+@dataclass(slots=True)
+class Bucket(FakeBlobs):
+    """Objects, of which only the last records are kept."""
+
+    usage: Usage = field(default_factory=Usage)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object, if only to count it."""
+        self.usage.record_bytes += len(data)
+        if "/decisions/" not in key:
+            FakeBlobs.put(self, key, data)
+
+
+class Fleet(World):
+    """One cluster of many nodes, each with a pod that fills most of it and room for others."""
+
+    def __init__(self, nodes: int, seed: int = 7) -> None:
+        pods = {f"big-{n}": pod_manifest(f"big-{n}", **BIG) for n in range(nodes)}
+        pods |= {f"small-{n}": pod_manifest(f"small-{n}", **SMALL) for n in range(2 * nodes)}
+        self.usage, self.size = Usage(), nodes
+        meter = Meter(usage=self.usage)
+        pool = builders.nodepool_manifest()
+        pool["metadata"]["annotations"] = {NODE_REPAIR: "On"}
+        super().__init__(pods, nodepool=pool, boundaries=meter, messages=MESSAGES)
+        self.meter, meter.claims = meter, lambda: len(self.store.claims)
+        self.blobs = Bucket(usage=self.usage)
+        self.cluster.poddisruptionbudgets["default/web"] = _budget()
+        self._fate = random.Random(seed)  # noqa: S311
+        self.faults: Counter[str] = Counter()
+        self.worst_recovery = timedelta()
+        self._mute: set[str] = set()
+        """Instances that never join."""
+        self._mutes_due = 0
+        self._sick: set[str] = set()
+        self._reduced: dict[int, tuple[object, object, Any]] = {}
+        self._shown: tuple[int, ...] = ()
+        self._text, self._encoded_at = b"", self.now
+        self._states: dict[str, str] = {}
+        self._types = {t.name: t for t in instance_types(small_catalog(), NodeConfiguration())}
+        self._minute = -1
+        self._busy_since: datetime | None = self.now
+        self._idle: dict[Concern, Usage] = {}
+
+    # What happens
+
+    def plan(self, days: int, daily: float) -> None:
+        """Plan the faults of these days: of each day this share of the nodes fails, one way or another."""
+        for day in range(days):
+            for what, count in self._a_day(daily):
+                for _ in range(count):
+                    self._on(day, what)
+        self.mishaps.sort(key=lambda mishap: mishap[0])
+
+    def _a_day(self, daily: float) -> Iterator[tuple[Callable[[World], None], int]]:
+        some = math.ceil(self.size * daily / 4)
+        yield from (
+            (fault, some) for fault in (self._dies, self._is_taken, self._falls_sick, self._never_joins)
+        )
+        yield from ((fault, 1) for fault in (self._runs_out, self._api_server_goes, self._ec2_goes))
+        yield self._function_dies, 10
+        yield self._pods_change, 10
+
+    def _on(self, day: int, what: Callable[[World], None]) -> None:
+        self.mishaps.append((DAY * day + timedelta(seconds=self._fate.randrange(86_400)), what))
+
+    def _victim(self) -> Instance | None:
+        there = [i for i in self.cloud.alive() if f"node-{i.id}" in self.cluster.nodes]
+        return self._fate.choice(there) if there else None
+
+    def _dies(self, _: World) -> None:
+        victim = self._victim()
+        if victim is not None:
+            self.faults["instance died"] += 1
+            self.lose(victim.id, "shutting-down")
+            self.letters.append((self.now, builders.state_change(victim.id, "shutting-down", self.now)))
+
+    def _is_taken(self, _: World) -> None:
+        victim = self._victim()
+        if victim is not None:
+            self.faults["instance taken back with a warning"] += 1
+            self.warn(victim.id)
+
+    def _falls_sick(self, _: World) -> None:
+        victim = self._victim()
+        if victim is not None and f"node-{victim.id}" not in self._sick:
+            self.faults["node not ready for good"] += 1
+            name = f"node-{victim.id}"
+            self._sick.add(name)
+            self._say_ready(name, "Unknown")
+
+    def _never_joins(self, world: World) -> None:
+        self._mutes_due += 1
+        self._dies(world)
+
+    def _runs_out(self, _: World) -> None:
+        self.faults["a pool ran out of capacity"] += 1
+        family, zone = self._fate.choice(("c5", "m5", "r5")), self._fate.choice(builders.ZONES)
+        pattern = f"* {family}.* in {zone}"
+        self.cloud.stock[pattern] = 0
+        self._later(SHORTAGE, lambda _: self.cloud.stock.pop(pattern, None))
+
+    def _api_server_goes(self, _: World) -> None:
+        self.faults["API server away"] += 1
+        self.away["cluster"] = self.now + AWAY
+
+    def _ec2_goes(self, _: World) -> None:
+        self.faults["EC2 away"] += 1
+        self.away["cloud"] = self.now + AWAY
+
+    def _function_dies(self, _: World) -> None:
+        self.faults["function to die at a call"] += 1
+        self.meter.dies_in = self._fate.randrange(1, 40)
+
+    def _pods_change(self, _: World) -> None:
+        """Let some small pods end for good, and as many others come."""
+        self.faults["pods came and went"] += 1
+        small = sorted(name for name in self.pods if name.startswith("small") and name in self.wanted)
+        for name in self._fate.sample(small, min(len(small), max(1, self.size // 100))):
+            self.wanted.discard(name)
+            del self.cluster.pods[f"default/{name}"]
+            self.add(f"small-{self.now:%d%H%M%S}-{len(self._specs)}", **SMALL)
+
+    def _later(self, after: timedelta, what: Callable[[World], object]) -> None:
+        self.mishaps.append((self.now + after - builders.NOW, what))  # type: ignore[arg-type]
+        self.mishaps.sort(key=lambda mishap: mishap[0])
+
+    # How time goes
+
+    def live(self, span: timedelta) -> None:
+        """Let functions run and time pass, from one thing that happens to the next."""
+        end = self.now + span
+        while self.now < end:
+            woken = self._deliver() | self._ticked()
+            was_quiet = self._busy_since is None
+            used = {concern: self._measured(concern) for concern in sorted(woken)}
+            if was_quiet and used.keys() == TICKS.keys() and self.is_quiet():
+                self._idle = used
+            self._pass(min(self._next(), end))
+
+    def _measured(self, concern: Concern) -> Usage:
+        before = deepcopy(self.usage)
+        self.run(concern)
+        return self.usage.since(before)
+
+    def run(self, concern: Concern) -> None:
+        """Invoke a function once, and measure it."""
+        self.usage.runs[concern] += 1
+        started = time.process_time()
+        super().run(concern)
+        self.usage.cpu_seconds[concern] += time.process_time() - started
+
+    def _ticked(self) -> set[Concern]:
+        """Give the functions whose tick has come; note what a round of them all takes that finds nothing to do."""
+        minute = int((self.now - builders.NOW) / MINUTE)
+        if minute == self._minute:
+            return set()
+        skipped, self._minute = range(self._minute + 1, minute), minute
+        if skipped:
+            for concern, every in TICKS.items():
+                self.usage.repeat(self._idle.get(concern, Usage()), sum(m % every == 0 for m in skipped))
+            self.usage.snapshot_puts += len(skipped)
+            self.usage.snapshot_bytes += len(skipped) * len(
+                self.blobs.objects[snapshot_key(builders.CLUSTER)]
+            )
+        return {concern for concern, every in TICKS.items() if minute % every == 0}
+
+    def _next(self) -> datetime:
+        """Give when something happens next: a tick at the latest, every tenth while all is well."""
+        quiet = self.is_quiet()
+        self._note(quiet)
+        minutes = QUIET_MINUTES if quiet and self._idle else 1
+        tick = builders.NOW + MINUTE * (self._minute // minutes + 1) * minutes
+        moments = [tick, *(builders.NOW + at for at, _ in self.mishaps[:1]), *self._due()]
+        return max(min(moments), self.now + BATCH)
+
+    def _due(self) -> Iterator[datetime]:
+        yield from (message.due_at for message in self.hints.waiting)
+        yield from (at for at, _ in self._again)
+        yield from (at for at, _ in self.letters)
+        yield from self._taken_at.values()
+        yield from (at for at in self._ends_at.values() if at > self.now)
+        yield from (at + FORGOTTEN for at in self._gone_since.values() if at + FORGOTTEN > self.now)
+        yield from (ends_at(pod) for pod in self.cluster.pods.values() if is_ending(pod))
+        young = (i.launched_at for i in self.cloud.alive() if self.now - i.launched_at < READY)
+        yield from (at + age for at in young for age in (BOOT, READY) if at + age > self.now)
+
+    def is_quiet(self) -> bool:
+        """Tell whether nothing is on its way, nothing fails, and all was well at the last tick."""
+        if self.hints.waiting or self._again or self.letters or self._taken_at or self._sick:
+            return False
+        return not any(until > self.now for until in self.away.values()) and not self.unsettled()
+
+    def unsettled(self) -> list[str]:
+        """Name what is not as it is to be in the end: what is left over, leaked, waits or is half done."""
+        claims, cluster = self.store.claims, self.cluster
+        alive = {i.id: i for i in self.cloud.alive()}
+        known = Counter(claim.instance_id for claim in claims.values())
+        found = [f"leaked {i} of {alive[i].claim}" for i in sorted(alive.keys() - known.keys())]
+        found += [f"{i} has {n} claims" for i, n in sorted(known.items()) if n > 1]
+        found += [f"claim {c.name} is {c.phase}" for c in claims.values() if c.phase is not Phase.INITIALIZED]
+        found += [f"claim {c.name} has no instance" for c in claims.values() if c.instance_id not in alive]
+        found += [
+            f"NodeClaim {name} is left over" for name in sorted(cluster.nodeclaims.keys() - claims.keys())
+        ]
+        found += [f"claim {name} is not shown" for name in sorted(claims.keys() - cluster.nodeclaims.keys())]
+        found += [f"Node {name} is left over" for name in sorted(cluster.nodes) if not self._runs(name)]
+        found += [f"pod {key} waits" for key, p in cluster.pods.items() if not p["spec"].get("nodeName")]
+        return found + [f"pod {key} ends" for key, pod in cluster.pods.items() if is_ending(pod)]
+
+    def _note(self, quiet: bool) -> None:
+        """Keep how long it took to be well again, and what the last round of ticks took that found all well."""
+        if not quiet:
+            self._busy_since = self._busy_since or self.now
+        elif self._busy_since is not None:
+            self.worst_recovery = max(self.worst_recovery, self.now - self._busy_since)
+            self._busy_since = None
+
+    def _pass(self, until: datetime) -> None:
+        self.now = until
+        while self.mishaps and builders.NOW + self.mishaps[0][0] <= self.now:
+            self.mishaps.pop(0)[1](self)
+        self._take()
+        self._shut_down()
+        self._boot()
+        self._note_haste()
+        self.cluster.end_pods()
+        self._replace()
+        self._bind()
+        self._tell_states()
+        if self.now >= self.away.get("cluster", self.now):
+            self.observe()
+
+    # What the cluster does
+
+    def _boot(self) -> None:
+        nodes = self.cluster.nodes
+        for instance in self.cloud.alive():
+            name, age = f"node-{instance.id}", self.now - instance.launched_at
+            if age > READY and name in nodes:
+                continue
+            if self._mutes_due and instance.id not in self._mute and name not in nodes:
+                self._mutes_due -= 1
+                self._mute.add(instance.id)
+                self.faults["instance never joined"] += 1
+            if instance.id in self._mute:
+                continue
+            if name not in nodes and age >= BOOT:
+                offered = self._types[instance.instance_type].allocatable
+                nodes[name] = node_manifest(name, instance.provider_id, offered, self.now)
+            if name in nodes and age >= READY:
+                self._say_ready(name, "True")
+
+    def _say_ready(self, name: str, status: str) -> None:
+        node = self.cluster.nodes[name]
+        since = format_time(self.now)
+        condition = {"type": "Ready", "status": status, "reason": "Kubelet", "lastTransitionTime": since}
+        self.cluster.nodes[name] = {**node, "status": {**node["status"], "conditions": [condition]}}
+
+    def _watch_endings(self, call: Call) -> None:
+        """Note harm as ever, but for nodes whose kubelet is gone: no pod of theirs can end."""
+        super()._watch_endings(call)
+        self.harm = [each for each in self.harm if each.rpartition(" ")[2] not in self._sick]
+
+    def _shut_down(self) -> None:
+        super()._shut_down()
+        self._sick &= self.cluster.nodes.keys()
+        for name in self._gone_since.keys() - self.cluster.nodes.keys():
+            del self._gone_since[name]
+        self._ends_at = {i: at for i, at in self._ends_at.items() if at > self.now}
+
+    def _replace(self) -> None:
+        pods = self.cluster.pods
+        for name in sorted(self.wanted):
+            pod = pods.get(f"default/{name}")
+            if pod is not None and not pod["metadata"].get("deletionTimestamp"):
+                continue
+            self.wanted.discard(name)
+            stem, _, number = name.partition("~")
+            self.add(f"{stem}~{int(number or 0) + 1}", **(BIG if name.startswith("big") else SMALL))
+
+    def _bind(self) -> None:
+        waiting = [pod for pod in self.cluster.pods.values() if not pod["spec"].get("nodeName")]
+        waiting = [pod for pod in waiting if not is_ending(pod)]
+        if not waiting:
+            return
+        room = self._room()
+        for pod in waiting:
+            asked = _asked(pod)
+            wish = pod["status"].get("nominatedNodeName", "")
+            names = [wish, *room] if wish in room else room
+            found = next((name for name in names if asked.fits_in(room[name])), None)
+            key = f"default/{pod['metadata']['name']}"
+            status = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
+            if found is not None:
+                room[found] = room[found] - asked
+                status["conditions"] = [{"type": "Ready", "status": "True"}]
+                self.cluster.pods[key] = {**pod, "spec": {**pod["spec"], "nodeName": found}, "status": status}
+            elif wish:
+                self.cluster.pods[key] = {**pod, "status": status}
+
+    def _room(self) -> dict[str, Resources]:
+        used: dict[str, list[Resources]] = {}
+        for pod in self.cluster.pods.values():
+            used.setdefault(pod["spec"].get("nodeName", ""), []).append(_asked(pod))
+        open_ones = {
+            name: node
+            for name, node in self.cluster.nodes.items()
+            if _is_ready(node) and not node["spec"].get("taints") and not node["spec"].get("unschedulable")
+        }
+        return {
+            name: parse_resources(node["status"]["allocatable"]) - total(used.get(name, []))
+            for name, node in open_ones.items()
+        }
+
+    def _tell_states(self) -> None:
+        """Wake whom EC2's events wake, when an instance has changed its state."""
+        states = {i.id: i.state for i in self.cloud.instances.values()}
+        if states != self._states:
+            self._again += [(self.now, concern) for concern in (Concern.LIFECYCLE, Concern.TERMINATION)]
+            self._states = states
+
+    # What the forwarder does
+
+    def observe(self) -> None:
+        """Write the snapshot as the forwarder does, and wake whom the change concerns."""
+        pods = self._all(self.cluster.pods.values(), reduce_pod, _pod_marks)
+        nodes = self._all(self.cluster.nodes.values(), reduce_node, _node_marks)
+        nodeclaims = self._all(self.cluster.nodeclaims.values(), reduce_custom, id)
+        pools = self._all(self.cluster.nodepools.values(), reduce_custom, id)
+        classes = self._all(self.cluster.nodeclasses.values(), reduce_custom, id)
+        key, parts = snapshot_key(builders.CLUSTER), (nodes, nodeclaims, pools, pods, classes)
+        shown = tuple(id(each) for part in parts for each in part)
+        if shown != self._shown:
+            budgets = [reduce_budget(budget) for budget in self._budgets()]
+            observed = Observed(pods, nodes, (), pools, classes, nodeclaims, poddisruptionbudgets=budgets)
+            self.blobs.objects[key] = encode(builders.CLUSTER, self.now, observed)
+            self._text = gzip.decompress(self.blobs.objects[key])
+            self._encoded_at = self.now
+            self._wake(pods)
+            self._shown = shown
+            self._forget(parts)
+        elif self.now.second == 0:  # a heartbeat
+            self.blobs.objects[key] = gzip.compress(
+                self._text.replace(_moment(self._encoded_at), _moment(self.now)), 1
+            )
+        else:
+            return
+        self.usage.snapshot_puts += 1
+        self.usage.snapshot_bytes += len(self.blobs.objects[key])
+
+    def _all(
+        self, objects: Iterable[Any], reduce: Callable[[Any], Any], marks: Callable[[Any], object]
+    ) -> list[Any]:
+        """Reduce objects, those anew that have been replaced or marked otherwise."""
+        found = []
+        for each in objects:
+            known = self._reduced.get(id(each))
+            if known is None or known[0] is not each or known[1] != marks(each):
+                known = self._reduced[id(each)] = each, marks(each), reduce(each)
+            found.append(known[2])
+        return found
+
+    def _forget(self, parts: Iterable[list[Any]]) -> None:
+        used = {id(each) for part in parts for each in part}
+        self._reduced = {at: known for at, known in self._reduced.items() if id(known[2]) in used}
+
+    def _wake(self, pods: Iterable[Any]) -> None:
+        woken = [Concern.LIFECYCLE]
+        woken += [Concern.PROVISIONING] * any(pod.is_provisionable for pod in pods)
+        woken += [Concern.TERMINATION] * any(claim.is_ending for claim in self.store.claims.values())
+        self._again += [(self.now, concern) for concern in woken]
+
+
+def _budget() -> Manifest:
+    return {
+        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "spec": {"maxUnavailable": "10%", "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"observedGeneration": 1},
+    }
+
+
+def _asked(pod: Manifest) -> Resources:
+    return parse_resources({**pod["spec"]["containers"][0]["resources"]["requests"], "pods": "1"})
+
+
+def _is_ready(node: Manifest) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
+
+
+def _pod_marks(pod: Manifest) -> object:
+    return pod["spec"].get("nodeName"), pod["status"].get("nominatedNodeName")
+
+
+def _node_marks(node: Manifest) -> object:
+    return tuple(condition["status"] for condition in node["status"]["conditions"])
+
+
+def _moment(now: datetime) -> bytes:
+    return f'"takenAt":"{now.isoformat(timespec="milliseconds")}"'.encode()
