@@ -71,7 +71,7 @@ class NodePatch:
     """Whether it is to be cordoned; None leaves it as it is."""
 
 
-def parse_node(manifest: Manifest) -> Node:
+def parse_node(manifest: Manifest, last_pod_event_at: datetime | None = None) -> Node:
     """Read a reduced node manifest. Raises QuantityError, ValueError or KeyError on what no API server would hold."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     taints = tuple(
@@ -91,6 +91,7 @@ def parse_node(manifest: Manifest) -> Node:
         conditions={str(c["type"]): _condition(c) for c in status.get("conditions") or ()},
         deleting=bool(metadata.get("deletionTimestamp")),
         finalizers=tuple(map(str, metadata.get("finalizers") or ())),
+        last_pod_event_at=last_pod_event_at,
     )
 
 
