@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -18,7 +16,6 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 import boto3
 from moto import backends
-from moto.core import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.responses import DynamoHandler
 from moto.moto_api._internal import moto_api_backend
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
@@ -28,6 +25,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_instance_profile, make_role
+from nodesmith_cli.local.cloud.announcing import announce_state, written_times
 from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
@@ -95,6 +93,7 @@ class LocalAws:
             modules = frozenset(backends.list_of_moto_modules())
             stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
             stack.enter_context(in_turns(DynamoHandler))
+            stack.enter_context(written_times())
             self._server.start()
             stack.callback(self._server.stop)
             moto_api_backend.reset()
@@ -157,16 +156,8 @@ class LocalAws:
         )
 
     def _announce(self, events: Any, machine: Machine, state: str) -> None:
-        """Send what EC2 sends to EventBridge on every change of state; moto does not."""
-        arn = f"arn:aws:ec2:{self.region}:{DEFAULT_ACCOUNT_ID}:instance/{machine.id}"
-        event = {
-            "Source": "aws.ec2",
-            "DetailType": "EC2 Instance State-change Notification",
-            "Detail": json.dumps({"instance-id": machine.id, "state": state}),
-            "Resources": [arn],
-            "Time": datetime.now(UTC),
-        }
-        events.put_events(Entries=[event])
+        """Send what EC2 sends to EventBridge on every change of state."""
+        announce_state(events, self.region, machine.id, state, self.clock.now())
 
 
 def _zones_of(catalog: Catalog) -> tuple[str, ...]:
