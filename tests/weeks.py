@@ -343,13 +343,7 @@ class Fleet(World):
         self.now = until
         while self.mishaps and builders.NOW + self.mishaps[0][0] <= self.now:
             self.mishaps.pop(0)[1](self)
-        self._take()
-        self._shut_down()
-        self._boot()
-        self._note_haste()
-        self.cluster.end_pods()
-        self._replace()
-        self._bind()
+        self._move()
         self._tell_states()
         if self.now >= self.away.get("cluster", self.now):
             self.observe()

@@ -287,6 +287,11 @@ class World:
         for mishap in [m for m in self.mishaps if builders.NOW + m[0] <= self.now]:
             self.mishaps.remove(mishap)
             mishap[1](self)
+        self._move()
+        self.observe()
+
+    def _move(self) -> None:
+        """Let EC2, the kubelets and Kubernetes' own controllers do what is due."""
         self._take()
         self._shut_down()
         self._boot()
@@ -294,7 +299,6 @@ class World:
         self.cluster.end_pods()
         self._replace()
         self._bind()
-        self.observe()
 
     def is_settled(self) -> bool:
         """Tell whether there is nothing left to do."""
