@@ -15,7 +15,15 @@ from typing import Any
 
 OPERATIONS = {
     "dynamodb": frozenset(
-        {"BatchWriteItem", "DeleteItem", "PutItem", "Query", "TransactWriteItems", "UpdateItem"}
+        {
+            "BatchGetItem",
+            "BatchWriteItem",
+            "DeleteItem",
+            "PutItem",
+            "Query",
+            "TransactWriteItems",
+            "UpdateItem",
+        }
     ),
     "ec2": frozenset(
         {
