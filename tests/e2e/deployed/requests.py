@@ -109,11 +109,10 @@ def _dynamodb(request: Request) -> Iterator[Call]:
                 ((kind, part),) = item.items()
                 action = {"ConditionCheck": "ConditionCheckItem"}.get(kind, f"{kind}Item")
                 yield _on_item(request, action, part["TableName"], part.get("Item") or part["Key"])
-        case "BatchWriteItem":
-            for table, writes in asked["RequestItems"].items():
-                for write in writes:
-                    ((_, part),) = write.items()
-                    yield _on_item(request, "BatchWriteItem", table, part.get("Item") or part["Key"])
+        case "BatchGetItem" | "BatchWriteItem":
+            for table, part in asked["RequestItems"].items():
+                for key in _keys(part):
+                    yield _on_item(request, request.operation, table, key)
         case "Query":
             found = re.search(r"\bpk\s*=\s*(:\w+)", asked["KeyConditionExpression"])
             leading = asked["ExpressionAttributeValues"][found[1]] if found else {"S": ""}
@@ -122,6 +121,14 @@ def _dynamodb(request: Request) -> Iterator[Call]:
             yield _on_item(request, operation, asked["TableName"], asked.get("Item") or asked["Key"])
         case operation:
             yield Call(f"dynamodb:{operation}", request.arn(f"table/{asked.get('TableName', '')}"))
+
+
+def _keys(part: Any) -> list[Mapping[str, Any]]:
+    """Give the keys of one table's part of a batch, or the items that hold them."""
+    if isinstance(part, dict):
+        return list(part["Keys"])
+    writes = [next(iter(write.values())) for write in part]
+    return [write.get("Item") or write["Key"] for write in writes]
 
 
 def _on_item(request: Request, action: str, table: str, key: Mapping[str, Any]) -> Call:
