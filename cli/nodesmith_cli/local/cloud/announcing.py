@@ -22,8 +22,8 @@ def written_times() -> Iterator[None]:
     send = Rule.send_to_targets
 
     def send_written(rule: Rule, event: Any, transform_input: bool = True) -> None:
-        moment = datetime.fromtimestamp(float(event["time"]), UTC)
-        send(rule, {**event, "time": format_time(moment)}, transform_input)
+        written: Any = {**event, "time": format_time(datetime.fromtimestamp(float(event["time"]), UTC))}
+        send(rule, written, transform_input)
 
     with patch.object(Rule, "send_to_targets", send_written):
         yield
