@@ -151,7 +151,11 @@ def _domains(pod: Pod, configs: Sequence[Config]) -> dict[int, set[str]]:
     return {
         n: {"fresh"}
         if s["topologyKey"] == HOSTNAME
-        else {c.labels[s["topologyKey"]] for c in configs if is_counted(pod, s, c.node)}
+        else {
+            c.labels[s["topologyKey"]]
+            for c in configs
+            if s["topologyKey"] in c.labels and is_counted(pod, s, c.node)
+        }
         for n, s in enumerate(every)
     }
 
