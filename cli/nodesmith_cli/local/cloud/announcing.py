@@ -1,32 +1,25 @@
-"""EC2's news, as EventBridge hands them over: moto sends none, and writes times as numbers where AWS writes text."""
+"""EC2's news, as EventBridge hands them over: moto sends none, and leaves their account out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
 from moto.core import DEFAULT_ACCOUNT_ID
-from moto.events.models import Rule
+from moto.events.utils import EventTemplateParser
 
 from nodesmith.model.ec2events import SPOT_WARNING, STATE_CHANGE
-from nodesmith.model.times import format_time
+
+_WITHOUT_ACCOUNT = EventTemplateParser.DEFAULT_EVENT_INPUT_TEMPLATE
+_WITH_ACCOUNT = _WITHOUT_ACCOUNT.replace('"version"', '"account": "<account>", "version"', 1)
 
 
-@contextmanager
-def written_times() -> Iterator[None]:
-    """Let events have the time of their entry, or of now, as text."""
-    send = Rule.send_to_targets
-
-    def send_written(rule: Rule, event: Any, transform_input: bool = True) -> None:
-        written: Any = {**event, "time": format_time(datetime.fromtimestamp(float(event["time"]), UTC))}
-        send(rule, written, transform_input)
-
-    with patch.object(Rule, "send_to_targets", send_written):
-        yield
+def whole_events() -> AbstractContextManager[object]:
+    """Let events that are handed over as they are say of which account they are."""
+    return patch.object(EventTemplateParser, "DEFAULT_EVENT_INPUT_TEMPLATE", _WITH_ACCOUNT)
 
 
 def announce_state(events: Any, region: str, instance: str, state: str, at: datetime) -> None:

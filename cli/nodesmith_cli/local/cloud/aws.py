@@ -25,7 +25,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_instance_profile, make_role
-from nodesmith_cli.local.cloud.announcing import announce_state, written_times
+from nodesmith_cli.local.cloud.announcing import announce_state, whole_events
 from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
@@ -93,7 +93,7 @@ class LocalAws:
             modules = frozenset(backends.list_of_moto_modules())
             stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
             stack.enter_context(in_turns(DynamoHandler))
-            stack.enter_context(written_times())
+            stack.enter_context(whole_events())
             self._server.start()
             stack.callback(self._server.stop)
             moto_api_backend.reset()
