@@ -17,7 +17,11 @@ AFTERWARDS = timedelta(hours=1)
 
 def figures(nodes: int = NODES, days: int = DAYS) -> list[Figure]:
     """Live it, and report."""
-    fleet = lived(nodes, days)
+    return report(lived(nodes, days), nodes, days)
+
+
+def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
+    """Say what is left over of a fleet that has lived, and what it has cost."""
     left = fleet.unsettled()
     broken = [*fleet.harm, *fleet.cluster.violations]
     bill = monthly_bill(fleet, (fleet.now - builders.NOW) / timedelta(hours=1))
