@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -108,7 +109,8 @@ def _queue(sqs: Any, properties: Properties) -> None:
 
 
 def _rule(events: Any, properties: Properties) -> None:
-    name = properties["Targets"][0]["Arn"].rpartition(":")[2] + "-rule"
     pattern = json.dumps(properties["EventPattern"])
+    digest = hashlib.sha256(pattern.encode()).hexdigest()[:8]  # a queue may have several
+    name = f"{properties['Targets'][0]['Arn'].rpartition(':')[2]}-{digest}"
     events.put_rule(Name=name, EventPattern=pattern, State=properties["State"])
     events.put_targets(Rule=name, Targets=list(properties["Targets"]))
