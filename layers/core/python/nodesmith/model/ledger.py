@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from nodesmith.model.backoffs import FIRST_BACKOFF, LONGEST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
+from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.registrationhealth import RegistrationHealth
@@ -21,7 +22,7 @@ class Ledger:
 
     `unavailable` are offerings that lately had no capacity, `nodepool_backoffs` NodePools whose launches were refused,
     `health` whether the nodes of a NodePool join the cluster. `learned` is what nodes have been seen to offer, in any
-    cluster of the account; only decisions about what to buy are given it.
+    cluster of the account; only decisions about what to buy are given it. `moves` are the disruptions under way.
     """
 
     version: int = 0
@@ -32,3 +33,4 @@ class Ledger:
     nodepool_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
     health: Mapping[str, RegistrationHealth] = field(default_factory=dict)
     learned: Mapping[Boot, Offered] = field(default_factory=dict)
+    moves: tuple[Move, ...] = ()

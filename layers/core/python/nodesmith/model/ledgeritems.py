@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model import moves
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
@@ -173,6 +174,7 @@ def ledger_item(ledger: Ledger) -> Item:
             [boot.instance_type, boot.image_id, offered_item(ledger.learned[boot])]
             for boot in sorted(ledger.learned)
         ],
+        "moves": [moves.to_item(move) for move in sorted(ledger.moves, key=lambda move: move.id)],
     }
 
 
@@ -188,4 +190,5 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         nodepool_backoffs={n: read_backoff(b) for n, b in item["nodepool_backoffs"].items()},
         health={name: read_health(h) for name, h in item.get("health", {}).items()},
         learned={Boot(*boot): read_offered(offered) for *boot, offered in item.get("learned", ())},
+        moves=tuple(map(moves.from_item, item.get("moves", ()))),
     )
