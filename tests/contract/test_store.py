@@ -19,6 +19,7 @@ from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.nodeclassstatus import (
     ClusterInfo,
@@ -123,6 +124,20 @@ FULL_HEALTH = RegistrationHealth(
     {POOL: Backoff(NOW, 1, "RegistrationTimeout")},
 )
 FULL_CLUSTER = ClusterInfo("test", "https://api.test", "Q0E=", "fd00::/108", "1.34", "ipv6", "fd00::a")
+
+FULL_MOVE = Move(
+    id="20261121T083015Z-abc-0",
+    reason=Reason.UNDERUTILIZED,
+    sources=("default-a", "default-b"),
+    stage=Stage.REPLACING,
+    stage_since=NOW + timedelta(seconds=20),
+    proposed_at=NOW,
+    replacements=("default-c",),
+    saving_hourly_usd=0.0336,
+    harm=7.5,
+    why="two nodes are cheaper as one",
+    revision=1,
+)
 
 
 @pytest.fixture
@@ -268,6 +283,59 @@ def test_forgetting_a_claim_twice_is_fine(store: Store) -> None:
     store.forget(claim)
     store.forget(claim)
     assert store.load().claims == ()
+
+
+def test_a_move_with_every_field_set_comes_back_equal(store: Store) -> None:
+    assert [f.name for f in fields(Move) if not getattr(FULL_MOVE, f.name)] == []
+    assert store.save_move(replace(FULL_MOVE, revision=0)) == FULL_MOVE
+    assert store.load() == Ledger(moves=(FULL_MOVE,))
+
+
+def test_a_moves_next_stage_is_saved_under_the_next_revision(store: Store) -> None:
+    saved = store.save_move(store.save_move(replace(FULL_MOVE, revision=0)).at(Stage.ENDING, NOW))
+    assert (saved.stage, saved.revision) == (Stage.ENDING, 2)
+    assert store.load().moves == (saved,)
+
+
+@pytest.mark.parametrize("revision", [0, 2])
+def test_a_move_that_another_has_taken_further_conflicts(store: Store, revision: int) -> None:
+    move = store.save_move(replace(FULL_MOVE, revision=0))
+    late = replace(move, why="late", revision=revision)
+    for write in (
+        store.save_move,
+        store.forget_move,
+        lambda m: store.commit(0, [PENDING], "d1", m),
+    ):
+        with pytest.raises(Conflict):
+            write(late)
+    assert store.load() == Ledger(moves=(move,)), "neither the version nor a claim is written"
+
+
+def test_a_move_goes_on_in_the_commit_of_its_replacements(store: Store) -> None:
+    store.commit(0, [], "d1", replace(FULL_MOVE, stage=Stage.PROPOSED, replacements=(), revision=0))
+    (proposed,) = store.load().moves
+    store.commit(1, [PENDING], "d2", proposed.at(Stage.REPLACING, NOW, replacements=(PENDING.name,)))
+    ledger = store.load()
+    assert (ledger.version, names(ledger)) == (2, ["default-a"])
+    assert [(m.stage, m.replacements, m.revision) for m in ledger.moves] == [
+        (Stage.REPLACING, ("default-a",), 2)
+    ]
+
+
+def test_a_commit_on_another_version_leaves_its_move_where_it_was(store: Store) -> None:
+    move = store.save_move(replace(FULL_MOVE, revision=0))
+    with pytest.raises(Conflict):
+        store.commit(3, [PENDING], "d1", move.at(Stage.ENDING, NOW))
+    assert store.load() == Ledger(moves=(move,))
+
+
+def test_a_move_is_forgotten_once_and_again(store: Store) -> None:
+    move = store.save_move(replace(FULL_MOVE, revision=0))
+    store.forget_move(move)
+    store.forget_move(move)
+    assert store.load() == Ledger()
+    with pytest.raises(Conflict):
+        store.save_move(move)
 
 
 def test_a_claim_with_every_field_set_comes_back_equal(store: Store) -> None:
@@ -498,7 +566,10 @@ def test_a_commit_between_two_pages_of_a_read_cannot_be_overlooked(
         ("PutItem", lambda s: s.save(PENDING)),
         ("PutItem", lambda s: s.save_nodeclass(FULL_STATUS)),
         ("DeleteItem", lambda s: s.forget(PENDING)),
-        ("BatchWriteItem", lambda s: s.save_nodepool_backoff("default", Backoff(NOW, 1))),
+        ("PutItem", lambda s: s.save_move(FULL_MOVE)),
+        ("DeleteItem", lambda s: s.forget_move(FULL_MOVE)),
+        ("PutItem", lambda s: s.save_nodepool_backoff("default", Backoff(NOW, 1))),
+        ("BatchWriteItem", lambda s: s.save_unavailable({POOL: Backoff(NOW, 1)})),
         ("UpdateItem", lambda s: s.save_cluster(FULL_CLUSTER)),
         ("Query", lambda s: s.load()),
         ("BatchGetItem", lambda s: s.known({"default-a"})),

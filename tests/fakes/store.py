@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodesmith.errors import Conflict
+from nodesmith.model import moves
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.ledgeritems import health_item, offered_item, read_health, read_offered
+from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.registrationhealth import RegistrationHealth
@@ -26,6 +28,7 @@ class FakeStore:
 
     version: int = 0
     claims: dict[str, NodeClaim] = field(default_factory=dict)
+    moves: dict[str, Move] = field(default_factory=dict)
     decisions: list[str] = field(default_factory=list)
     nodeclasses: dict[str, NodeClassStatus] = field(default_factory=dict)
     cluster: ClusterInfo | None = None
@@ -47,14 +50,19 @@ class FakeStore:
             dict(self.unavailable),
             dict(self.nodepool_backoffs),
             dict(self.health),
+            moves=tuple(self.moves[id_] for id_ in sorted(self.moves)),
         )
         self.raise_after("load")
         return ledger
 
-    def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
+    def commit(
+        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+    ) -> None:
         self.raise_before("commit")
         if version != self.version or any(claim.name in self.claims for claim in claims):
             raise Conflict(f"version {version} is no longer the newest")
+        if move is not None:
+            self._write_move(move)
         self.version += 1
         self.decisions.append(decision)
         for claim in claims:
@@ -78,6 +86,28 @@ class FakeStore:
             raise Conflict(f"NodeClaim {claim.name} has moved on")
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
+
+    def save_move(self, move: Move) -> Move:
+        self.raise_before("save_move")
+        saved = self._write_move(move)
+        self.raise_after("save_move")
+        return saved
+
+    def _write_move(self, move: Move) -> Move:
+        known = self.moves.get(move.id)
+        if (known.revision if known else 0) != move.revision:
+            raise Conflict(f"move {move.id} has moved on")
+        saved = replace(move, revision=move.revision + 1)
+        self.moves[move.id] = moves.from_item(json.loads(json.dumps(moves.to_item(saved))))
+        return saved
+
+    def forget_move(self, move: Move) -> None:
+        self.raise_before("forget_move")
+        known = self.moves.get(move.id)
+        if known is not None and known.revision != move.revision:
+            raise Conflict(f"move {move.id} has moved on")
+        self.moves.pop(move.id, None)
+        self.raise_after("forget_move")
 
     def known(self, claims: Collection[str]) -> Collection[str]:
         self.raise_before("known")

@@ -15,6 +15,7 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
@@ -30,10 +31,13 @@ class Store(Protocol):
     def load(self) -> Ledger:
         """Read everything known of the cluster."""
 
-    def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
-        """Write new claims, all or none, and move the version on.
+    def commit(
+        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+    ) -> None:
+        """Write new claims, and the move that they are part of, all or none, and move the version on.
 
-        Raises Conflict when the version is no longer `version`, or a claim of that name exists.
+        Raises Conflict when the version is no longer `version`, a claim of that name exists, or the move's revision
+        has moved; a move of revision 0 is new.
         """
 
     def save(self, claim: NodeClaim) -> NodeClaim:
@@ -41,6 +45,15 @@ class Store(Protocol):
 
     def forget(self, claim: NodeClaim) -> None:
         """Remove a claim that has ended. Raises Conflict when its revision has moved."""
+
+    def save_move(self, move: Move) -> Move:
+        """Write a move's progress; give it with its new revision. One of revision 0 is new.
+
+        Raises Conflict when its revision has moved.
+        """
+
+    def forget_move(self, move: Move) -> None:
+        """Remove a move that is over. Raises Conflict when its revision has moved."""
 
     def known(self, claims: Collection[str]) -> Collection[str]:
         """Give those of these claims, by name, that the ledger holds: cheaper than to read it all."""

@@ -9,9 +9,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from nodesmith.model import moves
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.ledgeritems import read_backoff, read_cluster, read_health, read_nodeclass
+from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, from_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.registrationhealth import RegistrationHealth
@@ -40,6 +42,7 @@ class Found:
         self.texts: dict[str, tuple[str, NodeClaim]] = {}
         self._cluster: ClusterInfo | None = None
         self._claims: list[NodeClaim] = []
+        self._moves: list[Move] = []
         self._nodeclasses: dict[str, NodeClassStatus] = {}
         self._unavailable: dict[OfferingKey, Backoff] = {}
         self._backoffs: dict[str, Backoff] = {}
@@ -55,6 +58,8 @@ class Found:
         match kind:
             case "META":
                 self._cluster = read_cluster(document) if document else None
+            case "MOVE":
+                self._moves.append(replace(moves.from_item(document), revision=int(item["revision"]["N"])))
             case "NODECLASS":
                 self._nodeclasses[name] = read_nodeclass(document)
             case "OFFERING":
@@ -85,4 +90,5 @@ class Found:
             self._unavailable,
             self._backoffs,
             self._health,
+            moves=tuple(sorted(self._moves, key=lambda m: m.id)),
         )

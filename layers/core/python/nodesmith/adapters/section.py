@@ -1,0 +1,158 @@
+"""DynamoDB: one partition of the table, and the few ways in which its items are read and written.
+
+Items are `{pk, sk, doc}`, `doc` one JSON document; those that several write have their `revision` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.awserrors import transient_errors
+from nodesmith.adapters.partition import Attributes, read_plainly
+from nodesmith.errors import Conflict, Transient
+
+_BATCH, _BATCH_READ = 25, 100
+_BATCH_ATTEMPTS = 8
+_LOST = frozenset(
+    {
+        "ConditionalCheckFailedException",
+        "ConditionalCheckFailed",
+        "TransactionConflictException",
+        "TransactionConflict",
+    }
+)
+_BUSY = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
+"""A transaction's own words for why it was cancelled, where asking again later helps."""
+_NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
+
+
+class Section:
+    """One partition. `client` is a boto3 DynamoDB client. Every call may raise Transient."""
+
+    def __init__(self, client: Any, table: str, pk: str) -> None:
+        self.client, self.table, self.pk = client, table, pk
+        client.meta.events.register("before-parse.dynamodb.Query", read_plainly, unique_id="read-plainly")
+
+    def key(self, sk: str) -> Attributes:
+        """Give the key of an item."""
+        return {"pk": {"S": self.pk}, "sk": {"S": sk}}
+
+    def item(self, sk: str, document: object, **numbers: int) -> Attributes:
+        """Give an item; `numbers` are attributes beside its document."""
+        text = json.dumps(document, separators=(",", ":"))
+        beside = {name: {"N": str(number)} for name, number in numbers.items()}
+        return {**self.key(sk), "doc": {"S": text}, **beside}
+
+    def items(self) -> Iterator[Attributes]:
+        """Read the whole partition, strongly consistent, page by page."""
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.table,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": self.pk}},
+            ProjectionExpression="sk, doc, revision",
+            ConsistentRead=True,
+        )
+        with transient_errors("dynamodb:Query"):
+            for page in pages:
+                yield from page["Items"]
+
+    def number(self, sk: str, name: str) -> int:
+        """Read one number of one item, strongly consistent; 0 where there is none."""
+        with transient_errors("dynamodb:Query"):
+            answer = self.client.query(
+                TableName=self.table,
+                KeyConditionExpression="pk = :pk AND sk = :sk",
+                ExpressionAttributeValues={":pk": {"S": self.pk}, ":sk": {"S": sk}},
+                ProjectionExpression=name,
+                ConsistentRead=True,
+            )
+        return next((int(item[name]["N"]) for item in answer["Items"] if name in item), 0)
+
+    def there(self, sks: Collection[str]) -> set[str]:
+        """Give those of these sort keys that have an item, strongly consistent."""
+        keys = [self.key(sk) for sk in sorted(sks)]
+        found: set[str] = set()
+        with transient_errors("dynamodb:BatchGetItem"):
+            for start in range(0, len(keys), _BATCH_READ):
+                found |= self._there(keys[start : start + _BATCH_READ])
+        return found
+
+    def _there(self, keys: list[Attributes]) -> set[str]:
+        found: set[str] = set()
+        for _ in range(_BATCH_ATTEMPTS):
+            asked = {"Keys": keys, "ProjectionExpression": "sk", "ConsistentRead": True}
+            answer = self.client.batch_get_item(RequestItems={self.table: asked})
+            found |= {item["sk"]["S"] for item in answer["Responses"].get(self.table) or ()}
+            left = (answer.get("UnprocessedKeys") or {}).get(self.table)
+            if not left:
+                return found
+            keys = left["Keys"]
+        raise Transient(f"dynamodb:BatchGetItem left {len(keys)} items unread")
+
+    def put(self, item: Attributes) -> None:
+        """Write an item, whatever was there."""
+        with transient_errors("dynamodb:PutItem"):
+            self.client.put_item(TableName=self.table, Item=item)
+
+    def put_revised(self, item: Attributes, revision: int, what: str) -> None:
+        """Write an item where its revision is still this one; 0 is for one that is not there. Raises Conflict."""
+        with conflicts(f"{what} has moved on from revision {revision}"):
+            self.client.put_item(TableName=self.table, Item=item, **written_once(revision))
+
+    def delete(self, sk: str) -> None:
+        """Delete an item; gone already is fine."""
+        with transient_errors("dynamodb:DeleteItem"):
+            self.client.delete_item(TableName=self.table, Key=self.key(sk))
+
+    def delete_revised(self, sk: str, revision: int, what: str) -> None:
+        """Delete an item where its revision is still this one; gone already is fine. Raises Conflict."""
+        with conflicts(f"{what} has moved on from revision {revision}"):
+            self.client.delete_item(
+                TableName=self.table,
+                Key=self.key(sk),
+                ConditionExpression="attribute_not_exists(pk) OR revision = :read",
+                ExpressionAttributeValues={":read": {"N": str(revision)}},
+            )
+
+    def write(self, requests: list[Attributes]) -> None:
+        """Put and delete items, 25 to a call."""
+        with transient_errors("dynamodb:BatchWriteItem"):
+            for start in range(0, len(requests), _BATCH):
+                self._write_batch(requests[start : start + _BATCH])
+
+    def _write_batch(self, batch: list[Attributes]) -> None:
+        waiting = {self.table: batch}
+        for _ in range(_BATCH_ATTEMPTS):
+            waiting = self.client.batch_write_item(RequestItems=waiting).get("UnprocessedItems") or {}
+            if not waiting:
+                return
+        raise Transient(f"dynamodb:BatchWriteItem left {len(waiting[self.table])} items unwritten")
+
+
+def written_once(revision: int) -> Attributes:
+    """Give the condition under which an item that was read with this revision is written; 0 is not there yet."""
+    if not revision:
+        return _NEW
+    read = {":read": {"N": str(revision)}}
+    return {"ConditionExpression": "revision = :read", "ExpressionAttributeValues": read}
+
+
+@contextmanager
+def conflicts(what: str) -> Iterator[None]:
+    """Turn a lost condition into Conflict, passing trouble into Transient."""
+    try:
+        with transient_errors("dynamodb:write"):
+            yield
+    except ClientError as error:
+        codes = {str(error.response.get("Error", {}).get("Code"))}
+        codes |= {str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()}
+        if codes & _LOST:
+            raise Conflict(what) from error
+        if codes & _BUSY:
+            raise Transient(f"dynamodb:TransactWriteItems: {', '.join(sorted(codes & _BUSY))}") from error
+        raise
