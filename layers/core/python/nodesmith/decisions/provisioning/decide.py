@@ -48,7 +48,7 @@ def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises on what a cluster may contain."""
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
-    snapshot = _without_ending(preempting_only(seen, claims), claims)
+    snapshot = without_ending(preempting_only(seen, claims), claims)
     wanted, ignored = provisionable(snapshot.pods, frozenset(n.name for n in snapshot.nodes if is_going(n)))
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
@@ -56,7 +56,7 @@ def decide(inputs: Inputs) -> Plan:
     nominated = nominations(claims, inputs.now)
     fresh, waiting = unserved(wanted, nominated)
     free = rooms(snapshot, claims)
-    waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
+    waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
     launching = TemplateLaunching(offers.templates)
 
@@ -90,7 +90,7 @@ def decide(inputs: Inputs) -> Plan:
     )
 
 
-def _without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
+def without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
     """Give the snapshot in which the Nodes of claims that end are being deleted, though it may not show yet."""
     ending = {claim.provider_id for claim in claims if claim.is_ending and claim.provider_id}
     if not ending:
@@ -99,7 +99,7 @@ def _without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
     return replace(snapshot, nodes=nodes)
 
 
-def _reserve(
+def reserve(
     waiting: Iterable[Pod],
     nominated: Mapping[str, str],
     claims: Sequence[NodeClaim],
