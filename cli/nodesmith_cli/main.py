@@ -136,6 +136,25 @@ def local_up(
         )
 
 
+@local_app.command("interrupt")
+def local_interrupt(
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Its name, its NodeClaim's, or its instance id.")
+    ],
+    within: Annotated[
+        str, typer.Option("--in", help="When EC2 takes it: the warning comes two minutes ahead, or later.")
+    ] = "2m",
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="What `local up` wrote [default: ~/.kube/nodesmith-local]"),
+    ] = None,
+) -> None:
+    """Let EC2 announce, to a `local up` that runs, that it takes a spot node; and take it."""
+    from nodesmith_cli.local.interruptcommand import interrupt
+
+    raise typer.Exit(interrupt(node, within=within, kubeconfig=kubeconfig))
+
+
 ClusterOption = Annotated[str, typer.Option(help="The cluster; else the one that decided last.")]
 BucketOption = Annotated[str, typer.Option(help="A deployment's bucket; else the records of local runs.")]
 BucketRegionOption = Annotated[str, typer.Option(help="The bucket's region; else that of your AWS settings.")]

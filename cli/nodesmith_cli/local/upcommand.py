@@ -21,6 +21,7 @@ from nodesmith_cli.local.commands import OK, place_of, show_faults
 from nodesmith_cli.local.controlplane import find_binaries
 from nodesmith_cli.local.manifests import Manifests, load_manifests
 from nodesmith_cli.local.progress import RunProgress
+from nodesmith_cli.local.reaching import reachable
 from nodesmith_cli.local.running import apply, with_defaults
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem
 from nodesmith_cli.local.timeline import Entry, Timeline
@@ -53,7 +54,7 @@ def up(
     timeline = Timeline(None if to_user.is_terminal else lambda entry: _tell(to_user, entry))
     with _interrupted() as stop, RunProgress(to_user) as progress:
         system = LocalSystem(place, keep or writable_state_folder(), timeline=timeline, stage=progress.stage)
-        with system, kubeconfig_at(kubeconfig or default_kubeconfig(), system.cluster.kubeconfig()) as path:
+        with system, kubeconfig_at(kubeconfig or default_kubeconfig(), _access(system)) as path:
             progress.close()
             show_faults(to_user, [*manifests.faults, *apply(system, manifests.documents)])
             _greet(to_user, system, path)
@@ -66,6 +67,10 @@ def default_kubeconfig() -> Path:
     return Path.home() / ".kube" / "nodesmith-local"
 
 
+def _access(system: LocalSystem) -> dict[str, Any]:
+    return reachable(system.cluster.kubeconfig(), system.aws.url, system.place.region, system.clock)
+
+
 def _greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
     to.print(f"cluster {system.place.cluster} in {system.place.region}, API server {system.cluster.url}")
     to.print(f"AWS at {system.aws.url}, log in {system.log}")
@@ -76,6 +81,7 @@ def _greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
     to.print("  kubectl scale deployment web --replicas=20")
     to.print("  kubectl get nodes,pods,nodeclaims,nodepools -o wide")
     to.print("  nodesmith explain decision latest")
+    to.print("  nodesmith local interrupt NODE")
     to.print()
     to.print("Ctrl-C ends it; nothing is kept but the records of decisions.")
 

@@ -30,6 +30,7 @@ from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
+from nodesmith_cli.local.cloud.reclaiming import Reclaims
 from nodesmith_cli.local.cloud.seam import Ec2Seam
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
 from nodesmith_cli.local.cloud.turns import in_turns
@@ -71,6 +72,7 @@ class LocalAws:
         self.role = role or f"KarpenterNodeRole-{cluster}"
         self.pools = Pools(no_capacity, self.catalog)
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
+        self.reclaims = Reclaims(self.clock.now)
         self.network: Network
         self._server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
         self._running = ExitStack()
@@ -94,6 +96,7 @@ class LocalAws:
             stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
             stack.enter_context(in_turns(DynamoHandler))
             stack.enter_context(whole_events())
+            stack.enter_context(self.reclaims.listening())
             self._server.start()
             stack.callback(self._server.stop)
             moto_api_backend.reset()
@@ -151,6 +154,7 @@ class LocalAws:
             endpoint=self.endpoint.url,
             version=self.version,
             announce=partial(self._announce, self.client("events")),
+            reclaims=self.reclaims,
             delays=delays,
             kwok=kwok,
         )

@@ -16,6 +16,7 @@ from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.joining import Joining
 from nodesmith_cli.local.cloud.nodes import Machine
+from nodesmith_cli.local.cloud.reclaiming import Reclaims
 from nodesmith_cli.local.cloud.stages import USUAL, Delays, Stage
 from nodesmith_cli.local.cloud.userdata import Unusable
 from nodesmith_cli.local.objects import Objects
@@ -41,7 +42,8 @@ class Machines(Protocol):
 class _Life:
     """One instance's progress. `node` is empty before it joins and after it has left.
 
-    `trouble` says why it will never join, `held_up` that the API server did not take what it had to say.
+    `trouble` says why it will never join, `held_up` that the API server did not take what it had to say, `told` what
+    EC2 has announced of its end.
     """
 
     stage: Stage
@@ -50,6 +52,7 @@ class _Life:
     trouble: str = ""
     held_up: bool = False
     heartbeat: datetime | None = None
+    told: str = ""
 
 
 class Kubelets:
@@ -68,10 +71,12 @@ class Kubelets:
         endpoint: str,
         version: str,
         announce: Callable[[Machine, str], None] = lambda machine, state: None,  # noqa: ARG005
+        reclaims: Reclaims | None = None,
         delays: Delays = USUAL,
         kwok: bool = False,
     ) -> None:
         self._machines = machines
+        self._reclaims = reclaims
         self._joining = Joining(nodes, catalog, endpoint=endpoint, version=version, kwok=kwok)
         self._announce = announce
         self._delays = delays
@@ -89,6 +94,8 @@ class Kubelets:
 
     def step(self, now: datetime) -> None:
         """Let everything happen that is due; what the API server does not take now is tried again in the next step."""
+        if self._reclaims is not None:
+            self._reclaims.step(self._machines.become, now)
         for machine in self._machines.all():
             life = self._lives.get(machine.id)
             if life is None:
@@ -147,6 +154,8 @@ class Kubelets:
         """EC2 has taken the instance."""
         if life.stage is not Stage.GONE:
             life.stage, life.since = Stage.GONE, now
+        if life.told != machine.state:
+            life.told = machine.state
             self._announce(machine, machine.state)
         if life.node and now >= life.since:
             if self._joining.leave(machine, life.node):

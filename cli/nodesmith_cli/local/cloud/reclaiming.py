@@ -1,0 +1,64 @@
+"""EC2 takes what it has announced to take: a spot warning that reaches EventBridge here is kept, whoever sent it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+from moto.events.models import EventsBackend
+
+from nodesmith.model.ec2events import SPOT_WARNING
+from nodesmith.model.notices import WARNING
+from nodesmith.model.times import parse_time
+
+SHUTDOWN = timedelta(seconds=20)
+"""From there until EC2 shows the instance as terminated."""
+
+
+class Reclaims:
+    """The instances that EC2 will take. Inside `listening` warnings are noted, `step` does what is due."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._due: dict[str, datetime] = {}
+        self._ending: dict[str, datetime] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Note the warnings among all that is put on an event bus."""
+        put = EventsBackend.put_events
+
+        def noting(backend: EventsBackend, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            answers = put(backend, events)
+            for event in (e for e in events if e.get("DetailType") == SPOT_WARNING):
+                self._note(event)
+            return answers
+
+        with patch.object(EventsBackend, "put_events", noting):
+            yield
+
+    def step(self, become: Callable[[str, str], None], now: datetime) -> None:
+        """End what is due: an instance shuts down, and is terminated a little later."""
+        for instance in [i for i, until in self._due.items() if until <= now]:
+            self._ending[instance] = self._due.pop(instance) + SHUTDOWN
+            become(instance, "shutting-down")
+        for instance in [i for i, until in self._ending.items() if until <= now]:
+            del self._ending[instance]
+            become(instance, "terminated")
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        instance = str(json.loads(event["Detail"]).get("instance-id"))
+        until = _time(event.get("Time"), self._now()) + WARNING
+        if instance not in self._ending:
+            self._due[instance] = min(until, self._due.get(instance, until))
+
+
+def _time(given: object, now: datetime) -> datetime:
+    """Read a time as moto hands it on: seconds since 1970, or text."""
+    if isinstance(given, str):
+        return parse_time(given)
+    return datetime.fromtimestamp(given, UTC) if isinstance(given, int | float) else now

@@ -1,0 +1,131 @@
+"""`nodesmith local interrupt`: the real event, from another process's side, to a system that runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.local.commands import place_of
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.interruptcommand import interrupt
+from nodesmith_cli.local.manifests import load_manifests
+from nodesmith_cli.local.reaching import reachable
+from nodesmith_cli.local.running import apply, settle
+from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.timeline import LAUNCHED
+from nodesmith_cli.local.upcommand import kubeconfig_at
+from tests.patience import patient
+
+SPEED = 10.0
+PODS = 20
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
+    """Give a system that runs the example of 20 pods, and has settled."""
+    manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
+    with LocalSystem(place_of(manifests, "", SPEED), tmp_path_factory.mktemp("state")) as system:
+        apply(system, manifests.documents)
+        assert settle(system, 300) == ""
+        yield system
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(system: LocalSystem, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    access = reachable(system.cluster.kubeconfig(), system.aws.url, system.place.region, system.clock)
+    with kubeconfig_at(tmp_path_factory.mktemp("kube") / "config", access) as path:
+        yield path
+
+
+def until(what: str, holds: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + patient(seconds)
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.2)
+
+
+def nodes(system: LocalSystem) -> list[str]:
+    return [str(node["metadata"]["name"]) for node in system.objects.list("nodes")]
+
+
+def instance_of(system: LocalSystem, node: str) -> str:
+    return str(system.objects.get("nodes", node)["spec"]["providerID"]).rpartition("/")[2]
+
+
+def reasons(system: LocalSystem, claim: str) -> set[str]:
+    """Give the reasons in a NodeClaim's conditions; none where it is gone."""
+    found = system.objects.find("nodeclaims", claim) or {}
+    return {str(each.get("reason")) for each in (found.get("status") or {}).get("conditions") or ()}
+
+
+def states(system: LocalSystem) -> dict[str, str]:
+    """Give the states of all instances by id."""
+    found = system.aws.client("ec2").describe_instances()["Reservations"]
+    return {i["InstanceId"]: i["State"]["Name"] for each in found for i in each["Instances"]}
+
+
+@pytest.mark.parametrize(("within", "why"), [("soon", "write a duration"), ("3m", "two minutes ahead")])
+def test_a_time_that_ec2_would_not_give_is_named_with_what_it_gives(
+    kubeconfig: Path, within: str, why: str
+) -> None:
+    with pytest.raises(Rejected, match=f"--in .*{why}"):
+        interrupt("any", within=within, kubeconfig=kubeconfig)
+
+
+def test_where_nothing_runs_it_says_what_to_start(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match=r"nothing runs: .*start `nodesmith local up`"):
+        interrupt("any", within="2m", kubeconfig=tmp_path / "config")
+
+
+def test_a_kubeconfig_that_leads_elsewhere_is_not_taken_for_a_local_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("{clusters: [{name: production, cluster: {server: 'https://example.com'}}]}")
+    with pytest.raises(Rejected, match="`nodesmith local up` has not made"):
+        interrupt("any", within="2m", kubeconfig=path)
+
+
+def test_a_system_that_has_ended_is_told_from_one_that_runs(kubeconfig: Path, tmp_path: Path) -> None:
+    left = yaml.safe_load(kubeconfig.read_text())
+    left["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
+    (tmp_path / "config").write_text(yaml.safe_dump(left))
+    with pytest.raises(Rejected, match="nothing runs any more"):
+        interrupt("any", within="2m", kubeconfig=tmp_path / "config")
+
+
+def test_a_node_that_is_not_there_is_answered_with_those_that_may_be_meant(
+    system: LocalSystem, kubeconfig: Path
+) -> None:
+    (name, *_) = nodes(system)
+    with pytest.raises(Rejected, match=f"no Node.*did you mean .*{name}"):
+        interrupt(name[:-1], within="2m", kubeconfig=kubeconfig)
+
+
+def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
+    system: LocalSystem, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (name, *_) = nodes(system)
+    claim, instance = system.claims_by_node()[name], instance_of(system, name)
+    began = system.clock.now()
+    assert interrupt(name.partition(".")[0], within="90s", kubeconfig=kubeconfig) == 0
+    assert f"EC2 takes {instance} at " in capsys.readouterr().out
+    until("its end has begun", lambda: "SpotInterrupted" in reasons(system, claim))
+    until("it is gone", lambda: name not in nodes(system))
+    until("all pods run", lambda: system.report().running == PODS)
+    assert states(system)[instance] == "terminated"
+    bought = [e.at for e in system.timeline.entries if e.what == LAUNCHED and e.at > began]
+    assert bought
+    assert bought[0] < began + timedelta(seconds=90)
+
+
+def test_ec2_takes_an_instance_on_which_pods_are_left(system: LocalSystem, kubeconfig: Path) -> None:
+    (name, *_) = nodes(system)
+    instance = instance_of(system, name)
+    interrupt(name, within="1s", kubeconfig=kubeconfig)
+    until("EC2 has taken it", lambda: states(system)[instance] in {"shutting-down", "terminated"}, 20)
+    until("all pods run", lambda: system.report().running == PODS)
