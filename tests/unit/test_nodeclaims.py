@@ -25,6 +25,7 @@ FULLEST = NodeClaim(
     nodepool_uid="0-1",
     nodepool_hash="11",
     nodeclass_hash="22",
+    hash_version="nodesmith-v0",
     requirements=Requirements.of(
         requirement("kubernetes.io/arch", "In", ["amd64"]),
         requirement("node.kubernetes.io/instance-type", "In", ["m5.large", "c5.large"], 2),
@@ -47,6 +48,8 @@ FULLEST = NodeClaim(
     zone="us-east-1a",
     capacity_type="spot",
     image_id="ami-1",
+    subnet_id="subnet-1",
+    security_groups=("sg-1", "sg-2"),
     price_hourly_usd=0.0331,
     node_name="ip-10-0-0-1.ec2.internal",
     capacity=Resources({"cpu": 2000, "pods": 29}),
@@ -67,6 +70,8 @@ FULLEST = NodeClaim(
     ),
     reason="Because",
     message="of this",
+    drift="AMIDrift",
+    drifted_at=CREATED + timedelta(minutes=8),
     decision="d-1",
     origin="ByHand",
     inconsistency="the Node shows 3 cpu of 4 that were expected",
@@ -121,9 +126,9 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
         "annotations": {
             "example.com/note": "b",
             "karpenter.k8s.aws/ec2nodeclass-hash": "22",
-            "karpenter.k8s.aws/ec2nodeclass-hash-version": "nodesmith-v1",
+            "karpenter.k8s.aws/ec2nodeclass-hash-version": "nodesmith-v0",
             "karpenter.sh/nodepool-hash": "11",
-            "karpenter.sh/nodepool-hash-version": "nodesmith-v1",
+            "karpenter.sh/nodepool-hash-version": "nodesmith-v0",
             "nodesmith.dev/decision": FULLEST.decision,
         },
         "finalizers": ["karpenter.sh/termination"],
@@ -214,7 +219,7 @@ def test_no_step_leads_back() -> None:
 
 
 def test_a_claim_that_is_through_is_ready() -> None:
-    assert conditions(replace(FULLEST, terminating_at=None, inconsistency="")) == {
+    assert conditions(replace(FULLEST, terminating_at=None, inconsistency="", drifted_at=None)) == {
         "Launched": ("True", "Launched", "12:00:03Z"),
         "Registered": ("True", "Registered", "12:00:40Z"),
         "Initialized": ("True", "Initialized", "12:00:50Z"),

@@ -20,7 +20,6 @@ from nodesmith.model.nodespec import (
 from nodesmith.model.problems import Parsed
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import format_resources, parse_resources
-from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.times import format_time
 
@@ -71,7 +70,7 @@ def annotations_of(claim: NodeClaim) -> dict[str, str]:
     hashes = {NODEPOOL_HASH: claim.nodepool_hash, NODECLASS_HASH: claim.nodeclass_hash}
     known = {key: value for key, value in hashes.items() if value}
     made = {DECISION: claim.decision} if claim.decision else {}
-    return {**claim.annotations, **known, **{f"{key}-version": HASH_VERSION for key in known}, **made}
+    return {**claim.annotations, **known, **{f"{key}-version": claim.hash_version for key in known}, **made}
 
 
 def manifest(claim: NodeClaim) -> dict[str, Any]:
@@ -160,6 +159,9 @@ def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
         )
     if claim.inconsistency:
         yield _consistent(claim)
+    if claim.drifted_at is not None:  # what has been written cannot be taken back, only denied
+        word = claim.drift or "NotDrifted"
+        yield ObjectCondition("Drifted", str(bool(claim.drift)), claim.drifted_at, word, "")
     if claim.terminating_at is not None:
         yield from _end(claim, claim.terminating_at)
 

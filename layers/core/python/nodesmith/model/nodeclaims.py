@@ -19,6 +19,7 @@ from nodesmith.model.nodespec import (
 )
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources
+from nodesmith.model.schema.hashing import FIRST_HASH_VERSION, HASH_VERSION
 from nodesmith.model.taints import Taint
 
 BY_HAND = "ByHand"
@@ -84,6 +85,8 @@ class NodeClaim:
     nodepool_uid: str = ""
     nodepool_hash: str = ""
     nodeclass_hash: str = ""
+    hash_version: str = FIRST_HASH_VERSION
+    """Of the rules by which both hashes were made."""
     requirements: Requirements = NO_REQUIREMENTS
     labels: Mapping[str, str] = NO_ITEMS
     annotations: Mapping[str, str] = NO_ITEMS
@@ -101,6 +104,9 @@ class NodeClaim:
     zone: str = ""
     capacity_type: str = ""
     image_id: str = ""
+    subnet_id: str = ""
+    security_groups: tuple[str, ...] = ()
+    """Ids of those that its NodeClass selected at the purchase."""
     price_hourly_usd: float = 0.0
     node_name: str = ""
     capacity: Resources = NOTHING
@@ -127,12 +133,21 @@ class NodeClaim:
     message: str = ""
     inconsistency: str = ""
     """What its Node lacks of what it was bought as; `CONSISTENT_AGAIN` where it did, and does no longer."""
+    drift: str = ""
+    """Why its node is not what would be bought today, in Karpenter's word; empty where it is."""
+    drifted_at: datetime | None = None
+    """When that last changed; None where it never drifted."""
     decision: str = ""
     """Id of the decision that asked for it."""
     origin: str = ""
     """`BY_HAND` where a user has made the NodeClaim; empty where pods needed it."""
     revision: int = 0
     """Counts writes to the ledger: the optimistic lock."""
+
+    @property
+    def has_comparable_hashes(self) -> bool:
+        """True where its hashes were made by the rules of this version."""
+        return self.hash_version == HASH_VERSION
 
     @property
     def is_by_hand(self) -> bool:
@@ -220,7 +235,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "nodeclass": lambda value: NodeClassRef(**value),
     "phase": Phase,
     "requirements": read_requirements,
-    "nominated": tuple,
+    **dict.fromkeys(("nominated", "security_groups"), tuple),
     **dict.fromkeys(("taints", "startup_taints"), read_taints),
     **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
     **dict.fromkeys(("labels", "annotations", "launch"), FrozenMap),
@@ -229,7 +244,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
         Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
     ),
     **dict.fromkeys(
-        ("created_at", "held_until", "phase_since", "deadline", *_REACHED_AT.values()),
+        ("created_at", "held_until", "phase_since", "deadline", "drifted_at", *_REACHED_AT.values()),
         datetime.fromisoformat,
     ),
 }

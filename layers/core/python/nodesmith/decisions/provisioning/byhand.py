@@ -24,6 +24,7 @@ from nodesmith.model.nodeclaimobjects import DECISION, parse_nodeclaim
 from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.requirements import Requirements
+from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.snapshot import Snapshot
 
 FRESH = timedelta(minutes=2)
@@ -89,6 +90,8 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         nodepool_uid=pool.uid if pool else "",
         nodepool_hash=pool.hash if pool else "",
         nodeclass_hash=nodeclass.hash,
+        hash_version=HASH_VERSION,
+        security_groups=tuple(group.id for group in offers.status.security_groups),
         capacity_type=cheapest.capacity_type,
         price_hourly_usd=price,
         capacity=kind.capacity,

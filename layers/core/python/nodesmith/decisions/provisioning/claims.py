@@ -23,6 +23,7 @@ from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirement, Requirements
 from nodesmith.model.resources import Resources, total
+from nodesmith.model.schema.hashing import HASH_VERSION
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
 _SUFFIX_LENGTH = 8
@@ -79,6 +80,7 @@ def planned_node(
         nodepool_uid=pool.uid,
         nodepool_hash=pool.hash,
         nodeclass_hash=template.nodeclass.hash,
+        hash_version=HASH_VERSION,
         requirements=_without_min_values(requirements),
         labels={**template_labels(pool), **_resolved(requirements), **reserved},
         annotations={**pool.annotations, **({MIN_VALUES_RELAXED: "true"} if found.relaxed else {})},
@@ -89,6 +91,7 @@ def planned_node(
         termination_grace_period=pool.termination_grace_period,
         budgets=pool.disruption.budgets,
         capacity_type=cheapest.capacity_type,
+        security_groups=tuple(group.id for group in template.status.security_groups),
         price_hourly_usd=price,
         capacity=choice.type.capacity,
         allocatable=_least({ware.choice.type.name: ware.choice.type.allocatable for ware in wares}.values()),

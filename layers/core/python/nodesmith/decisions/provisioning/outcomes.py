@@ -36,6 +36,7 @@ def launched_claim(
         zone=instance.zone,
         capacity_type=instance.capacity_type,
         image_id=instance.image_id,
+        subnet_id=instance.subnet_id,
         price_hourly_usd=sold.price_hourly_usd if sold else claim.price_hourly_usd,
         capacity=kind.capacity if kind else claim.capacity,
         allocatable=kind.allocatable if kind else claim.allocatable,

@@ -13,7 +13,9 @@ from typing import Any
 
 from nodesmith.model.schema.fields import Array, Field, Map, Object
 
-HASH_VERSION = "nodesmith-v1"
+FIRST_HASH_VERSION = "nodesmith-v1"
+HASH_VERSION = FIRST_HASH_VERSION
+"""Of the rules below and of what is left out of a hash: hashes of two versions say nothing about each other."""
 
 
 def static_hash(field: Field, value: object) -> str:

@@ -1,0 +1,119 @@
+"""Drift: nodes that are not what would be bought in their place today.
+
+Reasons, and the order in which they are looked for, are Karpenter's: the NodePool's template, its requirements, the
+instance type, then what the EC2NodeClass says and what its selectors find. A selector that finds nothing at all is
+trouble of its own and no drift, and neither is what a claim of an older version has not written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
+from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.labels import NODECLASS, ON_DEMAND, RESERVED, WELL_KNOWN
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import NodeClassStatus
+from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.requirements import Requirement
+from nodesmith.model.snapshot import Snapshot
+
+TYPE_MISSED_AFTER = timedelta(hours=1)
+"""Age of a claim from which on it counts that its instance type is not to be had any more (Karpenter's)."""
+_LIVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
+
+
+@dataclass(frozen=True, slots=True)
+class Today:
+    """What nodes are made of today: objects that can be read, by name, and what can be bought."""
+
+    pools: Mapping[str, NodePool]
+    nodeclasses: Mapping[str, EC2NodeClass]
+    statuses: Mapping[str, NodeClassStatus]
+    catalog: Catalog
+    now: datetime
+    images: dict[tuple[str, str], str] = field(default_factory=dict, compare=False)
+    """by NodeClass and instance type: found once, most claims are alike"""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> Today:
+        """Read it from what a decision is made from."""
+        pools = parsed_nodepools(snapshot.nodepools)
+        return cls(pools, parsed_nodeclasses(snapshot), ledger.nodeclasses, catalog, now)
+
+
+def drifted(claim: NodeClaim, today: Today) -> str:
+    """Say in Karpenter's word why a claim's node is not what would be bought today; empty where it is.
+
+    Only claims that have an instance and do not end drift, and none whose NodePool is missing or being deleted.
+    """
+    pool = today.pools.get(claim.nodepool)
+    if claim.phase not in _LIVING or pool is None or pool.deleting:
+        return ""
+    if claim.has_comparable_hashes and claim.nodepool_hash and claim.nodepool_hash != pool.hash:
+        return "NodePoolDrifted"
+    if any(_refuses(one, claim) for one in pool.requirements.values()):
+        return "RequirementsDrifted"
+    if today.now - claim.created_at >= TYPE_MISSED_AFTER and not _is_sold(claim, today.catalog):
+        return "InstanceTypeNotFound"
+    nodeclass = today.nodeclasses.get(claim.nodeclass.name)
+    if nodeclass is None or nodeclass.deleting or claim.nodeclass.label != NODECLASS:
+        return ""
+    if claim.has_comparable_hashes and claim.nodeclass_hash and claim.nodeclass_hash != nodeclass.hash:
+        return "NodeClassDrift"
+    status = today.statuses.get(nodeclass.name)
+    if status is None or (status.generation, status.hash) != (nodeclass.generation, nodeclass.hash):
+        return ""  # what its selectors find is looked up first
+    return _selected(claim, status, today)
+
+
+def noted(claims: Iterable[NodeClaim], today: Today) -> list[NodeClaim]:
+    """Give the claims whose drift is not what the ledger says, as they are to be written."""
+    found = ((claim, drifted(claim, today)) for claim in claims if claim.phase in _LIVING)
+    return [replace(c, drift=why, drifted_at=today.now) for c, why in found if why != c.drift]
+
+
+def _refuses(wanted: Requirement, claim: NodeClaim) -> bool:
+    value = claim.labels.get(wanted.key) or claim.requirements.settled.get(wanted.key)
+    if value is None:  # what its instance type is like may not have been known when it was launched
+        return wanted.key not in WELL_KNOWN and not wanted.tolerates_absence
+    return not wanted.allows(value)
+
+
+def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
+    """Tell whether its instance type is sold this way at all, be there stock of it or not."""
+    ways = {claim.capacity_type, ON_DEMAND} if claim.capacity_type == RESERVED else {claim.capacity_type}
+    offered = catalog.offerings.get(claim.instance_type, ())
+    return any(o.zone == claim.zone and o.capacity_type in ways for o in offered)
+
+
+def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
+    """Compare what a claim was launched with to what the selectors of its NodeClass find."""
+    image = _image(claim, status, today)
+    if image and claim.image_id and image != claim.image_id:
+        return "AMIDrift"
+    groups = {group.id for group in status.security_groups}
+    if groups and claim.security_groups and groups != set(claim.security_groups):
+        return "SecurityGroupDrift"
+    subnets = {subnet.id for subnet in status.subnets}
+    if subnets and claim.subnet_id and claim.subnet_id not in subnets:
+        return "SubnetDrift"
+    reservation = claim.labels.get(RESERVATION_ID) if claim.capacity_type == RESERVED else None
+    if reservation and reservation not in {each.id for each in status.capacity_reservations}:
+        return "CapacityReservationDrift"
+    return ""
+
+
+def _image(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
+    """Give the image that a claim's instance type would be booted from; empty where none would do."""
+    key = status.name, claim.instance_type
+    found = today.images.get(key, "")
+    if not found:
+        fitting = (i.id for i in status.images if i.requirements.allow_labels(claim.labels))
+        found = today.images[key] = next(fitting, "")
+    return found

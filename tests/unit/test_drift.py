@@ -1,0 +1,228 @@
+"""Nodes that are not what would be bought in their place today."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, noted
+from nodesmith.decisions.provisioning import decide
+from nodesmith.decisions.provisioning.outcomes import launched_claim
+from nodesmith.model.catalog import Catalog, Offering
+from nodesmith.model.instancetypes import NodeConfiguration, instance_types
+from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase, from_item, to_item
+from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclassstatus import CapacityReservation, Image, NodeClassStatus, SecurityGroup, Subnet
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.requirements import Requirements, requirement
+from nodesmith.model.snapshot import Snapshot
+from tests import builders
+from tests.builders import EXPRESS, NOW
+
+LATER = NOW + 2 * TYPE_MISSED_AFTER
+
+
+def bought() -> NodeClaim:
+    """Give a claim as it is once what was decided for one pod has been launched."""
+    inputs = builders.inputs(pods=builders.pods(builders.shape("1", "2Gi"), 1))
+    planned = decide(inputs).nodes[0]
+    first = planned.request.overrides[0]
+    types = instance_types(inputs.catalog, NodeConfiguration.of(builders.nodeclass()))
+    kind = next(each for each in types if each.name == first.instance_type)
+    instance = Instance(
+        "i-1",
+        planned.claim.name,
+        first.instance_type,
+        first.zone,
+        planned.request.capacity_type,
+        "ami-amd64",
+        "running",
+        NOW,
+        first.subnet_id,
+    )
+    return launched_claim(planned.claim, instance, kind, NOW)
+
+
+CLAIM = bought()
+
+
+def today(
+    snapshot: Snapshot | None = None, catalog: Catalog | None = None, status: NodeClassStatus | None = None
+) -> Today:
+    ledger = builders.ledger(nodeclasses={"default": status or builders.nodeclass_status()})
+    return Today.of(snapshot or builders.snapshot(), ledger, catalog or embedded_catalog("us-east-1"), LATER)
+
+
+def test_a_node_that_was_bought_a_moment_ago_is_what_would_be_bought_today() -> None:
+    assert drifted(CLAIM, today()) == ""
+
+
+def test_it_is_the_same_claim_once_the_ledger_has_held_it() -> None:
+    kept = from_item(to_item(replace(CLAIM, drift="AMIDrift", drifted_at=NOW)))
+    assert (kept.subnet_id, kept.security_groups) == (CLAIM.subnet_id, ("sg-1",))
+    assert (kept.drift, kept.drifted_at, kept.hash_version) == ("AMIDrift", NOW, CLAIM.hash_version)
+    assert drifted(kept, today()) == ""
+
+
+def test_a_claim_of_a_ledger_that_knew_nothing_of_subnets_and_groups_does_not_drift_by_them() -> None:
+    old = {key: v for key, v in to_item(CLAIM).items() if key not in {"subnet_id", "security_groups"}}
+    gone = builders.nodeclass_status(
+        subnets=(Subnet("subnet-new", "us-east-1a"),), security_groups=(SecurityGroup("sg-new"),)
+    )
+    assert drifted(from_item(old), today(status=gone)) == ""
+    assert drifted(CLAIM, today(status=gone)) == "SecurityGroupDrift"
+
+
+def changed_pool(**fields: Any) -> Snapshot:
+    return builders.snapshot(nodepools=(builders.nodepool_manifest(**fields),))
+
+
+def test_a_change_of_the_template_replaces_nodes_and_one_of_budgets_does_not() -> None:
+    relabelled = changed_pool(labels={"team": "blue"})
+    assert drifted(CLAIM, today(relabelled)) == "NodePoolDrifted"
+    budgets = builders.nodepool_manifest()
+    budgets["spec"]["disruption"] = {"consolidateAfter": "5m", "budgets": [{"nodes": "0"}]}
+    assert drifted(CLAIM, today(builders.snapshot(nodepools=(budgets,)))) == ""
+
+
+def test_requirements_drift_only_where_the_node_does_not_meet_them_any_more() -> None:
+    narrower = [*EXPRESS, {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [CLAIM.zone]}]
+    assert drifted(CLAIM, today(changed_pool(requirements=narrower))) == ""
+    elsewhere = [
+        *EXPRESS,
+        {"key": "topology.kubernetes.io/zone", "operator": "NotIn", "values": [CLAIM.zone]},
+    ]
+    assert drifted(CLAIM, today(changed_pool(requirements=elsewhere))) == "RequirementsDrifted"
+    labelled = [*EXPRESS, {"key": "example.com/team", "operator": "In", "values": ["blue"]}]
+    assert drifted(CLAIM, today(changed_pool(requirements=labelled))) == "RequirementsDrifted"
+
+
+def test_what_its_instance_type_is_like_is_no_drift_where_nobody_knew_it_at_the_launch() -> None:
+    unknown = replace(CLAIM, labels={k: v for k, v in CLAIM.labels.items() if "karpenter.k8s.aws" not in k})
+    assert drifted(unknown, today()) == ""
+
+
+def test_a_type_that_is_not_sold_any_more_is_missed_after_an_hour() -> None:
+    known = embedded_catalog("us-east-1")
+    without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
+    assert drifted(CLAIM, today(catalog=without)) == "InstanceTypeNotFound"
+    young = replace(CLAIM, created_at=LATER - TYPE_MISSED_AFTER + timedelta(seconds=1))
+    assert drifted(young, today(catalog=without)) == ""
+
+
+def test_a_type_without_stock_is_sold_all_the_same_and_a_reserved_one_as_on_demand() -> None:
+    offered = Offering(CLAIM.zone, "on-demand", 1.0, available=False)
+    catalog = replace(embedded_catalog("us-east-1"), offerings={CLAIM.instance_type: (offered,)})
+    assert (
+        drifted(replace(CLAIM, capacity_type="on-demand"), today(catalog=catalog)) != "InstanceTypeNotFound"
+    )
+    assert drifted(replace(CLAIM, capacity_type="spot"), today(catalog=catalog)) == "InstanceTypeNotFound"
+
+
+def changed_class(**spec: Any) -> tuple[Snapshot, NodeClassStatus]:
+    made = builders.nodeclass_manifest(**spec)
+    parsed = parse_nodeclass(made).value
+    assert parsed is not None
+    return builders.snapshot(nodeclasses=(made,)), builders.nodeclass_status(hash=parsed.hash)
+
+
+def test_a_change_of_the_nodeclass_replaces_nodes_and_one_of_its_selectors_alone_does_not() -> None:
+    snapshot, status = changed_class(userData="#!/bin/sh")
+    assert drifted(CLAIM, today(snapshot, status=status)) == "NodeClassDrift"
+    snapshot, status = changed_class(subnetSelectorTerms=[{"id": "subnet-0123"}])
+    assert drifted(CLAIM, today(snapshot, status=status)) == ""
+
+
+def image(id_: str, arch: str = "amd64") -> Image:
+    return Image(id_, "", Requirements.of(requirement("kubernetes.io/arch", "In", [arch])))
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({"images": (image("ami-new"), image("ami-amd64"))}, "AMIDrift"),
+        ({"images": (image("ami-new", "arm64"), image("ami-amd64"))}, ""),
+        ({"images": (image("ami-new", "arm64"),)}, ""),
+        ({"images": ()}, ""),
+        ({"security_groups": (SecurityGroup("sg-1"), SecurityGroup("sg-2"))}, "SecurityGroupDrift"),
+        ({"security_groups": ()}, ""),
+        ({"subnets": (Subnet("subnet-other", "us-east-1a"),)}, "SubnetDrift"),
+        ({"subnets": ()}, ""),
+    ],
+)
+def test_what_selectors_find_is_compared_with_what_the_node_has(found: dict[str, Any], reason: str) -> None:
+    assert drifted(CLAIM, today(status=builders.nodeclass_status(**found))) == reason
+
+
+def test_selectors_that_changed_say_nothing_until_they_have_been_looked_up() -> None:
+    new_image: dict[str, Any] = {"images": (image("ami-new"),)}
+    assert drifted(CLAIM, today(status=builders.nodeclass_status(**new_image))) == "AMIDrift"
+    assert drifted(CLAIM, today(status=builders.nodeclass_status(generation=0, **new_image))) == ""
+
+
+def test_a_node_whose_reservation_is_not_selected_any_more_drifts() -> None:
+    reserved = replace(
+        CLAIM,
+        capacity_type="reserved",
+        labels={
+            **CLAIM.labels,
+            "karpenter.sh/capacity-type": "reserved",
+            "karpenter.k8s.aws/capacity-reservation-id": "cr-1",
+        },
+    )
+    widened = [{**EXPRESS[0], "values": ["reserved", "spot", "on-demand"]}, *EXPRESS[1:]]
+    held = CapacityReservation("cr-1", CLAIM.instance_type, CLAIM.zone, 0)
+    pools = changed_pool(requirements=widened)
+    with_it = builders.nodeclass_status(capacity_reservations=(held,))
+    assert drifted(reserved, today(pools, status=with_it)) == ""
+    assert drifted(reserved, today(pools)) == "CapacityReservationDrift"
+
+
+def test_hashes_of_another_version_are_not_compared() -> None:
+    older = replace(CLAIM, hash_version="nodesmith-v0", nodepool_hash="old", nodeclass_hash="old")
+    assert drifted(older, today()) == ""
+    assert drifted(replace(older, hash_version=CLAIM.hash_version), today()) == "NodePoolDrifted"
+
+
+def test_a_claim_that_ends_or_whose_nodepool_is_gone_does_not_drift() -> None:
+    relabelled = changed_pool(labels={"team": "blue"})
+    ending = CLAIM.terminating("Deleted", "by hand", NOW)
+    assert drifted(ending, today(relabelled)) == ""
+    pending = replace(CLAIM, phase=Phase.PENDING)
+    assert drifted(pending, today(relabelled)) == ""
+    assert drifted(CLAIM, today(builders.snapshot(nodepools=()))) == ""
+    deleted = builders.nodepool_manifest(labels={"team": "blue"})
+    deleted["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    assert parse_nodepool(deleted).value is not None
+    assert drifted(CLAIM, today(builders.snapshot(nodepools=(deleted,)))) == ""
+
+
+def shown(claim: NodeClaim) -> tuple[str, str] | None:
+    found = {c["type"]: (c["status"], c["reason"]) for c in manifest(claim)["status"]["conditions"]}
+    return found.get("Drifted")
+
+
+def test_drift_is_written_down_once_and_shown_on_the_object_until_it_is_over() -> None:
+    renewed = today(status=builders.nodeclass_status(images=(image("ami-new"),)))
+    (drifting,) = noted([CLAIM], renewed)
+    assert (drifting.drift, drifting.drifted_at) == ("AMIDrift", LATER)
+    assert noted([drifting], renewed) == []
+    assert noted([CLAIM], today()) == []
+    (as_new,) = noted([drifting], today())
+    assert as_new.drift == ""
+    assert [shown(each) for each in (CLAIM, drifting, as_new)] == [
+        None,
+        ("True", "AMIDrift"),
+        ("False", "NotDrifted"),
+    ]
+
+
+def test_what_an_ending_claim_drifted_by_is_remembered() -> None:
+    ending = replace(CLAIM.terminating("Drifted", "", NOW), drift="AMIDrift", drifted_at=NOW)
+    assert noted([ending], today()) == []
