@@ -130,11 +130,15 @@ def test_a_cordoned_node_takes_nothing() -> None:
     assert takes(only(nodes=[parse_node(manifest)]), shape()) == 0
 
 
-@pytest.mark.parametrize(
-    "going", [node(deleting=True), node(taints=[DISRUPTED])], ids=["being deleted", "being disrupted"]
-)
-def test_a_node_that_goes_is_no_room(going: Node) -> None:
-    assert rooms(snapshot(nodes=[going]), ()) == []
+def test_a_node_that_is_being_deleted_is_no_room() -> None:
+    assert rooms(snapshot(nodes=[node(deleting=True)]), ()) == []
+
+
+def test_a_node_that_may_be_disrupted_takes_nobody_and_its_pods_still_count() -> None:
+    tolerant = shape(tolerations=[{"operator": "Exists"}])
+    closed = only(nodes=[node(taints=[DISRUPTED])], pods=bind(shape(), "node-1"))
+    assert takes(closed, tolerant) == 0
+    assert closed.hosted.total() == 1
 
 
 @pytest.mark.parametrize(

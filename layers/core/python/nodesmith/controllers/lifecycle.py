@@ -77,7 +77,9 @@ def follow(run: Lifecycle) -> Counter[str]:
         checked, instances = [], {}
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
-    commands += expired(ledger.claims, snapshot, pools, now) + surplus(ledger.claims, snapshot, pools, now)
+    moving = ledger.replacements
+    standing = [claim for claim in ledger.claims if claim.name not in moving]
+    commands += expired(ledger.claims, snapshot, pools, now) + surplus(standing, snapshot, pools, now)
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
     claims = {claim.name: claim for claim in ledger.claims}

@@ -34,3 +34,13 @@ class Ledger:
     health: Mapping[str, RegistrationHealth] = field(default_factory=dict)
     learned: Mapping[Boot, Offered] = field(default_factory=dict)
     moves: tuple[Move, ...] = ()
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The claims, by name, that moves under way are to take."""
+        return frozenset(name for move in self.moves if not move.is_over for name in move.sources)
+
+    @property
+    def replacements(self) -> frozenset[str]:
+        """The claims, by name, that were bought for moves under way."""
+        return frozenset(name for move in self.moves if not move.is_over for name in move.replacements)

@@ -12,6 +12,7 @@ from nodesmith.decisions.provisioning.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
 from nodesmith.decisions.provisioning.hopeless import hopeless
 from nodesmith.decisions.provisioning.least import least_price
+from nodesmith.decisions.provisioning.moving import keep_for_sources, with_sources_closed
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.reasons import by_rule, reason
@@ -48,7 +49,7 @@ def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises on what a cluster may contain."""
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
-    snapshot = without_ending(preempting_only(seen, claims), claims)
+    snapshot = with_sources_closed(without_ending(preempting_only(seen, claims), claims), inputs.ledger)
     wanted, ignored = provisionable(snapshot.pods, frozenset(n.name for n in snapshot.nodes if is_going(n)))
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
@@ -56,6 +57,7 @@ def decide(inputs: Inputs) -> Plan:
     nominated = nominations(claims, inputs.now)
     fresh, waiting = unserved(wanted, nominated)
     free = rooms(snapshot, claims)
+    keep_for_sources(free, snapshot, inputs.ledger)
     waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
     launching = TemplateLaunching(offers.templates)

@@ -27,8 +27,10 @@ def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
     planned: list[PlannedNode] = []
     refused: dict[str, str] = {}
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
+    moving = inputs.ledger.replacements  # until their sources end, those are the ones that count
     for name, pool in sorted(static.items()):
         mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
+        mine = [c for c in mine if c.name not in moving]
         lacking = _lacking(pool, mine)
         if not lacking:
             continue

@@ -13,7 +13,7 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import REGISTERED_UNSCHEDULABLE, Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirements
-from nodesmith.model.resources import Resources, total
+from nodesmith.model.resources import NOTHING, Resources, total
 from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
@@ -57,6 +57,10 @@ class Room:
         self.free = self.free - shape.requests.times(count)
         self.hosted[shape] += count
 
+    def keep(self, shape: Shape) -> None:
+        """Hold room for a pod that will come, and counts where it is until then."""
+        self.free = self.free - shape.requests
+
     def admits(self, shape: Shape) -> bool:
         """Tell whether taints and labels let pods of this shape in."""
         return first_untolerated(self.taints, shape.tolerations) is None and not label_refusal(
@@ -65,8 +69,9 @@ class Room:
 
 
 def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
-    """Give every usable node and every claim in flight: initialised nodes first, then by name.
+    """Give every node that stays and every claim in flight: initialised nodes first, then by name.
 
+    One that is tainted `karpenter.sh/disrupted` has no room, but its pods are there and count for others' spreads.
     Pods that the scheduler has nominated for a node have their room there already. So have those that they preempt,
     until they are gone: kube-scheduler, too, lets nobody else in before.
     """
@@ -96,8 +101,13 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
 
 
 def is_going(node: Node) -> bool:
-    """Tell whether a node is being deleted or disrupted, so that its pods will need another."""
-    return node.deleting or DISRUPTED in node.taints
+    """Tell whether a node is being deleted, so that its pods will need another."""
+    return node.deleting
+
+
+def is_closed(node: Node) -> bool:
+    """Tell whether a node takes no more pods because it may be disrupted soon; nothing has become of those it has."""
+    return any(taint.identity == DISRUPTED.identity for taint in node.taints)
 
 
 def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemonsets: Iterable[Shape]) -> Room:
@@ -118,6 +128,8 @@ def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemons
     )
     used = total([shape.requests.times(count) for shape, count in hosted.items()])
     free = offered - used - total([daemon.requests for daemon in expected])
+    if is_closed(node):
+        free = NOTHING
     leaving = Counter(pod.shape for pod in pods if pod.deleting)
     return Room(node.name, labels, taints, free, hosted, not initialized, leaving, expected)
 

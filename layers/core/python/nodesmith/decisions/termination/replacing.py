@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.waiting import Waiting
+from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.notices import Fate
@@ -20,7 +21,7 @@ EXPIRED = "Expired"
 UNHEALTHY = "Unhealthy"
 WARNED = frozenset(fate for fate in Fate if not fate.is_over)
 """Causes of ends that EC2 announces; what is to replace the node is bought in the run that reads it."""
-CHOSEN = frozenset({EXPIRED, UNHEALTHY}) | WARNED
+CHOSEN = frozenset({EXPIRED, UNHEALTHY, *Reason}) | WARNED
 """Causes of ends that we chose, and may put off for a while, or that give us some time."""
 FIRST_LOOK = timedelta(seconds=30)
 """By then provisioning has decided whether the pods need a node."""

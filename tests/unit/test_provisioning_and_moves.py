@@ -1,0 +1,78 @@
+"""What provisioning makes of moves under way: their sources take nobody, what replaces them is taken already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.provisioning import decide
+from nodesmith.decisions.provisioning.plan import Plan
+from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.pods import Pod
+from nodesmith.model.taints import DISRUPTED
+from tests import builders
+from tests.builders import NOW
+
+OLD = builders.claim("default-old", phase=Phase.INITIALIZED, initialized_at=NOW - timedelta(hours=1))
+MOVED = builders.bind(builders.shape(), "node-old", 3)
+NEW = builders.claim("default-new", phase=Phase.REGISTERED, nominated=tuple(pod.key for pod in MOVED))
+MOVE = Move("m", Reason.UNDERUTILIZED, (OLD.name,), Stage.PROPOSED, NOW, NOW)
+REPLACING = MOVE.at(Stage.REPLACING, NOW, replacements=(NEW.name,))
+PENDING = builders.pods(builders.shape(app="late"), 2)
+
+
+def planned(
+    *pods: Pod, move: Move | None = None, claims: tuple[NodeClaim, ...] = (OLD, NEW), **old: Any
+) -> Plan:
+    nodes = [builders.node("node-old", provider_id=OLD.provider_id, **old)]
+    if NEW in claims:
+        nodes.append(builders.node("node-new", provider_id=NEW.provider_id))
+    ledger = builders.ledger(claims=claims, moves=(move,) if move else ())
+    seen = builders.snapshot(pods=(*MOVED, *pods), nodes=tuple(nodes))
+    return decide(builders.inputs(snapshot=seen, ledger=ledger))
+
+
+def test_a_node_of_a_move_takes_nobody_though_its_taint_does_not_show_yet() -> None:
+    assert set(planned(*PENDING[:1], claims=(OLD,)).placed or {}) == {"node-old"}
+    plan = planned(*PENDING[:1], claims=(OLD,), move=MOVE)
+    assert (plan.placed, len(plan.nodes)) == ({}, 1)
+
+
+def test_pods_of_a_node_of_a_move_are_not_bought_for_before_it_ends() -> None:
+    assert planned(claims=(OLD,), move=MOVE, taints=[DISRUPTED]).is_idle
+
+
+def test_pods_of_a_node_with_a_stray_taint_are_not_bought_for() -> None:
+    assert planned(claims=(OLD,), taints=[DISRUPTED]).is_idle
+
+
+def test_what_a_move_has_bought_is_kept_for_the_pods_that_will_come() -> None:
+    plan = planned(*PENDING, move=REPLACING)
+    assert {name: len(keys) for name, keys in (plan.placed or {}).items()} == {"node-new": 1}
+    assert len(plan.nodes) == 1
+
+
+def test_what_an_abandoned_move_has_bought_is_there_for_everybody() -> None:
+    plan = planned(*PENDING, move=REPLACING.at(Stage.ABANDONED, NOW), taints=[DISRUPTED])
+    assert {name: len(keys) for name, keys in (plan.placed or {}).items()} == {"node-new": 2}
+
+
+def test_once_its_node_ends_the_pods_of_a_move_wait_for_what_was_bought_for_them() -> None:
+    ending = OLD.terminating(Reason.UNDERUTILIZED, "two nodes are cheaper as one", NOW)
+    plan = planned(claims=(ending, NEW), move=REPLACING.at(Stage.ENDING, NOW))
+    assert plan.waiting == {pod.key: NEW.name for pod in MOVED}
+    assert plan.nodes == ()
+
+
+def test_pods_that_have_moved_already_take_no_room_twice() -> None:
+    moved = [replace(pod, node="node-new") for pod in MOVED]
+    ledger = builders.ledger(claims=(OLD, NEW), moves=(REPLACING.at(Stage.ENDING, NOW),))
+    nodes = (
+        builders.node("node-old", provider_id=OLD.provider_id),
+        builders.node("node-new", provider_id=NEW.provider_id),
+    )
+    seen = builders.snapshot(pods=(*moved, PENDING[0]), nodes=nodes)
+    plan = decide(builders.inputs(snapshot=seen, ledger=ledger))
+    assert set(plan.placed or {}) == {"node-new"}
