@@ -31,7 +31,9 @@ def nodesmith(*arguments: str) -> Result:
 
 def ran(tmp_path: Path, *files: Path) -> dict[str, Any]:
     named = [word for file in files for word in ("-f", str(file))]
-    result = nodesmith("local", "run", *named, "-o", "json", "--speed", "20", "--keep", str(tmp_path))
+    result = nodesmith(
+        "local", "run", *named, "-o", "json", "--speed", "20", "--for", "1h", "--keep", str(tmp_path)
+    )
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found

@@ -48,7 +48,18 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def express(kept: Path) -> Result:
-    arguments = ["-f", str(EXAMPLES / "express-test"), "-o", "json", "--speed", "20", "--keep", str(kept)]
+    arguments = [
+        "-f",
+        str(EXAMPLES / "express-test"),
+        "-o",
+        "json",
+        "--speed",
+        "20",
+        "--for",
+        "1h",
+        "--keep",
+        str(kept),
+    ]
     return nodesmith("local", "run", *arguments)
 
 
@@ -113,7 +124,7 @@ def test_bad_objects_are_named_by_line_and_field_while_the_others_are_looked_at(
     file.write_text(TOO_BIG)
 
     arguments = ["-f", str(file), "-f", str(EXAMPLES / "express-test" / "nodepool.yaml")]
-    options = ["-o", "json", "--speed", "20", "--keep", str(tmp_path)]
+    options = ["-o", "json", "--speed", "20", "--for", "1h", "--keep", str(tmp_path)]
     result = nodesmith("local", "run", *arguments, *options)
 
     assert result.exit_code == 1

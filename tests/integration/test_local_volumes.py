@@ -77,7 +77,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     file.write_text(yaml.safe_dump_all(manifests))
     pools = [str(EXPRESS / name) for name in ("nodepool.yaml", "nodeclass.yaml")]
     files = [argument for path in (*pools, str(file)) for argument in ("-f", path)]
-    options = ["-o", "json", "--speed", "20", "--keep", str(folder)]
+    options = ["-o", "json", "--speed", "20", "--for", "1h", "--keep", str(folder)]
     result = CliRunner().invoke(app, ["local", "run", *files, *options])
     assert result.stdout, result.output
     found: dict[str, Any] = json.loads(result.stdout)

@@ -19,7 +19,21 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Result:
     file = folder / "old.yaml"
     file.write_text(PROVISIONER.replace("    amiFamily: Bottlerocket\n", "") + DEPLOYMENT)
     return CliRunner().invoke(
-        app, ["local", "run", "-f", str(file), "-o", "json", "--speed", "20", "--keep", str(folder)]
+        app,
+        [
+            "local",
+            "run",
+            "-f",
+            str(file),
+            "-o",
+            "json",
+            "--speed",
+            "20",
+            "--for",
+            "1h",
+            "--keep",
+            str(folder),
+        ],
     )
 
 
@@ -56,6 +70,20 @@ def test_a_folder_of_nothing_but_pods_still_gets_the_default_pool(tmp_path: Path
         DEPLOYMENT.replace("nodeSelector: {karpenter.sh/provisioner-name: default}", "").replace("20", "1")
     )
     ran = CliRunner().invoke(
-        app, ["local", "run", "-f", str(file), "-o", "json", "--speed", "20", "--keep", str(tmp_path)]
+        app,
+        [
+            "local",
+            "run",
+            "-f",
+            str(file),
+            "-o",
+            "json",
+            "--speed",
+            "20",
+            "--for",
+            "1h",
+            "--keep",
+            str(tmp_path),
+        ],
     )
     assert json.loads(ran.stdout)["pendingPods"] == []

@@ -28,7 +28,7 @@ from nodesmith_cli.records import writable_state_folder
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _DURATION = re.compile(r"(?:\d+[hms])+", re.ASCII)
-_DEMO_LONGEST = "5m"
+_DEMO_LONGEST = "15m"
 
 
 def run(
