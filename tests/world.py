@@ -204,6 +204,7 @@ class World:
             nodeclasses={"default": builders.nodeclass_manifest()},
             pods={f"default/{name}": pod for name, pod in pods.items()},
             raise_before=lambda _: self._refuse("cluster"),
+            runs=self._runs,
         )
         self.cloud.raise_before, self.cloud.raise_after = self._watch_endings, self._begin_shutdown
         self.blobs = FakeBlobs()

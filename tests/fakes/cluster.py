@@ -48,6 +48,8 @@ class FakeCluster:
     poddisruptionbudgets: dict[str, dict[str, Any]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     """What has left a disruption budget with fewer healthy pods than it needs; evictions never do."""
+    runs: Callable[[str], bool] = lambda _: True
+    """Whether a Node's machine is still there. Pods of one that is gone serve nobody, whatever they show."""
     events: list[ObjectEvent] = field(default_factory=list)
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     raise_before: Callable[[Call], None] = _nothing
@@ -175,7 +177,7 @@ class FakeCluster:
         refused = None if forced else refusal(pod, self.pods.values(), self.poddisruptionbudgets.values())
         if refused is not None:
             return refused
-        was_healthy = is_ready(pod) and not is_ending(pod)
+        was_healthy = is_ready(pod) and not is_ending(pod) and self.runs(wanted.node)
         left = ending(pod, wanted.grace_seconds, self.clock())
         if left is None:
             del self.pods[wanted.pod]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from tests.world import CONCERNS, STEP, Messages, World, pod_manifest
 
 RUNS = int(os.environ.get("NODESMITH_LIVES", "1000"))
 """Lives looked at; more by night."""
+PARTS = 4
 _MOST_PODS = 8
 
 
@@ -121,7 +123,17 @@ class Lives(RuleBasedStateMachine):
         assert broken == [], "what stands empty is for consolidation to see"
 
 
-TestLives = Lives.TestCase
-TestLives.settings = settings(
-    max_examples=RUNS, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
-)
+def lives(part: int) -> Any:
+    """Give one part of all lives, as a test of its own: they take minutes, and workers share them."""
+    machine: Any = type(f"Lives{part}", (Lives,), {})
+    case = machine.TestCase
+    case.settings = settings(
+        max_examples=RUNS // PARTS,
+        stateful_step_count=12,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    return case
+
+
+TestLives1, TestLives2, TestLives3, TestLives4 = (lives(part) for part in range(PARTS))
