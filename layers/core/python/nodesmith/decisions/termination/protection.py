@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
@@ -14,6 +15,7 @@ from nodesmith.model.shapes import Shape
 _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|us|µs|ns|h|m|s)"
 _DURATION = re.compile(f"(?:{_PART})+", re.ASCII)
+_NONE: Mapping[str, int] = FrozenMap()
 
 
 def protected_for(annotation: str | None) -> timedelta | None:
@@ -57,18 +59,34 @@ class Allowances:
         More than one budget refuses always. A pod that is not ready is free where its budget says so, or where enough
         others are healthy.
         """
+        if not self.permits(pod):
+            return False
+        self.count(pod)
+        return True
+
+    def permits(self, pod: Pod, spent: Mapping[str, int] = _NONE) -> bool:
+        """Tell whether the pod may be evicted, once so many of each budget have been `spent` beside."""
         guards = self.guards(pod.shape)
-        if not guards:
-            return True
         if len(guards) > 1:
             return False
-        budget = guards[0]
-        if not pod.ready and (budget.always_allow_unhealthy or is_met(budget)):
-            return True
-        if self._left[budget.key] <= 0:
-            return False
-        self._left[budget.key] -= 1
-        return True
+        return (
+            not guards or _is_free(pod, guards[0]) or self._left[guards[0].key] > spent.get(guards[0].key, 0)
+        )
+
+    def count(self, pod: Pod) -> None:
+        """Count the pod as evicted, allowed or not."""
+        budget = self.budget(pod)
+        if budget:
+            self._left[budget] -= 1
+
+    def budget(self, pod: Pod) -> str:
+        """Name the budget that the pod's eviction would be counted by; empty for none."""
+        guards = self.guards(pod.shape)
+        return guards[0].key if len(guards) == 1 and not _is_free(pod, guards[0]) else ""
+
+
+def _is_free(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    return not pod.ready and (budget.always_allow_unhealthy or is_met(budget))
 
 
 def is_met(budget: PodDisruptionBudget) -> bool:

@@ -1,0 +1,178 @@
+"""Candidates: the nodes that may be disrupted now, and for every other the one rule that keeps it.
+
+Rules are Karpenter's. What nobody may evict now (do-not-disrupt, a PodDisruptionBudget that allows none) keeps a node
+from all disruption, but not from drift where its NodePool's terminationGracePeriod ends it in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.disruption.costs import harm_of, moving, price_of
+from nodesmith.decisions.disruption.proposals import Blocker
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.scheduling.rooms import is_going, nominations
+from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
+from nodesmith.decisions.termination.waiting import guarded, protected
+from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+WHEN_EMPTY = "WhenEmpty"
+_YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A node that may be disrupted. `pods` are those that would need another node, `harm` what evicting them costs.
+
+    `held` is a rule that keeps its pods where they are, though not for ever: it may be drifted away, no more.
+    """
+
+    claim: NodeClaim
+    node: Node
+    pool: NodePool
+    pods: tuple[Pod, ...]
+    price_hourly_usd: float
+    harm: float
+    held: Blocker | None = None
+
+    @property
+    def name(self) -> str:
+        """The claim's."""
+        return self.claim.name
+
+
+class Survey:
+    """One look at which nodes of a cluster may be disrupted. `moving` are claims that some move has already."""
+
+    def __init__(self, inputs: Inputs, moving: Iterable[str] = ()) -> None:
+        self.now, self.catalog = inputs.now, inputs.catalog
+        self.pools = parsed_nodepools(inputs.snapshot.nodepools)
+        self.allowances = Allowances(inputs.snapshot.budgets)
+        self.candidates: list[Candidate] = []
+        self.blocked: dict[str, Blocker] = {}
+        self._moving, self._snapshot = frozenset(moving), inputs.snapshot
+        self._pods = by_node(inputs.snapshot.pods)
+        self._awaiting = _awaiting(inputs)
+        nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
+        for claim in sorted(inputs.ledger.claims, key=lambda claim: claim.name):
+            if claim.phase is Phase.GIVEN_UP:
+                continue
+            found = self._look(claim, nodes.get(claim.provider_id) if claim.provider_id else None)
+            if isinstance(found, Blocker):
+                self.blocked[claim.name] = found
+            else:
+                self.candidates.append(found)
+
+    def _look(self, claim: NodeClaim, node: Node | None) -> Candidate | Blocker:
+        on = f"NodeClaim/{claim.name}"
+        if claim.name in self._moving:
+            return Blocker("Moving", on, "it is part of a move already")
+        if claim.is_ending or (node is not None and is_going(node)):
+            return Blocker("Ending", on, "it is being deleted or disrupted already")
+        if claim.phase in _YOUNG:
+            return Blocker("NotInitialized", on, f"it is not initialized yet: it is {claim.phase}")
+        if node is None:
+            return Blocker("NoNode", on, "it has no Node")
+        if claim.name in self._awaiting or node.name in self._awaiting:
+            return Blocker("Nominated", f"Node/{node.name}", "pods that have no node yet are to come to it")
+        if node.annotations.get(DO_NOT_DISRUPT) == "true":
+            return Blocker("DoNotDisrupt", f"Node/{node.name}", f"it is annotated {DO_NOT_DISRUPT}=true")
+        pool = self.pools.get(claim.nodepool)
+        if pool is None:
+            message = f"its NodePool {claim.nodepool!r} is not there or cannot be read"
+            return Blocker("NodePool", f"NodePool/{claim.nodepool}", message)
+        return self._candidate(claim, node, pool)
+
+    def _candidate(self, claim: NodeClaim, node: Node, pool: NodePool) -> Candidate | Blocker:
+        all_pods = self._pods.get(node.name, ())
+        held = holder(all_pods, self.allowances, self.now)
+        if held is not None and claim.termination_grace_period is None:
+            return held
+        pods = moving(all_pods)
+        surcharge = pool.node_surcharge_hourly_usd
+        price = price_of(claim, node, self.catalog) + surcharge
+        return Candidate(claim, node, pool, pods, price, harm_of(pods), held)
+
+
+def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
+    """Give the pods of every node, by its name."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.node:
+            found.setdefault(pod.node, []).append(pod)
+    return found
+
+
+def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocker | None:
+    """Give the rule that keeps a node's pods where they are now; None where all may be evicted, one after the other.
+
+    Any pod may ask for it, a DaemonSet's and a static one, too; budgets count for those that would be evicted.
+    """
+    active = [pod for pod in pods if not pod.deleting]
+    asking = sorted((pod for pod in active if refuses_disruption(pod, now)), key=lambda pod: pod.key)
+    waiting = protected(asking, now, now) if asking else None
+    if waiting is not None:
+        return Blocker("DoNotDisrupt", waiting.on, waiting.message)
+    for pod in sorted(active, key=lambda pod: pod.key):
+        if must_go(pod.shape) and not allowances.permits(pod):
+            waiting = guarded([pod], Allowances(allowances.guards(pod.shape)), now)
+            if waiting is not None:
+                return Blocker(waiting.reason, waiting.on, waiting.message)
+    return None
+
+
+def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None:
+    """Give what keeps a candidate from being consolidated, be it empty or not; None where nothing does."""
+    pool, node = candidate.pool, candidate.node
+    on = f"NodePool/{pool.name}"
+    if candidate.held is not None:
+        return candidate.held
+    if pool.is_static:
+        return Blocker("Static", on, "its NodePool has spec.replicas: it keeps as many nodes as that says")
+    after = pool.disruption.consolidate_after_seconds
+    if after is None:
+        return Blocker("ConsolidateAfter", on, "its NodePool has consolidateAfter: Never")
+    if candidate.pods:
+        missing = [key for key in (INSTANCE_TYPE, CAPACITY_TYPE, ZONE) if not node.labels.get(key)]
+        if missing:
+            return Blocker("Labels", f"Node/{node.name}", f"it has no label {missing[0]}")
+        if pool.disruption.consolidation_policy == WHEN_EMPTY:
+            return Blocker("Policy", on, "its NodePool lets go of empty nodes only, and it has pods")
+    at = quiet_since(candidate) + timedelta(seconds=after)
+    if now < at:
+        message = f"pods came or went less than consolidateAfter {pool.disruption.consolidate_after} ago"
+        return Blocker("ConsolidateAfter", on, f"{message}: it may be consolidated from {at:%H:%M:%S} UTC on")
+    return None
+
+
+def quiet_since(candidate: Candidate) -> datetime:
+    """Give when a pod last came to a node or went, or when it was ready for the first."""
+    claim = candidate.claim
+    moments = candidate.node.last_pod_event_at, claim.initialized_at
+    return max((at for at in moments if at is not None), default=claim.phase_since)
+
+
+def is_settling(claim: NodeClaim, node: Node, pool: NodePool | None, now: datetime) -> bool:
+    """Tell whether a node's pods have lately come or gone, so that it is no destination for those of others."""
+    after = pool.disruption.consolidate_after_seconds if pool is not None else None
+    if not after or pool is None or pool.is_static:
+        return False
+    moments = [at for at in (node.last_pod_event_at, claim.initialized_at) if at is not None]
+    return now < max(moments, default=claim.phase_since) + timedelta(seconds=after)
+
+
+def _awaiting(inputs: Inputs) -> frozenset[str]:
+    """Name the claims that pods without a node were bought for, and the Nodes that such are nominated for."""
+    snapshot: Snapshot = inputs.snapshot
+    bought = nominations(inputs.ledger.claims, inputs.now)
+    homeless = [pod for pod in snapshot.pods if not (pod.node or pod.deleting)]
+    claims = {bought[pod.key] for pod in homeless if pod.key in bought}
+    return frozenset(claims | {pod.nominated_node for pod in homeless if pod.nominated_node})

@@ -1,0 +1,95 @@
+"""Judging: whether what a trial found is a move to be made, by all rules at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import fsum
+
+from nodesmith.decisions.disruption.candidates import Candidate
+from nodesmith.decisions.disruption.cheaper import SPOT_TYPES, cut, for_spot, worst_price
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.simulation import Trial
+from nodesmith.decisions.disruption.worth import LEAST_SAVING, PoolTotals, is_enough, worth_usd
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.model.labels import CAPACITY_TYPE, SPOT
+from nodesmith.model.moves import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Knows what judging needs beside the trial: `known` totals of NodePools, the time."""
+
+    known: Mapping[str, PoolTotals]
+    now: datetime
+
+    def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
+        """Give the move that saves what a trial found it saves, or why it is not to be."""
+        if trial.homeless:
+            return f"pod {trial.homeless[0]}{_more(trial.homeless)} would have no node"
+        templates = {template.name: template for tier in trial.tiers for template in tier}
+        surcharge = fsum(templates[n.claim.nodepool].pool.node_surcharge_hourly_usd for n in trial.nodes)
+        price = fsum(source.price_hourly_usd for source in sources)
+        nodes = cut(trial.nodes, price * (1 - LEAST_SAVING) - surcharge, templates)
+        if nodes is None:
+            return "it cannot be replaced by anything cheaper"
+        if _is_spot_for_spot(sources, nodes):
+            kept = [for_spot(node, templates[node.claim.nodepool], SPOT_TYPES) for node in nodes]
+            nodes = tuple(node for node in kept if node is not None)
+            if len(nodes) < len(kept):
+                return f"spot is replaced by spot only where {SPOT_TYPES} types are cheaper"
+        bought = fsum(node.price_hourly_usd for node in nodes) + surcharge
+        worth = worth_usd(sources, bought, self.known, self.now)
+        if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
+            return "what it saves is not worth the harm"
+        return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
+
+
+def proposal(
+    reason: Reason,
+    sources: Sequence[Candidate],
+    trial: Trial | None,
+    nodes: Sequence[PlannedNode],
+    saving_hourly_usd: float,
+    worth: float,
+) -> Proposal:
+    """Write a move down. `trial` is None where no pod has to move."""
+    return Proposal(
+        reason,
+        tuple(source.name for source in sources),
+        tuple(nodes),
+        dict(sorted(trial.destinations.items())) if trial else {},
+        saving_hourly_usd,
+        fsum(source.harm for source in sources),
+        worth,
+        _why(reason, sources, nodes, saving_hourly_usd),
+    )
+
+
+def _why(
+    reason: Reason, sources: Sequence[Candidate], nodes: Sequence[PlannedNode], saving_hourly_usd: float
+) -> str:
+    """Say in a sentence what a move does."""
+    what = f"{len(sources)} node{'s' if len(sources) > 1 else ''}"
+    pods = sum(len(source.pods) for source in sources)
+    into = f"{len(nodes)} new" if nodes else "free room of others"
+    match reason:
+        case Reason.EMPTY:
+            return f"{what} without pods saves {saving_hourly_usd:.4f} USD an hour"
+        case Reason.DRIFTED:
+            return f"{what} with {pods} pods is renewed"
+        case Reason.UNDERUTILIZED:
+            return f"{what} with {pods} pods into {into} saves {saving_hourly_usd:.4f} USD an hour"
+
+
+def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
+    """Tell whether a move only changes spot for as much other spot: the price alone would drive it."""
+    if not nodes or len(nodes) < len(sources):
+        return False
+    bought = all(node.request.capacity_type == SPOT for node in nodes)
+    return bought and all(source.node.labels.get(CAPACITY_TYPE) == SPOT for source in sources)
+
+
+def _more(pods: Sequence[str]) -> str:
+    return f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""

@@ -1,0 +1,107 @@
+"""Fleets for tests of disruption: nodes that work, what they were bought as, and their NodePool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL
+from nodesmith.model.moves import Move
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Pod
+from nodesmith.model.shapes import Shape
+from tests import builders
+
+ANY_NUMBER: tuple[Mapping[str, Any], ...] = ({"nodes": "100%"},)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A node that works, with the claim it was bought by."""
+
+    node: Node
+    claim: NodeClaim
+
+
+def worker(
+    name: str,
+    kind: str = "m5.xlarge",
+    *,
+    cpu: str = "4",
+    memory: str = "16Gi",
+    zone: str = builders.ZONES[0],
+    capacity_type: str = "on-demand",
+    pool: str = "default",
+    claim: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Worker:
+    """Give an initialised node, two hours old; keywords are fields of the Node, `claim` those of its claim."""
+    labels = {INSTANCE_TYPE: kind, CAPACITY_TYPE: capacity_type, NODEPOOL: pool, INITIALIZED: "true"}
+    labels |= fields.pop("labels", {})
+    node = builders.node(name, cpu=cpu, memory=memory, zone=zone, labels=labels, **fields)
+    since = builders.NOW - timedelta(hours=2)
+    known: dict[str, Any] = {
+        "nodepool": pool,
+        "phase": Phase.INITIALIZED,
+        "phase_since": since,
+        "created_at": since,
+        "initialized_at": since,
+        "provider_id": node.provider_id,
+        "node_name": name,
+        "zone": zone,
+        "capacity_type": capacity_type,
+        "instance_type": kind,
+    }
+    return Worker(node, builders.claim(f"claim-{name}", **(known | dict(claim or {}))))
+
+
+def pool(
+    name: str = "default",
+    *,
+    policy: str = "WhenEmptyOrUnderutilized",
+    after: str = "0s",
+    budgets: Sequence[Mapping[str, Any]] = ANY_NUMBER,
+    replicas: int | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """Give a NodePool's manifest that allows any disruption at once, unless told otherwise."""
+    manifest = builders.nodepool_manifest(name, **fields)
+    disruption = {"consolidationPolicy": policy, "consolidateAfter": after, "budgets": list(budgets)}
+    manifest["spec"]["disruption"] = disruption
+    if replicas is not None:
+        manifest["spec"]["replicas"] = replicas
+    return manifest
+
+
+def running(shape: Shape, on: Mapping[str, int], **fields: Any) -> list[Pod]:
+    """Give pods of a shape, so many on each node."""
+    return [pod for node, count in on.items() for pod in builders.bind(shape, node, count, **fields)]
+
+
+def fleet(
+    workers: Sequence[Worker],
+    pods: Sequence[Pod] = (),
+    *,
+    pools: Sequence[Mapping[str, Any]] | None = None,
+    moves: Sequence[Move] = (),
+    claims: Sequence[NodeClaim] = (),
+    **snapshot: Any,
+) -> Inputs:
+    """Give what a pass is made from; `claims` are further ones without a Node."""
+    seen = builders.snapshot(
+        pods=pods,
+        nodes=tuple(worker.node for worker in workers),
+        nodepools=tuple(pools if pools is not None else [pool()]),
+        **snapshot,
+    )
+    all_claims = (*(worker.claim for worker in workers), *claims)
+    return builders.inputs(snapshot=seen, ledger=builders.ledger(claims=all_claims, moves=tuple(moves)))
+
+
+def changed(worker: Worker, **fields: Any) -> Worker:
+    """Give a worker whose Node differs in some fields."""
+    return Worker(replace(worker.node, **fields), worker.claim)

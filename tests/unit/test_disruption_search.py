@@ -1,0 +1,131 @@
+"""Which moves are found, and which are not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.search import look_again, may_end, propose
+from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.taints import DISRUPTED
+from tests.builders import NOW, anti_affinity, shape
+from tests.fleets import Worker, changed, fleet, pool, running, worker
+
+SMALL = shape("500m", "1Gi")
+FOUR = ("a", "b", "c", "d")
+
+
+def four() -> list[Worker]:
+    return [worker(name) for name in FOUR]
+
+
+def move(*sources: str, reason: Reason = Reason.UNDERUTILIZED, stage: Stage = Stage.PROPOSED) -> Move:
+    return Move("m1", reason, sources, stage, NOW, NOW)
+
+
+def test_an_empty_node_goes_and_nothing_is_bought_for_it() -> None:
+    found = propose(fleet(four(), running(shape("3900m", "15Gi"), {"a": 1, "b": 1, "c": 1})))
+    empty = [p for p in found.proposals if p.reason is Reason.EMPTY]
+    assert [p.sources for p in empty] == [("claim-d",)]
+    assert not empty[0].replacements
+    assert empty[0].saving_hourly_usd == pytest.approx(0.192)
+
+
+def test_nodes_that_are_half_empty_become_fewer_and_every_pod_has_a_place() -> None:
+    pods = running(SMALL, dict.fromkeys(FOUR, 2))
+    found = propose(fleet(four(), pods))
+    (one,) = found.proposals
+    assert one.reason is Reason.UNDERUTILIZED
+    assert len(one.replacements) < len(one.sources)
+    moved = {pod.key for pod in pods if f"claim-{pod.node}" in one.sources}
+    assert one.destinations.keys() == moved
+    assert one.worth_usd > 0
+
+
+def test_a_node_whose_pods_fit_into_free_room_goes_without_a_replacement() -> None:
+    kept = {"karpenter.sh/do-not-disrupt": "true"}
+    workers = [worker("big", "m5.8xlarge", cpu="32", memory="128Gi", annotations=kept), worker("small")]
+    pods = running(shape("700m", "2Gi"), {"big": 32, "small": 3})
+    inputs = fleet(workers, pods)
+    found = propose(inputs)
+    (one,) = [p for p in found.proposals if "claim-small" in p.sources]
+    assert one.sources == ("claim-small",)
+    assert set(one.destinations.values()) == {"big"}
+
+
+def test_budgets_are_kept_whatever_might_be_saved() -> None:
+    pods = running(SMALL, dict.fromkeys(FOUR, 1))
+    found = propose(fleet(four(), pods, pools=[pool(budgets=[{"nodes": "2"}])]))
+    assert sum(len(p.sources) for p in found.proposals) == 2
+    assert {b.rule for b in found.blocked.values()} == {"Budget"}
+
+
+def test_sources_of_a_move_under_way_count_for_the_budget_and_are_no_candidates() -> None:
+    pods = running(SMALL, dict.fromkeys(FOUR, 1))
+    inputs = fleet(four(), pods, pools=[pool(budgets=[{"nodes": "2"}])], moves=[move("claim-a")])
+    found = propose(inputs)
+    assert [len(p.sources) for p in found.proposals] == [1]
+    assert found.blocked["claim-a"].rule == "Moving"
+    assert "a" not in found.proposals[0].destinations.values()
+
+
+def test_a_pod_that_must_not_be_disrupted_keeps_its_node() -> None:
+    inputs = fleet([worker("a")], running(shape(), {"a": 1}))
+    kept = inputs.snapshot.pods[0]
+    kept.shape.annotations["karpenter.sh/do-not-disrupt"] = "true"  # type: ignore[index]
+    found = propose(inputs)
+    assert not found.proposals
+    assert found.blocked["claim-a"].rule == "DoNotDisrupt"
+    assert found.blocked["claim-a"].object == f"Pod/{kept.key}"
+
+
+def test_a_fleet_that_is_well_packed_is_left_alone() -> None:
+    workers = [worker(name, "c6a.xlarge", cpu="4", memory="8Gi", capacity_type="spot") for name in FOUR]
+    found = propose(fleet(workers, running(shape("3500m", "5Gi"), dict.fromkeys(FOUR, 1))))
+    assert not found.proposals
+
+
+def test_pods_that_cannot_be_placed_anywhere_else_stay() -> None:
+    alone = shape("100m", "64Mi", affinity=anti_affinity())
+    pinned = pool(
+        requirements=[{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["nowhere"]}]
+    )
+    found = propose(fleet([worker("a"), worker("b")], running(alone, {"a": 1, "b": 1}), pools=[pinned]))
+    assert not found.proposals
+
+
+def test_a_second_look_gives_the_same_move_though_its_sources_are_closed() -> None:
+    pods = running(SMALL, dict.fromkeys(FOUR, 1))
+    first = propose(fleet(four(), pods)).proposals[0]
+    tainted = [changed(w, taints=(DISRUPTED,)) if w.claim.name in first.sources else w for w in four()]
+    begun = move(*first.sources)
+    again = look_again(begun, fleet(tainted, pods, moves=[begun]))
+    assert isinstance(again, Proposal)
+    assert again.sources == first.sources
+    assert len(again.replacements) == len(first.replacements)
+
+
+def test_a_second_look_turns_back_where_a_pod_has_come_to_an_empty_node() -> None:
+    begun = move("claim-a", reason=Reason.EMPTY)
+    tainted = changed(worker("a"), taints=(DISRUPTED,))
+    again = look_again(begun, fleet([tainted], running(SMALL, {"a": 1}), moves=[begun]))
+    assert isinstance(again, str)
+    assert "has come" in again
+
+
+def test_sources_may_end_unless_a_pod_has_come_that_must_not_be_disrupted() -> None:
+    begun = move("claim-a", stage=Stage.REPLACING)
+    tainted = changed(worker("a"), taints=(DISRUPTED,))
+    inputs = fleet([tainted], running(shape(), {"a": 1}), moves=[begun])
+    assert may_end(begun, inputs) == ""
+    inputs.snapshot.pods[0].shape.annotations["karpenter.sh/do-not-disrupt"] = "true"  # type: ignore[index]
+    assert "do-not-disrupt" in may_end(begun, inputs)
+
+
+def test_consolidate_after_is_waited_for() -> None:
+    waiting = worker("a", last_pod_event_at=NOW - timedelta(seconds=20))
+    found = propose(fleet([waiting], pools=[pool(after="30s")]))
+    assert not found.proposals
+    assert found.blocked["claim-a"].rule == "ConsolidateAfter"
