@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.controllers.provisioning import committable
+from nodesmith.controllers.buying import committable
 from nodesmith.decisions.provisioning import decide
 from nodesmith.model.durations import LONGEST_SECONDS, duration_seconds
 from nodesmith.model.nodeclaims import to_item

@@ -2,55 +2,35 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol
 
+from nodesmith.controllers.buying import Catalogs, TypeTable, buy, committable, write_down
 from nodesmith.controllers.launching import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import write_unplaced
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
-    PlannedNode,
     by_hand,
-    canonical,
     decide,
     decision_id,
     record,
     replicas,
 )
-from nodesmith.effects import Settled, TypeLookup, intent, launch
+from nodesmith.effects import Settled, TypeLookup
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.events import Concern, Hint
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Hints, Store
-from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
+from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MAX_ROUNDS = 12
 """Looks in one run: one for each offering list that turned out empty, lost race or full commit, then enough."""
-COMMIT_NODES = 90
-"""Nodes in one commit: DynamoDB's transactions hold 100 items."""
-COMMIT_NAMES_LENGTH = 2_000_000
-"""Characters of pods' names in one commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
-
-
-class Catalogs(Protocol):
-    """Where the catalogue of the region is kept."""
-
-    def latest(self) -> Catalog:
-        """Read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +98,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
         return True
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     ledger = replace(run.store.load(), learned=run.store.learned())
-    types = _TypeTable(snapshot, catalog, run.settings, ledger)
+    types = TypeTable(snapshot, catalog, run.settings, ledger)
     ledger = _resume(run, ledger, types, outcome)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
@@ -134,17 +114,17 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
         return True
     # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
     written = record(inputs, plan, digest, durations)
-    _write_down(run, decision, written)
+    write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
     nodes = committable(plan.nodes)
     done = True
     if nodes:
         try:
-            settled = _buy(run, nodes, ledger, types, decision)
+            settled = buy(run, nodes, ledger, types, decision)
             outcome.note(settled)
             done = not settled.given_up and len(nodes) == len(plan.nodes)
         except Conflict:
-            _write_down(run, decision, {**written, "superseded": True})
+            write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
             outcome.decisions.remove(decision)
             done = False
     # For replays and for people, and so only once EC2 has been asked.
@@ -172,11 +152,11 @@ def _buy_without_pods(
         named = {f"NodeClaim/{name}": why for name, why in refused.items()}
         return {**named, **{f"NodePool/{name}": why for name, why in short.items()}}
     with suppress(Conflict):  # another run was first, perhaps with the very same
-        outcome.note(_buy(run, committable(planned), inputs.ledger, types, inputs.decision))
+        outcome.note(buy(run, committable(planned), inputs.ledger, types, inputs.decision))
     return None
 
 
-def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, outcome: Outcome) -> Ledger:
+def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome) -> Ledger:
     """See to the claims left behind, and give the ledger as it then is.
 
     Where that fails they are on their way still, and new pods need not wait.
@@ -190,54 +170,3 @@ def _resume(run: Provisioning, ledger: Ledger, types: _TypeTable, outcome: Outco
     if not (settled.launched or settled.given_up):
         return ledger
     return replace(run.store.load(), learned=ledger.learned)
-
-
-def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
-    """Give as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
-    length = 0
-    for number, node in enumerate(nodes[:COMMIT_NODES]):
-        length += sum(map(len, node.claim.nominated))
-        if number and length > COMMIT_NAMES_LENGTH:
-            return nodes[:number]
-    return nodes[:COMMIT_NODES]
-
-
-def _buy(
-    run: Provisioning,
-    nodes: Sequence[PlannedNode],
-    ledger: Ledger,
-    types: TypeLookup,
-    decision: str,
-) -> Settled:
-    intents = [intent(node, run.clock()) for node in nodes]
-    run.store.commit(ledger.version, intents, decision)
-    templates = {t.name: t for node in nodes for t in node.templates}
-    committed = [replace(claim, revision=1) for claim in intents]
-    wanted = [templates[name] for name in sorted(templates)]
-    return launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
-
-
-def _write_down(run: Provisioning, decision: str, written: Mapping[str, Any]) -> None:
-    run.blobs.put(decision_key(run.cluster_name, decision), gzip.compress(canonical(written), 6, mtime=0))
-
-
-class _TypeTable:
-    """Looks instance types up by EC2NodeClass and name."""
-
-    def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
-        self._statuses, self._learned = ledger.nodeclasses, ledger.learned
-        parsed = [parse_nodeclass(manifest).value for manifest in snapshot.nodeclasses]
-        self.nodeclasses: dict[str, EC2NodeClass] = {n.name: n for n in parsed if n is not None}
-        self.nodepools = parsed_nodepools(snapshot.nodepools)
-        self._catalog, self._settings = catalog, settings
-        self._tables: dict[str, dict[str, InstanceType]] = {}
-
-    def __call__(self, nodeclass: str, name: str) -> InstanceType | None:
-        if nodeclass not in self.nodeclasses:
-            return None
-        if nodeclass not in self._tables:
-            configuration = NodeConfiguration.of(self.nodeclasses[nodeclass])
-            status = self._statuses.get(nodeclass)
-            types = known_types(self._catalog, configuration, self._settings, status, self._learned)
-            self._tables[nodeclass] = {t.name: t for t in types}
-        return self._tables[nodeclass].get(name)

@@ -1,0 +1,105 @@
+"""Buying: intents are committed, EC2 is asked, and what it answers is settled; the same for whoever decides."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from nodesmith.decisions.provisioning import PlannedNode, canonical
+from nodesmith.effects import Settled, TypeLookup, intent, launch
+from nodesmith.model.capacity import NodeConfiguration, NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.learnedtypes import known_types
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Move
+from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Blobs, Cloud, Store
+from nodesmith.settings import decision_key
+
+COMMIT_NODES = 90
+"""Nodes in one commit: DynamoDB's transactions hold 100 items."""
+COMMIT_NAMES_LENGTH = 2_000_000
+"""Characters of pods' names in one commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
+
+
+class Catalogs(Protocol):
+    """Where the catalogue of the region is kept."""
+
+    def latest(self) -> Catalog:
+        """Read it."""
+
+
+class Buyer(Protocol):
+    """A run that buys."""
+
+    @property
+    def store(self) -> Store:
+        """The ledger."""
+
+    @property
+    def cloud(self) -> Cloud:
+        """EC2."""
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """The time."""
+
+
+def buy(
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    ledger: Ledger,
+    types: TypeLookup,
+    decision: str,
+    move: Move | None = None,
+) -> Settled:
+    """Commit the intents, with the stage of the move that they are part of, and launch. Raises Conflict, Transient."""
+    intents = [intent(node, run.clock()) for node in nodes]
+    run.store.commit(ledger.version, intents, decision, move)
+    templates = {t.name: t for node in nodes for t in node.templates}
+    committed = [replace(claim, revision=1) for claim in intents]
+    wanted = [templates[name] for name in sorted(templates)]
+    return launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
+
+
+def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
+    """Give as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
+    length = 0
+    for number, node in enumerate(nodes[:COMMIT_NODES]):
+        length += sum(map(len, node.claim.nominated))
+        if number and length > COMMIT_NAMES_LENGTH:
+            return nodes[:number]
+    return nodes[:COMMIT_NODES]
+
+
+def write_down(blobs: Blobs, cluster: str, decision: str, written: Mapping[str, Any]) -> None:
+    """Keep a decision's record."""
+    blobs.put(decision_key(cluster, decision), gzip.compress(canonical(written), 6, mtime=0))
+
+
+class TypeTable:
+    """Looks instance types up by EC2NodeClass and name."""
+
+    def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
+        self._statuses, self._learned = ledger.nodeclasses, ledger.learned
+        parsed = [parse_nodeclass(manifest).value for manifest in snapshot.nodeclasses]
+        self.nodeclasses: dict[str, EC2NodeClass] = {n.name: n for n in parsed if n is not None}
+        self.nodepools = parsed_nodepools(snapshot.nodepools)
+        self._catalog, self._settings = catalog, settings
+        self._tables: dict[str, dict[str, InstanceType]] = {}
+
+    def __call__(self, nodeclass: str, name: str) -> InstanceType | None:
+        if nodeclass not in self.nodeclasses:
+            return None
+        if nodeclass not in self._tables:
+            configuration = NodeConfiguration.of(self.nodeclasses[nodeclass])
+            status = self._statuses.get(nodeclass)
+            types = known_types(self._catalog, configuration, self._settings, status, self._learned)
+            self._tables[nodeclass] = {t.name: t for t in types}
+        return self._tables[nodeclass].get(name)
