@@ -215,6 +215,19 @@ def test_a_nodeclass_shows_what_it_resolved_to(world: World) -> None:
     assert status["conditions"][0]["status"] == "True"
 
 
+def test_annotations_are_merged_and_those_of_an_object_that_is_gone_are_nobodys(world: World) -> None:
+    pool = a_pool()
+    pool["metadata"]["annotations"] = {"example.com/owner": "web", "karpenter.sh/nodepool-hash": "old"}
+    world.put("NodePool", pool)
+    for name in ("default", "nobody"):
+        world.cluster.annotate("NodePool", name, {"karpenter.sh/nodepool-hash": "new"})
+    assert there(world, "NodePool", "default")["metadata"]["annotations"] == {
+        "example.com/owner": "web",
+        "karpenter.sh/nodepool-hash": "new",
+    }
+    assert world.find("NodePool", "nobody") is None
+
+
 def test_the_same_event_again_is_one_event(world: World) -> None:
     world.put("NodePool", a_pool())
     for _ in range(2):

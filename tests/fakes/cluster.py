@@ -141,6 +141,15 @@ class FakeCluster:
         self._merge(self.nodeclasses, name, status)
         self.raise_after(call)
 
+    def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
+        call = self._begin("annotate", kind, name)
+        objects = {"NodePool": self.nodepools, "EC2NodeClass": self.nodeclasses}[kind]
+        if name in objects:
+            metadata = objects[name]["metadata"]
+            said = {**(metadata.get("annotations") or {}), **annotations}
+            objects[name] = {**objects[name], "metadata": {**metadata, "annotations": said}}
+        self.raise_after(call)
+
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
         call = self._begin("event", kind, name, reason)
         self._note(ObjectEvent(kind, name, reason, message, warning))

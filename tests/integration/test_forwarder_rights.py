@@ -116,6 +116,8 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     cluster.nodepool_status("default", CONDITIONS)
     cluster.provisioner_status("old", CONDITIONS)
     cluster.nodeclass_status("default", CONDITIONS)
+    cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
+    cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (
         ("NodePool", "default"),
         ("NodeClaim", "a"),

@@ -341,3 +341,14 @@ def test_ready_is_read_from_what_is_to_be_written_else_from_what_is_shown() -> N
     assert ready_condition(update, manifest).status == "True"
     assert ready_condition(None, seen(manifest, update)).status == "True"
     assert ready_condition(None, manifest).status == "Unknown"
+
+
+def test_a_nodepool_says_with_which_generation_of_its_nodeclass_it_was_looked_at() -> None:
+    second = builders.nodeclass_manifest()
+    second["metadata"]["generation"] = 2
+    update = pooled(builders.nodepool_manifest(), snapshot=builders.snapshot(nodeclasses=(second,)))
+    assert update is not None
+    assert update.status["nodeClassObservedGeneration"] == 2
+    missing = pooled(builders.nodepool_manifest(), snapshot=builders.snapshot(nodeclasses=()))
+    assert missing is not None
+    assert "nodeClassObservedGeneration" not in missing.status

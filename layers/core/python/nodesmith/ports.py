@@ -188,6 +188,9 @@ class Cluster(Protocol):
     def nodeclass_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge into an EC2NodeClass's status; gone is fine."""
 
+    def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
+        """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
+
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
         """Publish an Event about a cluster-scoped object, or a pod (`namespace/name`)."""
 

@@ -113,6 +113,10 @@ class ApiCluster:
         """Merge into an EC2NodeClass's status; gone is fine."""
         self._bring_status("EC2NodeClass", name, status)
 
+    def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
+        """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
+        self._bring(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))
+
     def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
         """Publish an Event; the same one again moves its time."""
         publish(self._server, ObjectEvent(kind, name, reason, message, warning), self._clock())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from nodesmith.controllers.hashes import renew_hashes, state_hashes
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.readiness import (
     StatusUpdate,
@@ -21,7 +22,7 @@ from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
-from nodesmith.model.nodepools import parse_nodepool, parsed_nodepools
+from nodesmith.model.nodepools import NodePool, parse_nodepool, parsed_nodepools
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
 from nodesmith.model.snapshot import Snapshot
@@ -68,6 +69,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     health = _health(run, snapshot, statuses, ledger)
     updates = _updates(snapshot, parsed, statuses, health, now)
     written = tuple(f"{u.kind}/{u.name}" for u in updates if _write(run.cluster, u, failures))
+    written += _hashed(run, snapshot, parsed, ledger, failures)
     if changed:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
     if failures:
@@ -150,6 +152,20 @@ def _updates(
             is_todays = _is_of_the_cluster(manifest) or not _provisioner(manifest)
             updates.append(pool_update if is_todays else replace(pool_update, kind="Provisioner"))
     return updates
+
+
+def _hashed(
+    run: Readiness, snapshot: Snapshot, parsed: ParsedClasses, ledger: Ledger, failures: list[str]
+) -> tuple[str, ...]:
+    """State the hashes of today's kinds of objects, and renew those of claims; give the objects written."""
+    read: list[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
+    read = [(manifest, parse_nodepool(manifest).value) for manifest in snapshot.nodepools]
+    read += [(manifest, one.value) for manifest, one in parsed]
+    stated = state_hashes([each for each in read if _is_of_the_cluster(each[0])], run.cluster, failures)
+    pools = {each.name: each for _, each in read if isinstance(each, NodePool)}
+    nodeclasses = {each.name: each for _, each in read if isinstance(each, EC2NodeClass)}
+    renew_hashes(ledger.claims, pools, nodeclasses, run.store, run.cluster, failures)
+    return stated
 
 
 def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:

@@ -105,6 +105,7 @@ def nodepool_update(
     wanted = {
         "nodes": len(nodes),
         "resources": format_resources(total([n.capacity for n in nodes])),
+        **_observed(pool, snapshot),
         "conditions": [_shown(c, generation, now) for c in conditions],
     }
     return _update("NodePool", name, manifest, wanted, parsed.problems)
@@ -121,6 +122,13 @@ def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) ->
         str(found.get("reason", "")),
         str(found.get("message", "")),
     )
+
+
+def _observed(pool: NodePool | None, snapshot: Snapshot) -> dict[str, int]:
+    """Say which generation of its EC2NodeClass a NodePool was looked at with; nothing where there is none."""
+    of = pool.nodeclass.name if pool else ""
+    found = next((_generation(each) for each in snapshot.nodeclasses if _name(each) == of), 0)
+    return {"nodeClassObservedGeneration": found} if found else {}
 
 
 def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> StatusCondition:

@@ -27,6 +27,7 @@ _DEEPEST_LEVEL = 40
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
 _STATUS = (
     "nodes",
+    "nodeClassObservedGeneration",
     "resources",
     "subnets",
     "securityGroups",

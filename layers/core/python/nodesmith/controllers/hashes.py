@@ -1,0 +1,51 @@
+"""Hashes of templates: stated on NodePools and EC2NodeClasses, renewed on claims of another version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nodesmith.decisions.hashes import rehashed, unstated
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodepools import NodePool
+from nodesmith.ports import Cluster, Store
+
+Read = Iterable[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
+"""Objects of the API server, as they are and as they were read."""
+
+
+def state_hashes(objects: Read, cluster: Cluster, failures: list[str]) -> tuple[str, ...]:
+    """Write onto each object the hash of its content where it does not say so; give `Kind/name` of those written."""
+    written: list[str] = []
+    for statement in filter(None, (unstated(obj, read) for obj, read in objects)):
+        about = f"{statement.kind}/{statement.name}"
+        try:
+            cluster.annotate(statement.kind, statement.name, statement.annotations)
+            written.append(about)
+        except (Transient, Rejected) as error:
+            failures.append(f"{about}: {error}")
+    return tuple(written)
+
+
+def renew_hashes(
+    claims: Iterable[NodeClaim],
+    pools: Mapping[str, NodePool],
+    nodeclasses: Mapping[str, EC2NodeClass],
+    store: Store,
+    cluster: Cluster,
+    failures: list[str],
+) -> int:
+    """Give claims of another version today's hashes, in the ledger and on their objects; count them."""
+    count = 0
+    for claim in rehashed(claims, pools, nodeclasses):
+        try:
+            cluster.apply_nodeclaim(manifest(store.save(claim)))
+            count += 1
+        except Conflict:
+            continue  # it has moved on meanwhile; the next run finds it again
+        except (Transient, Rejected) as error:
+            failures.append(f"NodeClaim {claim.name}: {error}")
+    return count
