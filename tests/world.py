@@ -198,6 +198,7 @@ class World:
         self.wanted = set(pods)
         """The pods that there were and are to be, by name."""
         self._specs = {name: dict(pod["spec"]) for name, pod in pods.items()}
+        self._labels = {name: dict(pod["metadata"]["labels"]) for name, pod in pods.items()}
         self.cluster = FakeCluster(
             clock=self.clock,
             nodepools={"default": nodepool or builders.nodepool_manifest()},
@@ -212,6 +213,7 @@ class World:
         self.runs = 0
         self.boots: Callable[[Instance], bool] = lambda _: True
         """Whether an instance ever joins the cluster."""
+        self.ready_after: Callable[[Instance], timedelta] = lambda _: READY
         self.daemonsets: list[Manifest] = []
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """What happens to the world, and how long after its beginning."""
@@ -267,6 +269,7 @@ class World:
         pod = pod_manifest(name, **asked)
         self.wanted.add(name)
         self._specs[name] = dict(pod["spec"])
+        self._labels[name] = dict(pod["metadata"]["labels"])
         self.cluster.pods[f"default/{name}"] = pod
 
     def lose(self, instance_id: str, state: str) -> None:
@@ -533,8 +536,10 @@ class World:
             successor = f"{name}-r"
             self.wanted.add(successor)
             spec = {k: v for k, v in self._specs[name].items() if k != "nodeName"}
-            self._specs[successor] = spec
-            self.cluster.pods[f"default/{successor}"] = {**pod_manifest(successor), "spec": dict(spec)}
+            self._specs[successor], self._labels[successor] = spec, self._labels[name]
+            made = {**pod_manifest(successor), "spec": dict(spec)}
+            made["metadata"]["labels"] = self._labels[name]
+            self.cluster.pods[f"default/{successor}"] = made
 
     def _boot(self) -> None:
         """Let running instances join as Nodes, and Nodes become Ready, each after its time."""
@@ -545,7 +550,7 @@ class World:
             if name not in self.cluster.nodes and age >= BOOT:
                 offered = types[instance.instance_type].allocatable
                 self.cluster.nodes[name] = node_manifest(name, instance.provider_id, offered, self.now)
-            if name in self.cluster.nodes and age >= READY:
+            if name in self.cluster.nodes and age >= self.ready_after(instance):
                 self.cluster.nodes[name]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
     def _bind(self) -> None:

@@ -16,13 +16,24 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coldstart, crashes, hotpath, notices, packing, snapshots, ticks, week
+from tests.benchmarks import (
+    coldstart,
+    crashes,
+    hotpath,
+    interruptions,
+    notices,
+    packing,
+    snapshots,
+    ticks,
+    week,
+)
 from tests.benchmarks.figures import Figure
 
 WRITTEN = Path("build") / "benchmarks.json"
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "hotpath": hotpath.figures,
     "notices": notices.figures,
+    "interruptions": interruptions.figures,
     "coldstart": coldstart.figures,
     "crashes": crashes.figures,
     "snapshots": snapshots.figures,
@@ -33,6 +44,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),
+    "interruptions": partial(interruptions.figures, runs=50, storms=1),
 }
 
 
