@@ -87,3 +87,33 @@ def test_a_folder_of_nothing_but_pods_still_gets_the_default_pool(tmp_path: Path
         ],
     )
     assert json.loads(ran.stdout)["pendingPods"] == []
+
+
+def test_pods_written_for_managed_node_groups_run_on_the_capacity_that_they_select(tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    selector = "nodeSelector: {eks.amazonaws.com/capacityType: SPOT}"
+    file.write_text(
+        DEPLOYMENT.replace("nodeSelector: {karpenter.sh/provisioner-name: default}", selector).replace(
+            "20", "2"
+        )
+    )
+    ran = CliRunner().invoke(
+        app,
+        [
+            "local",
+            "run",
+            "-f",
+            str(file),
+            "-o",
+            "json",
+            "--speed",
+            "20",
+            "--for",
+            "1h",
+            "--keep",
+            str(tmp_path),
+        ],
+    )
+    outcome = json.loads(ran.stdout)
+    assert outcome["pendingPods"] == []
+    assert {node["capacityType"] for node in outcome["nodes"]} == {"spot"}

@@ -629,3 +629,13 @@ class TestPreemption:
 
     def test_one_whose_nomination_is_withdrawn_is_served(self) -> None:
         assert len(plan(pods(shape("3", app="vip")), nodes=[node(cpu="2")]).nodes) == 1
+
+
+@pytest.mark.parametrize(("word", "sold"), [("SPOT", "spot"), ("ON_DEMAND", "on-demand")])
+def test_pods_may_say_how_their_node_is_sold_in_the_words_of_managed_node_groups(
+    word: str, sold: str
+) -> None:
+    asking = shape(nodeSelector={"eks.amazonaws.com/capacityType": word})
+    decided = plan(pods(asking, 3), nodepool_manifest(requirements=[EITHER]))
+    assert {node.claim.capacity_type for node in decided.nodes} == {sold}
+    assert decided.unplaced == ()

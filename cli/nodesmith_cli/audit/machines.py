@@ -51,12 +51,18 @@ def machine(
         where = f"in {zone} as {capacity_type}" + (f" of {reservation}" if reservation else "")
         return Refusal(Kind.OFFERING, f"there is no offering of it {where}")
     price, more = sold
-    labels = {**node_labels(found.labels), ZONE: zone, CAPACITY_TYPE: capacity_type, **more, **_READY}
+    labels = {**node_labels(found.labels), ZONE: zone, **_sold_as(capacity_type), **more, **_READY}
     clash = next((k for k, v in pool.labels.items() if labels.get(k, v) != v), None)
     if clash:
         why = f"the NodePool's label {clash}={pool.labels[clash]} is not this type's"
         return Refusal(Kind.REQUIREMENTS, why)
     return _allowed(pool, found, price, {**pool.labels, **labels})
+
+
+def _sold_as(capacity_type: str) -> Mapping[str, str]:
+    """Give the label by Karpenter's name and by that of EKS's node groups."""
+    eks = "SPOT" if capacity_type == "spot" else "ON_DEMAND"
+    return {CAPACITY_TYPE: capacity_type, "eks.amazonaws.com/capacityType": eks}
 
 
 def _sold(

@@ -28,11 +28,15 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 ZONE_ID = "topology.k8s.aws/zone-id"
 REGION = "topology.kubernetes.io/region"
+EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
+"""What managed node groups call CAPACITY_TYPE: pods that were written for them select by it."""
 
 SPOT = "spot"
 ON_DEMAND = "on-demand"
 RESERVED = "reserved"
 CAPACITY_TYPES = (RESERVED, SPOT, ON_DEMAND)
+EKS_CAPACITY_TYPES = {SPOT: "SPOT", ON_DEMAND: "ON_DEMAND", RESERVED: "ON_DEMAND"}
+"""Capacity type → EKS's word for it."""
 
 AWS_DOMAIN = "karpenter.k8s.aws"
 AWS_KEYS = frozenset(
@@ -49,7 +53,7 @@ AWS_KEYS = frozenset(
 KWOK_KEYS = frozenset(f"karpenter.kwok.sh/instance-{name}" for name in ("cpu", "family", "memory", "size"))
 """What types in the format of Karpenter's KWOK provider are labelled with."""
 CORE_KEYS = frozenset({NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
-WELL_KNOWN = CORE_KEYS | AWS_KEYS | KWOK_KEYS | {ZONE_ID, NODECLASS}
+WELL_KNOWN = CORE_KEYS | AWS_KEYS | KWOK_KEYS | {ZONE_ID, NODECLASS, EKS_CAPACITY_TYPE}
 """Keys that a pod may constrain although no NodePool mentions them."""
 TYPE_KEYS = KWOK_KEYS | {REGION} | {key for key in AWS_KEYS if key.startswith(f"{AWS_DOMAIN}/instance-")}
 """Well-known keys that a node has by its instance type or not at all."""

@@ -24,6 +24,7 @@ def launched_claim(
         labels.INSTANCE_TYPE: instance.instance_type,
         labels.ZONE: instance.zone,
         labels.CAPACITY_TYPE: instance.capacity_type,
+        labels.EKS_CAPACITY_TYPE: labels.EKS_CAPACITY_TYPES[instance.capacity_type],
     }
     if sold is not None and sold.zone_id:
         offering[labels.ZONE_ID] = sold.zone_id

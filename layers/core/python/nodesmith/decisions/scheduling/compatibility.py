@@ -7,12 +7,20 @@ from functools import lru_cache
 
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import CAPACITY_TYPE, TYPE_KEYS, WELL_KNOWN, ZONE, ZONE_ID
+from nodesmith.model.labels import (
+    CAPACITY_TYPE,
+    EKS_CAPACITY_TYPE,
+    EKS_CAPACITY_TYPES,
+    TYPE_KEYS,
+    WELL_KNOWN,
+    ZONE,
+    ZONE_ID,
+)
 from nodesmith.model.requirements import Requirement, Requirements
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Taint, first_untolerated
 
-OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE})
+OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE, EKS_CAPACITY_TYPE})
 """Labels that belong to an offering: they are checked per offering, not per type."""
 _MOST_ALTERNATIVES = 32
 
@@ -36,8 +44,18 @@ def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Req
 
 def allows_offering(requirements: Mapping[str, Requirement], offering: Offering) -> bool:
     """Tell whether the offering has what the requirements say of the labels in `OFFERING_KEYS`."""
-    values = {ZONE: offering.zone, ZONE_ID: offering.zone_id, CAPACITY_TYPE: offering.capacity_type}
+    values = offering_labels(offering.zone, offering.zone_id, offering.capacity_type)
     return all(requirements[key].allows(value) for key, value in values.items() if key in requirements)
+
+
+def offering_labels(zone: str, zone_id: str, capacity_type: str) -> dict[str, str]:
+    """Give the labels in `OFFERING_KEYS`; the zone id is empty where nobody knows it."""
+    return {
+        ZONE: zone,
+        ZONE_ID: zone_id,
+        CAPACITY_TYPE: capacity_type,
+        EKS_CAPACITY_TYPE: EKS_CAPACITY_TYPES[capacity_type],
+    }
 
 
 class TypeSet:

@@ -7,13 +7,12 @@ from itertools import product
 from typing import NamedTuple, Protocol
 
 from nodesmith.decisions.scheduling.admission import Admission
-from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS
+from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, offering_labels
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.spread import Domain
 from nodesmith.decisions.scheduling.stock import Good, Stock, Way, cheapest_shares, is_priced
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import CAPACITY_TYPE, ZONE, ZONE_ID
 from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Effect, first_untolerated
@@ -129,7 +128,7 @@ def _labelled(
 
 def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: Shape) -> Sequence[str]:
     """Give the values of a label that such a node may have, empty for no label; none where nobody says which."""
-    offered = {ZONE: way.zone, ZONE_ID: way.zone_id, CAPACITY_TYPE: way.capacity_type}
+    offered = offering_labels(way.zone, way.zone_id, way.capacity_type)
     value = offered.get(key) or kind.labels.get(key)
     if value:
         return (value,)

@@ -8,12 +8,23 @@ from dataclasses import dataclass, replace
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
 from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.rooms import Room
-from nodesmith.model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from nodesmith.model.labels import (
+    ARCH,
+    CAPACITY_TYPE,
+    EKS_CAPACITY_TYPE,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    OS,
+    REGION,
+    ZONE,
+)
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.shapes import Shape, Spread
 from nodesmith.model.taints import Toleration, common, first_untolerated
 
-_EVERY_NEW_NODE_HAS = frozenset({ZONE, REGION, CAPACITY_TYPE, ARCH, OS, INSTANCE_TYPE, HOSTNAME})
+_EVERY_NEW_NODE_HAS = frozenset(
+    {ZONE, REGION, CAPACITY_TYPE, EKS_CAPACITY_TYPE, ARCH, OS, INSTANCE_TYPE, HOSTNAME}
+)
 
 
 @dataclass(frozen=True, slots=True)
