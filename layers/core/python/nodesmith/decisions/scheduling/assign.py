@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
@@ -29,6 +30,26 @@ _Variants = Mapping[Shape, tuple[Shape, ...]]
 """by shape, what to try for its pods, see `preferences`; the last is the shape itself"""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What holds of shapes whichever of their pods are placed: who may be with whom, and what to try for each."""
+
+    neighbours: Neighbours
+    tried: _Variants
+
+    @classmethod
+    def of(
+        cls,
+        shapes: Iterable[Shape],
+        others: Iterable[Shape],
+        launching: Launching,
+        policy: PreferencePolicy = PreferencePolicy.RESPECT,
+    ) -> Known:
+        """Work it out for shapes of pods to place; `others` are those that they may meet."""
+        tried = {shape: variants(shape, policy, launching) for shape in shapes}
+        return cls(Neighbours([*(one for each in tried.values() for one in each), *others]), tried)
+
+
 def assign(
     pending: Iterable[Pod],
     rooms: Sequence[Room],
@@ -38,15 +59,20 @@ def assign(
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
     choices: Choices | None = None,
     unsold: Unsold | None = None,
+    known: Known | None = None,
 ) -> Assignment:
-    """Assign pods to rooms and turn the rest into demands. What may be had in several ways goes by `choices`."""
+    """Assign pods to rooms and turn the rest into demands. What may be had in several ways goes by `choices`.
+
+    `known` is of these pods' shapes at least, and of all that are in the rooms; it saves working that out.
+    """
     choices = choices or Choices()
     unsold = unsold or Unsold()
     given_up, wanted = _split(pending, unsold)
     waiting = dict(by_shape(wanted))
-    tried = {shape: variants(shape, policy, launching) for shape in waiting}
-    there = [shape for room in rooms for shape in (*room.hosted, *room.expected)]
-    neighbours = Neighbours([*(one for each in tried.values() for one in each), *daemonsets, *there])
+    if known is None:
+        there = [shape for room in rooms for shape in (*room.hosted, *room.expected)]
+        known = Known.of(waiting, [*daemonsets, *there], launching, policy)
+    neighbours, tried = known.neighbours, {shape: known.tried[shape] for shape in waiting}
     ground = Ground(
         neighbours,
         Vacancies(rooms, neighbours),

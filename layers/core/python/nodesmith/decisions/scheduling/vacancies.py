@@ -17,7 +17,7 @@ class Vacancies:
     def __init__(self, rooms: Sequence[Room], neighbours: Neighbours) -> None:
         self.rooms = {room.name: room for room in rooms}
         self._neighbours = neighbours
-        self._company = {room.name: self._company_of(room) for room in rooms}
+        self._company: dict[str, Sharing] = {}
         self._order = sorted(_rank(room) for room in rooms)
         self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
 
@@ -37,14 +37,15 @@ class Vacancies:
         count = room.fits(shape, wanted)
         if not count or not self._admits(room, shape):
             return 0
-        return self._company[room.name].room(self._neighbours.rules(shape), count)
+        return self._company_of(room).room(self._neighbours.rules(shape), count)
 
     def take(self, room: Room, shape: Shape, count: int) -> None:
         """Assign pods of a shape to a room."""
+        company = self._company_of(room)
         del self._order[bisect_left(self._order, _rank(room))]
         room.take(shape, count)
         insort(self._order, _rank(room))
-        self._company[room.name].hold(self._neighbours.rules(shape), count)
+        company.hold(self._neighbours.rules(shape), count)
 
     def _admits(self, room: Room, shape: Shape) -> bool:
         """Ask a room whether it admits a shape, once for all rooms that look the same to it."""
@@ -58,7 +59,11 @@ class Vacancies:
         return known[looks]
 
     def _company_of(self, room: Room) -> Sharing:
-        company = Sharing()
+        """Give whom a room holds; most rooms are never asked."""
+        known = self._company.get(room.name)
+        if known is not None:
+            return known
+        company = self._company[room.name] = Sharing()
         for shape, count in room.hosted.items():
             rules = self._neighbours.rules(shape, running=True)
             company.hold(rules, count)
