@@ -12,6 +12,7 @@ import pytest
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2events import read_event
 from nodesmith.model.notices import Fate, Notice
+from nodesmith.model.times import format_time
 from tests.builders import ACCOUNT, NOW, ec2_event, spot_warning, state_change
 
 INSTANCE = "i-0123456789abcdef0"
@@ -38,6 +39,7 @@ def health(**detail: Any) -> str:
     [
         ("EC2 Spot Instance Interruption Warning", Fate.SPOT),
         ("EC2 Capacity Reservation Instance Interruption Warning", Fate.RESERVATION),
+        ("EC2 Interruptible Capacity Reservation Instance Interruption Warning", Fate.RESERVATION),
     ],
 )
 def test_a_warning_says_that_the_instance_goes_two_minutes_after_it_was_sent(kind: str, fate: Fate) -> None:
@@ -46,6 +48,42 @@ def test_a_warning_says_that_the_instance_goes_two_minutes_after_it_was_sent(kin
     assert (notice.fate, notice.instance_id) == (fate, INSTANCE)
     assert notice.until == NOW + timedelta(minutes=2)
     assert notice.message == "EC2 takes the instance at 2026-11-21T12:02:00Z"
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(30, 30), (300, 120), (-10, 120), (None, 120)],
+    ids=["sooner", "later", "past", "none"],
+)
+def test_a_warning_that_names_a_sooner_end_leaves_no_longer(told: int | None, seconds: int) -> None:
+    ends = format_time(NOW + timedelta(seconds=told)) if told is not None else None
+    detail = {"instance-id": INSTANCE, "instance-termination-time": ends}
+    (notice,) = read(
+        ec2_event("EC2 Interruptible Capacity Reservation Instance Interruption Warning", detail)
+    )
+    assert notice.until == NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "kind", ["Capacity Block Reservation Expiration Warning", "Capacity Block Expiration Warning"]
+)
+@pytest.mark.parametrize(
+    ("end", "minutes"), [("2026-11-21T12:41:00Z", 11), ("2026-11-22T12:00:00Z", 23.5 * 60), ("soon", 10)]
+)
+def test_a_capacity_block_that_expires_gives_up_its_instances_half_an_hour_before(
+    kind: str, end: str, minutes: float
+) -> None:
+    detail = {"capacity-reservation-id": "cr-0123456789abcdef0", "end-date": end}
+    (notice,) = read(ec2_event(kind, detail))
+    assert (notice.fate, notice.instance_id) == (Fate.EXPIRING, "")
+    assert notice.reservation_id == "cr-0123456789abcdef0"
+    assert notice.until == NOW + timedelta(minutes=minutes)
+
+
+def test_an_expiry_without_a_reservation_is_rejected_with_what_was_found() -> None:
+    body = ec2_event("Capacity Block Expiration Warning", {"capacity-reservation-id": "i-1"})
+    with pytest.raises(Rejected, match="capacity-reservation-id': expected cr-…, found 'i-1'"):
+        read(body)
 
 
 def test_a_warning_from_the_future_leaves_two_minutes_and_no_more() -> None:

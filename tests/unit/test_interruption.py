@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.interruption import LAST_CALL, Answer, answer
+from nodesmith.decisions.interruption import LAST_CALL, Answer, answer, expiries, of_instances
+from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.backoffs import FIRST_BACKOFF, Backoff
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclassstatus import CapacityReservation
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.notices import Fate, Notice
 from tests import builders
@@ -106,8 +108,38 @@ def test_the_interrupted_pool_is_left_alone_while_the_notice_stands_and_longer_e
     assert answered([notice()], [claim()], unavailable={POOL: ends}).unavailable[POOL].until == SOON
 
 
+def test_a_notice_of_a_reservation_is_of_all_our_instances_in_it_and_of_no_other() -> None:
+    inside = {RESERVATION_ID: "cr-1"}
+    claims = [
+        claim(labels=inside),
+        claim(1, labels={RESERVATION_ID: "cr-2"}),
+        claim(2, labels=inside),
+        claim(3),
+    ]
+    told = Notice(Fate.EXPIRING, "", SOON, "the block ends", "cr-1")
+    assert [each.instance_id for each in of_instances(told, claims)] == ["i-0", "i-2"]
+    assert of_instances(notice(), claims) == [notice()]
+    nobodys = replace(told, reservation_id="cr-3")
+    assert answered(of_instances(nobodys, claims), claims).counts == {"NoticesOfOthers": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ahead", "ends"),
+    [("capacity-block", 40, 1), ("capacity-block", 41, 0), ("default", 5, 0)],
+)
+def test_a_capacity_block_that_ends_soon_is_seen_without_a_warning(kind: str, ahead: int, ends: int) -> None:
+    ends_at = NOW + timedelta(minutes=ahead)
+    block = CapacityReservation("cr-1", "p5.48xlarge", ZONES[0], 1, kind=kind, ends_at=ends_at)
+    status = replace(builders.nodeclass_status(), capacity_reservations=(block,))
+    used = claim(labels={RESERVATION_ID: "cr-1"})
+    found = expiries(Ledger(claims=(used,), nodeclasses={"default": status}), NOW)
+    assert [(n.fate, n.until) for n in found] == [(Fate.EXPIRING, ends_at - timedelta(minutes=30))] * ends
+    assert expiries(Ledger(claims=(claim(),), nodeclasses={"default": status}), NOW) == []
+
+
 def test_what_happens_to_one_machine_says_nothing_of_its_pool() -> None:
     assert answered([notice(Fate.STOPPED)], [claim()]).unavailable == {}
+    assert answered([notice(Fate.IMPAIRED)], [claim()]).unavailable == {}
 
 
 @pytest.mark.parametrize(("mode", "ends"), [({}, 0), ({"nodesmith.dev/rebalance": "Replace"}, 1)])

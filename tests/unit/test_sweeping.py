@@ -22,13 +22,16 @@ def asked(
     instances: list[Mapping[str, Any]] | None = None,
     requests: list[Mapping[str, Any]] | None = None,
     statuses: list[Mapping[str, Any]] | None = None,
+    unwell: list[Mapping[str, Any]] | None = None,
+    unwell_below: list[Mapping[str, Any]] | None = None,
 ) -> list[tuple[Fate, str, datetime | None]]:
     """Ask an EC2 that answers so; give what was told."""
     ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     with Stubber(ec2) as stub:
         stub.add_response("describe_instances", {"Reservations": [{"Instances": instances or []}]})
         stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests or []})
-        stub.add_response("describe_instance_status", {"InstanceStatuses": statuses or []})
+        for answer in (statuses, unwell, unwell_below):
+            stub.add_response("describe_instance_status", {"InstanceStatuses": answer or []})
         found = told(ec2, frozenset({OURS}), NOW)
         stub.assert_no_pending_responses()
     return [(notice.fate, notice.instance_id, notice.until) for notice in found]
@@ -88,6 +91,23 @@ def test_the_first_scheduled_event_that_still_stands_is_told() -> None:
 def test_an_event_without_a_date_is_told_without_one() -> None:
     found = asked(statuses=[{"InstanceId": OURS, "Events": [event(ahead=None)]}])
     assert found == [(Fate.SCHEDULED, OURS, None)]
+
+
+def failing(part: str, minutes: float, status: str = "failed", of: str = OURS) -> dict[str, Any]:
+    since = NOW - timedelta(minutes=minutes)
+    details = [{"Name": "reachability", "Status": status, "ImpairedSince": since}]
+    return {"InstanceId": of, part: {"Status": "impaired", "Details": details}}
+
+
+def test_an_instance_that_has_failed_ec2s_checks_for_two_minutes_is_told() -> None:
+    warned = [(Fate.IMPAIRED, OURS, NOW + timedelta(minutes=2))]
+    assert asked(unwell=[failing("InstanceStatus", 2), failing("InstanceStatus", 9, of=OTHER)]) == warned
+    assert asked(unwell_below=[failing("SystemStatus", 30)]) == warned
+
+
+def test_a_check_that_fails_since_a_moment_or_has_recovered_is_not_told() -> None:
+    recovered = failing("SystemStatus", 30, status="passed")
+    assert asked(unwell=[failing("InstanceStatus", 1.9)], unwell_below=[recovered]) == []
 
 
 def test_ec2_that_does_not_answer_is_asked_again_later() -> None:

@@ -36,7 +36,8 @@ _PATCHED: Mapping[str, tuple[type, str]] = {
     "DescribeInstances": (InstanceResponse, "describe_instances"),
     "DescribeSpotPriceHistory": (SpotInstances, "describe_spot_price_history"),
 }
-filter_dict_attribute_mapping.setdefault("event.code", "events.code")  # moto's instances have no events
+for _filter in ("event.code", "instance-status.status", "system-status.status"):
+    filter_dict_attribute_mapping.setdefault(_filter, "untold.code")  # of moto's instances nothing is told
 
 
 class Ec2Seam:

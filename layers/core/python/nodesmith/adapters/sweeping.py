@@ -1,13 +1,13 @@
-"""What EC2's own state says of instances, for notices that were lost on their way: three kinds of Describe calls."""
+"""What EC2's own state says of instances: what no event tells, and notices that were lost on their way."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
-from nodesmith.adapters.instances import described, parts, where
+from nodesmith.adapters.instances import Filter, described, parts, where
 from nodesmith.model.ec2events import STATES
 from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.times import format_time
@@ -16,6 +16,10 @@ _PAGE = {"PageSize": 1000}
 _MARKED = frozenset({"marked-for-termination", "marked-for-stop"})
 """Status codes of spot requests whose instance has been warned."""
 _CHANGES = ("instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop")
+_CHECKS = {"instance-status.status": "InstanceStatus", "system-status.status": "SystemStatus"}
+"""EC2's own checks, of the instance and of the machine under it: the filter of each, and its part of the answer."""
+IMPAIRED_FOR = timedelta(minutes=2)
+"""How long a check must have failed: EC2 checks every minute, and one failure may be a slow answer."""
 _OVER = ("[Completed]", "[Canceled]")
 """How the description of an event begins that no longer stands."""
 
@@ -26,6 +30,7 @@ def told(ec2: Any, instances: Collection[str], now: datetime) -> list[Notice]:
         *_stopped(ec2, instances, now),
         *_marked_spot_requests(ec2, instances),
         *_scheduled_changes(ec2, instances),
+        *_impaired(ec2, instances, now),
     ]
 
 
@@ -56,16 +61,31 @@ def _marked_spot_requests(ec2: Any, instances: Collection[str]) -> Iterator[Noti
 
 def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:
     """Give what AWS has scheduled for instances and has neither done nor called off."""
+    for status in _statuses(ec2, instances, where("event.code", *_CHANGES)):
+        standing = [e for e in status.get("Events", ()) if not e.get("Description", "").startswith(_OVER)]
+        if standing:
+            yield _scheduled(status["InstanceId"], standing)
+
+
+def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
+    """Give the instances that fail EC2's checks; they have as long as a warning would leave them."""
+    for check, part in _CHECKS.items():
+        for status in _statuses(ec2, instances, where(check, "impaired")):
+            failed = [d for d in (status.get(part) or {}).get("Details", ()) if d.get("Status") == "failed"]
+            since = min((_utc(d["ImpairedSince"]) for d in failed if d.get("ImpairedSince")), default=None)
+            if since is not None and now - since >= IMPAIRED_FOR:
+                why = f"the instance fails EC2's check of {part} since {format_time(since)}"
+                yield Notice(Fate.IMPAIRED, status["InstanceId"], now + WARNING, why)
+
+
+def _statuses(ec2: Any, instances: Collection[str], sought: Filter) -> Iterator[Mapping[str, Any]]:
     with transient_errors("ec2:DescribeInstanceStatus"):
         pages = ec2.get_paginator("describe_instance_status").paginate(
-            Filters=[where("event.code", *_CHANGES)],
-            IncludeAllInstances=True,
-            PaginationConfig=_PAGE,
+            Filters=[sought], IncludeAllInstances=True, PaginationConfig=_PAGE
         )
         for status in (status for page in pages for status in page["InstanceStatuses"]):
-            standing = [e for e in status.get("Events", ()) if not e.get("Description", "").startswith(_OVER)]
-            if status["InstanceId"] in instances and standing:
-                yield _scheduled(status["InstanceId"], standing)
+            if status["InstanceId"] in instances:
+                yield status
 
 
 def _scheduled(instance: str, events: Iterable[Mapping[str, Any]]) -> Notice:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from nodesmith.controllers.provisioning import Outcome
 from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.decisions.interruption import Answer, answer
+from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2events import read_event
 from nodesmith.model.events import Concern, Hint, parse_hint
@@ -82,6 +82,7 @@ def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
     ledger = run.store.load()
     if sweeps:
         told += _swept(run, ledger, sweeps, report)
+    told = [(id_, each) for id_, notice in told for each in of_instances(notice, ledger.claims)]
     if not told:
         return report
     going, failed = _commit(run, [notice for _, notice in told], ledger, report)
@@ -108,11 +109,11 @@ def _swept(
     instances = [
         claim.instance_id for claim in ledger.claims if claim.instance_id and not claim.terminated_at
     ]
+    found = expiries(ledger, run.clock())
     try:
-        found = run.cloud.notices(instances) if instances else ()
+        found += run.cloud.notices(instances) if instances else ()
     except Transient:
         report.counts["SweepsFailed"] += 1
-        return []
     return [(sweeps[0], notice) for notice in found]
 
 

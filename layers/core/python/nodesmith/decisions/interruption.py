@@ -13,22 +13,25 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from nodesmith.decisions.disruption.budgets import room
+from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.backoffs import Backoff, next_backoff
+from nodesmith.model.ec2events import expiry
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import Rebalance
 from nodesmith.model.nodepools import NodePool
-from nodesmith.model.notices import Fate, Notice
+from nodesmith.model.notices import BLOCK_WARNING, Fate, Notice
 from nodesmith.model.snapshot import Snapshot
 
 LAST_CALL = timedelta(minutes=30)
 """Before the date of a scheduled change: from then on budgets hold nothing up."""
 _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 _RUNNING = _JOINED | {Phase.LAUNCHED}
-_CLOSED_POOLS = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.REBALANCE})
+_CLOSED_POOLS = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.EXPIRING, Fate.REBALANCE})
 """What tells something of the pool of capacity, and not of one machine."""
 _ORDER = {fate: number for number, fate in enumerate(Fate)}
+CAPACITY_BLOCK = "capacity-block"
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -70,6 +73,35 @@ def answer(
         elif claim.phase is Phase.INITIALIZED:
             _end_within_budgets(found, claim, notice, ledger, pools.get(claim.nodepool), snapshot, now)
     return found
+
+
+def of_instances(notice: Notice, claims: Iterable[NodeClaim]) -> list[Notice]:
+    """Give what a notice says of each instance: one of a reservation is of all that run in it, of ours."""
+    if not notice.reservation_id:
+        return [notice]
+    inside = [
+        claim.instance_id
+        for claim in claims
+        if claim.instance_id and claim.labels.get(RESERVATION_ID) == notice.reservation_id
+    ]
+    return [replace(notice, instance_id=instance) for instance in inside] or [notice]
+
+
+def expiries(ledger: Ledger, now: datetime) -> list[Notice]:
+    """Give the Capacity Blocks that end soon and that our instances run in, whether EC2's warning came or not.
+
+    Other reservations take nothing with them when they end: their instances run on, on demand.
+    """
+    used = {claim.labels.get(RESERVATION_ID) for claim in ledger.claims if claim.instance_id}
+    ends = {
+        reservation.id: reservation.ends_at
+        for status in ledger.nodeclasses.values()
+        for reservation in status.capacity_reservations
+        if reservation.kind == CAPACITY_BLOCK and reservation.id in used
+    }
+    return [
+        expiry(id_, at) for id_, at in sorted(ends.items()) if at is not None and at - now <= BLOCK_WARNING
+    ]
 
 
 def _foremost(notices: Iterable[Notice]) -> dict[str, Notice]:

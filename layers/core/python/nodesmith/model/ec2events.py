@@ -10,11 +10,16 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith.model.notices import WARNING, Fate, Notice
+from nodesmith.model.notices import BLOCK_LEAD, BLOCK_WARNING, WARNING, Fate, Notice
 from nodesmith.model.times import format_time, parse_time
 
 SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
-RESERVATION_WARNING = "EC2 Capacity Reservation Instance Interruption Warning"
+RESERVATION_WARNINGS = (
+    "EC2 Capacity Reservation Instance Interruption Warning",
+    "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+)
+BLOCK_WARNINGS = ("Capacity Block Reservation Expiration Warning", "Capacity Block Expiration Warning")
+"""AWS's documentation has both names of each."""
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 HEALTH = "AWS Health Event"
@@ -26,7 +31,10 @@ STATES: Mapping[str, Fate] = {
 }
 """What the states of instances that do not run say; of the others there is nothing to say."""
 PATTERNS: Mapping[str, Mapping[str, Any]] = {
-    "Warnings": {"source": ["aws.ec2"], "detail-type": [SPOT_WARNING, RESERVATION_WARNING, REBALANCE]},
+    "Warnings": {
+        "source": ["aws.ec2"],
+        "detail-type": [SPOT_WARNING, *RESERVATION_WARNINGS, *BLOCK_WARNINGS, REBALANCE],
+    },
     "InstanceStopped": {
         "source": ["aws.ec2"],
         "detail-type": [STATE_CHANGE],
@@ -40,6 +48,7 @@ PATTERNS: Mapping[str, Mapping[str, Any]] = {
 }
 """What EventBridge is asked for, and nothing else, by the name of its rule."""
 _INSTANCE = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
+_RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}", re.ASCII)
 _MOST_INSTANCES = 1000
 """named in one event; AWS Health names a hundred at most"""
 
@@ -72,9 +81,27 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
 def _warning(fate: Fate) -> Callable[[Detail, datetime], tuple[Notice, ...]]:
     def read(detail: Detail, at: datetime) -> tuple[Notice, ...]:
         until = at + WARNING
+        told = _date(detail.get("instance-termination-time"))
+        if told is not None and at < told < until:
+            until = told
         return (Notice(fate, _instance(detail), until, f"EC2 takes the instance at {format_time(until)}"),)
 
     return read
+
+
+def _expiry(detail: Detail, at: datetime) -> tuple[Notice, ...]:
+    reservation = detail.get("capacity-reservation-id")
+    if not isinstance(reservation, str) or not _RESERVATION.fullmatch(reservation):
+        found = _shown(detail, "capacity-reservation-id")
+        raise Rejected(f"event field 'detail.capacity-reservation-id': expected cr-…, found {found}")
+    ends = _date(detail.get("end-date")) or at + BLOCK_WARNING
+    return (expiry(reservation, max(ends, at)),)
+
+
+def expiry(reservation: str, ends_at: datetime) -> Notice:
+    """Give the notice of a Capacity Block's end: EC2 begins to take its instances half an hour earlier."""
+    why = f"Capacity Block {reservation} ends at {format_time(ends_at)}"
+    return Notice(Fate.EXPIRING, "", ends_at - BLOCK_LEAD, why, reservation)
 
 
 def _rebalance(detail: Detail, at: datetime) -> tuple[Notice, ...]:
@@ -128,12 +155,16 @@ def _time(event: Mapping[str, Any]) -> datetime:
 
 
 def _date(text: object) -> datetime | None:
-    """Read a date as AWS Health writes it (`Sat, 05 Jun 2027 15:10:09 GMT`); nonsense is none."""
-    try:
-        moment = parsedate_to_datetime(text) if isinstance(text, str) else None
-        return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):
+    """Read a date as EC2 writes it (RFC 3339) or AWS Health (`Sat, 05 Jun 2027 15:10:09 GMT`); nonsense is none."""
+    if not isinstance(text, str):
         return None
+    for read in (parse_time, parsedate_to_datetime):
+        try:
+            moment = read(text)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            continue
+    return None
 
 
 def _shown(found: Mapping[str, Any], field: str) -> str:
@@ -142,7 +173,8 @@ def _shown(found: Mapping[str, Any], field: str) -> str:
 
 _READERS: Mapping[tuple[object, object], Callable[[Detail, datetime], tuple[Notice, ...]]] = {
     ("aws.ec2", SPOT_WARNING): _warning(Fate.SPOT),
-    ("aws.ec2", RESERVATION_WARNING): _warning(Fate.RESERVATION),
+    **{("aws.ec2", kind): _warning(Fate.RESERVATION) for kind in RESERVATION_WARNINGS},
+    **{("aws.ec2", kind): _expiry for kind in BLOCK_WARNINGS},
     ("aws.ec2", REBALANCE): _rebalance,
     ("aws.ec2", STATE_CHANGE): _state,
     ("aws.health", HEALTH): _health,

@@ -8,6 +8,10 @@ from enum import StrEnum
 
 WARNING = timedelta(minutes=2)
 """From a warning to the end of the instance, as EC2 documents it; less is possible, more is not."""
+BLOCK_WARNING = timedelta(minutes=40)
+"""From the warning that a Capacity Block expires to its end,"""
+BLOCK_LEAD = timedelta(minutes=30)
+"""and from the moment at which EC2 begins to take its instances."""
 
 
 class Fate(StrEnum):
@@ -19,6 +23,10 @@ class Fate(StrEnum):
     SPOT = "SpotInterrupted"
     RESERVATION = "ReservationInterrupted"
     """the owner of the interruptible capacity reservation that it runs in wants it back"""
+    IMPAIRED = "InstanceImpaired"
+    """it, or the machine under it, fails EC2's own checks"""
+    EXPIRING = "ReservationExpires"
+    """the Capacity Block that it runs in ends"""
     SCHEDULED = "ScheduledChange"
     """AWS will reboot, move or retire it at a date"""
     REBALANCE = "RebalanceRecommended"
@@ -37,9 +45,13 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is said of one instance. `until` is when it goes, None where that is not said; `message` is for people."""
+    """What is said of one instance, or of all in a capacity reservation: then `instance_id` is empty.
+
+    `until` is when it goes, None where that is not said; `message` is for people.
+    """
 
     fate: Fate
     instance_id: str
     until: datetime | None
     message: str
+    reservation_id: str = ""
