@@ -51,6 +51,7 @@ FULL_CLAIM = NodeClaim(
     phase=Phase.INITIALIZED,
     phase_since=NOW + timedelta(minutes=3),
     nodepool_uid="0d3c",
+    provisioner="legacy",
     nodepool_hash="123",
     nodeclass_hash="456",
     requirements=Requirements.of(

@@ -23,6 +23,7 @@ FULLEST = NodeClaim(
     phase=Phase.TERMINATED,
     phase_since=CREATED + timedelta(seconds=50),
     nodepool_uid="0-1",
+    provisioner="legacy",
     nodepool_hash="11",
     nodeclass_hash="22",
     hash_version="nodesmith-v0",
@@ -134,9 +135,9 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
         "finalizers": ["karpenter.sh/termination"],
         "ownerReferences": [
             {
-                "apiVersion": "karpenter.sh/v1",
-                "kind": "NodePool",
-                "name": "default",
+                "apiVersion": "karpenter.sh/v1alpha5",
+                "kind": "Provisioner",
+                "name": "legacy",
                 "uid": "0-1",
                 "blockOwnerDeletion": True,
             }
@@ -318,3 +319,18 @@ def test_a_creation_time_that_is_none_is_told() -> None:
     made = written()
     made["metadata"]["creationTimestamp"] = "2026-02-30T00:00:00Z"
     assert [p.field for p in parse_nodeclaim(made, CREATED).fatal] == ["metadata.creationTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "owner"),
+    [
+        ("", ("karpenter.sh/v1", "NodePool", "default")),
+        ("old", ("karpenter.sh/v1alpha5", "Provisioner", "old")),
+    ],
+)
+def test_a_nodeclaim_goes_with_what_its_pool_is_written_as(provisioner: str, owner: tuple[str, ...]) -> None:
+    """As Kubernetes' garbage collector takes what a deleted owner leaves."""
+    written = manifest(replace(SMALLEST, nodepool_uid="p-1", provisioner=provisioner))
+    (found,) = written["metadata"]["ownerReferences"]
+    assert (found["apiVersion"], found["kind"], found["name"]) == owner
+    assert found["uid"] == "p-1"

@@ -66,6 +66,13 @@ def test_a_provisioner_and_its_template_are_read_as_a_pool_and_a_class_of_today(
     )
 
 
+def test_a_provisioner_owns_the_nodeclaims_of_what_it_is_read_as() -> None:
+    (pool,) = map(parse_nodepool, snapshot(Provisioner=[PROVISIONER]).nodepools)
+    assert pool.value is not None
+    assert (pool.value.owner_uid, pool.value.options.provisioner) == ("Provisioner-0", "default")
+    assert pool.problems == ()
+
+
 def test_nothing_can_be_owned_by_an_object_that_is_not_there() -> None:
     """The garbage collector would take NodeClaims of such an owner away at once."""
     (manifest,) = snapshot(Provisioner=[PROVISIONER]).nodepools

@@ -21,6 +21,7 @@ from nodesmith.model.problems import Parsed
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
+from nodesmith.model.schema.oldkinds import PROVISIONER
 from nodesmith.model.times import format_time
 
 NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
@@ -94,9 +95,9 @@ def _metadata(claim: NodeClaim) -> dict[str, Any]:
     if claim.nodepool_uid:
         metadata["ownerReferences"] = [
             {
-                "apiVersion": NODE_CLAIM.api_version,
-                "kind": "NodePool",
-                "name": claim.nodepool,
+                "apiVersion": PROVISIONER.api_version if claim.provisioner else NODE_CLAIM.api_version,
+                "kind": PROVISIONER.name if claim.provisioner else "NodePool",
+                "name": claim.provisioner or claim.nodepool,
                 "uid": claim.nodepool_uid,
                 "blockOwnerDeletion": True,
             }

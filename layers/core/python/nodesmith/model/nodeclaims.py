@@ -83,6 +83,8 @@ class NodeClaim:
     phase: Phase
     phase_since: datetime
     nodepool_uid: str = ""
+    provisioner: str = ""
+    """The Provisioner that its NodePool is read from, whose uid `nodepool_uid` then is."""
     nodepool_hash: str = ""
     nodeclass_hash: str = ""
     hash_version: str = FIRST_HASH_VERSION

@@ -20,6 +20,8 @@ NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
 LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
 REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
 PROVISIONER = "nodesmith.dev/provisioner"
+PROVISIONER_UID = "nodesmith.dev/provisioner-uid"
+"""Of that Provisioner, where it is an object of the cluster still: it owns the NodeClaims."""
 DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
 NODE_REPAIR = "nodesmith.dev/node-repair"
 REBALANCE = "nodesmith.dev/rebalance"
@@ -30,6 +32,7 @@ _KNOWN = frozenset(
         LAUNCH_TIMEOUT,
         REGISTRATION_TIMEOUT,
         PROVISIONER,
+        PROVISIONER_UID,
         DAEMONSET_HOLD,
         NODE_REPAIR,
         REBALANCE,
@@ -69,6 +72,8 @@ class Options:
     """from the instance to its Node"""
     provisioner: str = ""
     """the Provisioner that it was, whose name its nodes carry as the label PROVISIONER_NAME"""
+    provisioner_uid: str = ""
+    """set while that is an object of the cluster, and this NodePool is none"""
     daemonset_hold: timedelta = timedelta(0)
     """how long a new node is kept for the pods of its DaemonSets, at most; 0 where it is not"""
     node_repair: NodeRepair = NodeRepair.REPORT
@@ -89,6 +94,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
         _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
         _provisioner(annotations, report),
+        annotations.get(PROVISIONER_UID, ""),
         _hold(annotations, report),
         _repair(annotations, report),
         _rebalance(annotations, report),

@@ -11,7 +11,7 @@ from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import PROVISIONER_NAME
 from nodesmith.model.manifests import read_manifest
-from nodesmith.model.nodepoolannotations import DEFAULTS, Options, read_options
+from nodesmith.model.nodepoolannotations import DEFAULTS, PROVISIONER_UID, Options, read_options
 from nodesmith.model.nodespec import NodeClassRef, read_requirements, read_taints
 from nodesmith.model.problems import Parsed
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
@@ -20,7 +20,15 @@ from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.nodepools import NODE_POOL, TEMPLATE
 from nodesmith.model.taints import Taint
 
-__all__ = ["NODES", "Disruption", "NodeClassRef", "NodePool", "parse_nodepool", "parsed_nodepools"]
+__all__ = [
+    "NODES",
+    "Disruption",
+    "NodeClassRef",
+    "NodePool",
+    "owner_uid",
+    "parse_nodepool",
+    "parsed_nodepools",
+]
 
 NODES = "nodes"
 """The limit that counts nodes; all others are resources."""
@@ -78,6 +86,11 @@ class NodePool:
         return duration_seconds(self.termination_grace_period)
 
     @property
+    def owner_uid(self) -> str:
+        """Of what owns its NodeClaims: itself, or the Provisioner that it is read from; empty for neither."""
+        return self.uid or self.options.provisioner_uid
+
+    @property
     def node_surcharge_hourly_usd(self) -> float:
         """What each node costs beside its instance."""
         return self.options.node_surcharge_hourly_usd
@@ -115,6 +128,12 @@ def parsed_nodepools(manifests: Iterable[Mapping[str, object]]) -> dict[str, Nod
     """Read NodePools; give those that can be read, by name."""
     pools = (parse_nodepool(manifest).value for manifest in manifests)
     return {pool.name: pool for pool in pools if pool is not None}
+
+
+def owner_uid(manifest: Mapping[str, Any]) -> str:
+    """Give the uid of what owns a NodePool's NodeClaims, whether the NodePool can be read or not; empty for nothing."""
+    metadata = manifest.get("metadata") or {}
+    return str(metadata.get("uid") or (metadata.get("annotations") or {}).get(PROVISIONER_UID) or "")
 
 
 def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:

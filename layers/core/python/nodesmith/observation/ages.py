@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nodesmith.model.conversion.converting import convert, loud
+from nodesmith.model.nodepoolannotations import PROVISIONER, PROVISIONER_UID
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.observed import Observed
 
@@ -39,10 +40,22 @@ def todays(observed: Observed) -> Todays:
         given, manifest = reduced[each.number], each.manifest
         shown = {"status": given["status"]} if "status" in given and manifest["kind"] == "NodePool" else {}
         is_unchanged = manifest is named[each.number]
-        made[manifest["kind"]].append(given if is_unchanged else {**manifest, **shown})
+        if is_unchanged:
+            made[manifest["kind"]].append(given)
+        else:
+            made[manifest["kind"]].append({**manifest, **shown, "metadata": _owning(manifest, given)})
     return Todays(
         made["NodePool"], made["EC2NodeClass"], [str(change) for change in loud(conversion.changes)]
     )
+
+
+def _owning(manifest: Manifest, given: Manifest) -> Manifest:
+    """Give the metadata of what was converted; that of a Provisioner says by which uid it owns NodeClaims."""
+    metadata: Manifest = manifest["metadata"]
+    annotations, uid = metadata.get("annotations") or {}, given["metadata"].get("uid")
+    if manifest["kind"] != "NodePool" or PROVISIONER not in annotations or "uid" in metadata or not uid:
+        return metadata
+    return {**metadata, "annotations": {**annotations, PROVISIONER_UID: uid}}
 
 
 def _named(manifests: Iterable[Manifest], api_version: str, kind: str) -> Iterator[Manifest]:

@@ -15,7 +15,7 @@ from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import conditions_of
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import DEFAULTS, Options
-from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.nodepools import owner_uid, parsed_nodepools
 from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
@@ -53,7 +53,7 @@ def next_steps(
         by_provider.setdefault(node.provider_id, []).append(node)
     shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     looked_at = frozenset(checked)
-    owners = {str((m.get("metadata") or {}).get("uid")) for m in snapshot.nodepools}
+    owners = {owner_uid(manifest) for manifest in snapshot.nodepools}
     unaware = to_nominate(claims, snapshot.pods, now)
     pools, held_for = parsed_nodepools(snapshot.nodepools), awaited(claims, snapshot, now)
     nominations: list[Command] = []
