@@ -30,6 +30,7 @@ from nodesmith.model.nodeclassstatus import (
     Subnet,
 )
 from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import Resources, parse_resources
@@ -288,6 +289,25 @@ def test_forgetting_a_claim_twice_is_fine(store: Store) -> None:
     store.forget(claim)
     store.forget(claim)
     assert store.load().claims == ()
+
+
+def test_the_end_of_a_claim_is_remembered_as_a_departure_when_it_is_forgotten(store: Store) -> None:
+    store.commit(0, [replace(FULL_CLAIM, revision=0), PENDING], "d1")
+    for claim in store.load().claims:
+        store.forget(claim)
+    at = FULL_CLAIM.terminating_at
+    assert at is not None
+    assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, at),)
+
+
+def test_disruption_is_paused_and_goes_on(store: Store) -> None:
+    assert store.load().paused is None
+    store.pause(Pause(NOW, "a release"))
+    store.pause(Pause(NOW, "another release"))
+    assert store.load().paused == Pause(NOW, "another release")
+    for _ in range(2):
+        store.pause(None)
+    assert store.load() == Ledger()
 
 
 def test_a_move_with_every_field_set_comes_back_equal(store: Store) -> None:

@@ -15,6 +15,7 @@ from nodesmith.model.ledgeritems import health_item, offered_item, read_health, 
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 
 
@@ -35,6 +36,8 @@ class FakeStore:
     unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
     nodepool_backoffs: dict[str, Backoff] = field(default_factory=dict)
     health: dict[str, RegistrationHealth] = field(default_factory=dict)
+    paused: Pause | None = None
+    departures: dict[str, Departure] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """what nodes have been seen to offer; other clusters may share it"""
     raise_before: Callable[[str], None] = _nothing
@@ -51,6 +54,8 @@ class FakeStore:
             dict(self.nodepool_backoffs),
             dict(self.health),
             moves=tuple(self.moves[id_] for id_ in sorted(self.moves)),
+            paused=self.paused,
+            departures=tuple(self.departures[name] for name in sorted(self.departures)),
         )
         self.raise_after("load")
         return ledger
@@ -84,8 +89,15 @@ class FakeStore:
         known = self.claims.get(claim.name)
         if known is not None and known.revision != claim.revision:
             raise Conflict(f"NodeClaim {claim.name} has moved on")
+        if claim.terminating_at is not None:
+            self.departures[claim.name] = Departure(claim.name, claim.nodepool, claim.terminating_at)
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
+
+    def pause(self, pause: Pause | None) -> None:
+        self.raise_before("pause")
+        self.paused = pause
+        self.raise_after("pause")
 
     def save_move(self, move: Move) -> Move:
         self.raise_before("save_move")

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.decisions.disruption.budgets import allowed, is_active
-from nodesmith.model.budgets import Budget
+from nodesmith.decisions.disruption.budgets import allowed, is_active, room
+from nodesmith.model.budgets import Budget, read_budget, write_budget
 from nodesmith.model.cron import last_hit, parse_cron
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.ledgeritems import ledger_item, read_ledger
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import NodePool, parse_nodepool
+from nodesmith.model.pauses import Departure, Pause
+from nodesmith.model.problems import Parsed
+from tests import builders
+from tests.builders import NOW
 
 MONDAY = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
 HOUR = 3600
@@ -78,8 +91,165 @@ def test_a_budget_holds_for_its_duration_from_each_moment_of_its_schedule_on(
     assert is_active(Budget("0", schedule=schedule, duration_seconds=int(hours * HOUR)), MONDAY) is active
 
 
-def test_a_schedule_that_cannot_be_read_holds_always() -> None:
-    assert is_active(Budget("0", schedule="at noon", duration_seconds=60), MONDAY)
+def test_a_schedule_that_cannot_be_read_holds_always_and_allows_nothing() -> None:
+    unread = Budget("5", schedule="at noon", duration_seconds=60)
+    assert is_active(unread, MONDAY)
+    assert allowed([unread], "Drifted", 100, 0, MONDAY) == 0
+    assert allowed([replace(unread, reasons=("Empty",))], "Drifted", 100, 0, MONDAY) is None
+
+
+BERLIN = "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("now", "in_berlin", "in_utc"),
+    [
+        (datetime(2026, 11, 23, 8, 0, tzinfo=UTC), True, False),  # 9:00 in winter
+        (datetime(2026, 11, 23, 7, 59, tzinfo=UTC), False, False),
+        (datetime(2026, 7, 20, 7, 0, tzinfo=UTC), True, False),  # 9:00 in summer
+        (datetime(2026, 7, 20, 9, 30, tzinfo=UTC), False, True),
+    ],
+)
+def test_a_schedule_goes_by_the_clock_of_its_time_zone(now: datetime, in_berlin: bool, in_utc: bool) -> None:
+    nine = Budget("0", schedule="0 9 * * mon-fri", duration_seconds=2 * HOUR)
+    assert is_active(replace(nine, timezone=BERLIN), now) is in_berlin
+    assert is_active(nine, now) is in_utc
+
+
+@pytest.mark.parametrize(
+    ("schedule", "until", "hit"),
+    [
+        ("30 2 * * *", datetime(2026, 3, 29, 12, tzinfo=UTC), datetime(2026, 3, 29, 1, 30, tzinfo=UTC)),
+        ("30 2 * * *", datetime(2026, 10, 25, 12, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),
+        ("45 2 * * *", datetime(2026, 10, 25, 1, 40, tzinfo=UTC), datetime(2026, 10, 25, 0, 45, tzinfo=UTC)),
+        ("0 0 * * *", datetime(2026, 11, 22, 23, 30, tzinfo=UTC), datetime(2026, 11, 22, 23, tzinfo=UTC)),
+    ],
+    ids=[
+        "the hour left out",
+        "the hour shown twice",
+        "within the second of them",
+        "a day begun there already",
+    ],
+)
+def test_what_a_clock_leaves_out_comes_later_and_what_it_shows_twice_comes_once(
+    schedule: str, until: datetime, hit: datetime
+) -> None:
+    after = until - timedelta(days=1)
+    assert last_hit(parse_cron(schedule), after, until, ZoneInfo(BERLIN)) == hit
+
+
+def nodepool(annotations: Mapping[str, str], **disruption: Any) -> Parsed[NodePool]:
+    manifest = builders.nodepool_manifest()
+    manifest["metadata"]["annotations"] = dict(annotations)
+    manifest["spec"]["disruption"] = {"consolidateAfter": "0s", **disruption}
+    return parse_nodepool(manifest)
+
+
+ALL = [{"nodes": "100%"}]
+CLAIMS = tuple(
+    builders.claim(f"default-{n}", phase=Phase.INITIALIZED, provider_id=f"aws:///a/i-{n}") for n in range(10)
+)
+SNAPSHOT = builders.snapshot(
+    nodes=tuple(builders.node(c.name, provider_id=c.provider_id) for c in CLAIMS),
+)
+
+
+def left(found: Parsed[NodePool], ledger: Ledger, going: Sequence[NodeClaim] = ()) -> int | None:
+    assert found.value is not None, found.problems
+    return room(found.value, "Drifted", ledger, going, SNAPSHOT, NOW)
+
+
+def test_as_many_may_go_as_the_budgets_say_where_no_rate_is_given() -> None:
+    assert left(nodepool({}, budgets=ALL), Ledger(claims=CLAIMS)) == 10
+
+
+def test_no_more_may_go_in_an_hour_than_the_nodepool_says_and_what_is_forgotten_counts() -> None:
+    pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "5"}, budgets=ALL)
+    ends = [NOW - timedelta(minutes=m) for m in (10, 59, 61)]
+    ending = tuple(c.terminating("Drifted", "", at) for c, at in zip(CLAIMS, ends, strict=False))
+    ledger = Ledger(claims=(*ending, *CLAIMS[3:]))
+    assert left(pool, ledger) == 3
+    gone = (Departure("default-a", "default", NOW - timedelta(minutes=30)),)
+    assert left(pool, replace(ledger, departures=gone)) == 2
+    assert left(pool, replace(ledger, departures=gone), CLAIMS[5:6]) == 1
+    others = (Departure("other-a", "other", NOW), Departure("default-b", "default", NOW - timedelta(hours=1)))
+    assert left(pool, replace(ledger, departures=others)) == 3
+
+
+def test_an_end_that_is_written_down_before_its_claim_is_forgotten_counts_once() -> None:
+    pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "2"}, budgets=ALL)
+    ending = CLAIMS[0].terminating("Drifted", "", NOW)
+    ledger = Ledger(claims=(ending, *CLAIMS[1:]), departures=(Departure(ending.name, "default", NOW),))
+    assert left(pool, ledger) == 1
+
+
+def test_the_rate_holds_where_no_budget_speaks() -> None:
+    pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "4"}, budgets=[])
+    assert left(pool, Ledger(claims=CLAIMS)) == 4
+
+
+def test_while_disruption_is_paused_no_budget_lets_any_go() -> None:
+    assert left(nodepool({}, budgets=[]), Ledger(claims=CLAIMS, paused=Pause(NOW, "a release"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("annotations", "disruption", "told"),
+    [
+        ({"nodesmith.dev/budget-timezone": "Europe/Berlln"}, {}, "did you mean 'Europe/Berlin'?"),
+        ({"nodesmith.dev/budget-timezone": "Europe"}, {}, "must be a time zone's name"),
+        ({"nodesmith.dev/budget-timezone": "../../etc/passwd"}, {}, "must be a time zone's name"),
+        ({"nodesmith.dev/max-disruptions-per-hour": "ten"}, {}, "must be a number of nodes"),
+        ({}, {"budgets": [{"schedule": "0 25 * * *", "duration": "1h"}]}, "the hour '25' must be a number"),
+    ],
+)
+def test_what_cannot_be_read_is_told_and_holds_the_nodepool_though_it_goes_on_to_buy(
+    annotations: Mapping[str, str], disruption: Mapping[str, Any], told: str
+) -> None:
+    found = nodepool(annotations, **disruption)
+    (problem,) = found.problems
+    assert told in str(problem)
+    assert "until then none of its nodes is disrupted" in str(problem)
+    assert not problem.fatal
+    assert left(found, Ledger(claims=CLAIMS)) == 0
+
+
+@pytest.mark.parametrize(
+    ("disruption", "told"),
+    [
+        ({"budgets": [{"nodes": "0"}, {"nodes": "20%"}]}, "budgets[1].nodes is '20%': never matters beside"),
+        ({"budgets": [{"nodes": "1", "reasons": []}]}, "budgets[0].reasons is []: limits nothing"),
+        (
+            {"consolidateAfter": "Never", "consolidationPolicy": "WhenEmpty"},
+            "keeps even empty nodes for ever",
+        ),
+    ],
+)
+def test_what_can_hardly_be_meant_is_told_and_holds_as_it_is_written(
+    disruption: Mapping[str, Any], told: str
+) -> None:
+    found = nodepool({}, **disruption)
+    (problem,) = found.problems
+    assert told in str(problem)
+    assert found.value is not None
+    assert found.value.disruption.fault == ""
+
+
+def test_budgets_that_name_reasons_or_times_beside_one_that_allows_none_are_told_too() -> None:
+    budgets = [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "0", "schedule": "@daily", "duration": "8h"}]
+    assert nodepool({}, budgets=[*budgets, {"nodes": "20%"}]).problems == ()
+
+
+def test_a_budget_keeps_its_time_zone_in_the_ledger() -> None:
+    found = nodepool({"nodesmith.dev/budget-timezone": BERLIN}).value
+    assert found is not None
+    (budget,) = found.disruption.budgets
+    assert budget.timezone == BERLIN
+    assert read_budget(json.loads(json.dumps(write_budget(budget)))) == budget
+
+
+def test_a_ledger_keeps_its_pause_and_its_departures() -> None:
+    ledger = Ledger(paused=Pause(NOW, "a release"), departures=(Departure("a", "default", NOW),))
+    assert read_ledger(json.loads(json.dumps(ledger_item(ledger)))) == ledger
 
 
 @given(

@@ -11,6 +11,7 @@ import pytest
 
 from nodesmith.decisions.expiration import LONGEST_WINDOW, expired, expires_at, replaceable_from
 from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.nodes import Condition, Node
@@ -59,7 +60,7 @@ def gone(
 ) -> list[str]:
     shown = tuple(map(node, claims)) if nodes is None else tuple(nodes)
     snapshot = builders.snapshot(nodes=shown, pods=pods, **fields)
-    found = expired(claims, snapshot, pool() if pools is None else pools, now)
+    found = expired(Ledger(claims=tuple(claims)), snapshot, pool() if pools is None else pools, now)
     assert all((end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "Expired") for end in found)
     return [end.claim.name for end in found]
 
@@ -200,7 +201,7 @@ def test_a_node_with_a_pod_that_its_budget_never_lets_go_is_left_until_its_deadl
 
 def test_the_grace_of_the_nodepool_counts_from_the_end_on() -> None:
     (one,) = due(1, termination_grace_period="1h")
-    (end,) = expired([one], builders.snapshot(nodes=(node(one),)), pool(), NOW)
+    (end,) = expired(Ledger(claims=(one,)), builders.snapshot(nodes=(node(one),)), pool(), NOW)
     assert end.claim.deadline == NOW + timedelta(hours=1)
 
 
@@ -218,7 +219,7 @@ def test_forty_nodes_born_together_are_replaced_within_their_budget_and_none_mee
             )
         known = list(claims.values())
         snapshot = builders.snapshot(nodes=tuple(map(node, known)))
-        for end in expired(known, snapshot, pool({"nodes": "10%"}), now):
+        for end in expired(Ledger(claims=tuple(known)), snapshot, pool({"nodes": "10%"}), now):
             claims[end.claim.name] = end.claim
             gone_at[end.claim.name] = now + takes
             forced += "ahead" not in end.claim.message

@@ -22,6 +22,7 @@ from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.notices import Notice
 from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.pauses import Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 
 
@@ -44,7 +45,10 @@ class Store(Protocol):
         """Write a claim's progress; give it with its new revision. Raises Conflict when its revision has moved."""
 
     def forget(self, claim: NodeClaim) -> None:
-        """Remove a claim that has ended. Raises Conflict when its revision has moved."""
+        """Remove a claim that has ended; an end is remembered as a departure. Raises Conflict when its revision moved."""
+
+    def pause(self, pause: Pause | None) -> None:
+        """Note that no node is disrupted that could as well go on; None lets it begin again."""
 
     def save_move(self, move: Move) -> Move:
         """Write a move's progress; give it with its new revision. One of revision 0 is new.

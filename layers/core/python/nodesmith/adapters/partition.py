@@ -16,6 +16,7 @@ from nodesmith.model.ledgeritems import read_backoff, read_cluster, read_health,
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, from_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.pauses import Departure, Pause, read_departure, read_pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 
 Attributes = dict[str, Any]
@@ -47,6 +48,8 @@ class Found:
         self._unavailable: dict[OfferingKey, Backoff] = {}
         self._backoffs: dict[str, Backoff] = {}
         self._health: dict[str, RegistrationHealth] = {}
+        self._paused: Pause | None = None
+        self._departures: list[Departure] = []
 
     def take(self, item: Attributes) -> None:
         """Read one item."""
@@ -66,6 +69,10 @@ class Found:
                 self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
             case "BACKOFF":
                 self._backoffs[name] = read_backoff(document)
+            case "PAUSE":
+                self._paused = read_pause(document)
+            case "DEPARTURE":
+                self._departures.append(read_departure(document))
             case "HEALTH":
                 self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
             case _:
@@ -91,4 +98,6 @@ class Found:
             self._backoffs,
             self._health,
             moves=tuple(sorted(self._moves, key=lambda m: m.id)),
+            paused=self._paused,
+            departures=tuple(sorted(self._departures, key=lambda d: d.claim)),
         )

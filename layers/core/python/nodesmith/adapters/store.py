@@ -3,6 +3,7 @@
 `META` carries the version that commits are conditional on and what is known of the cluster; `CLAIM#name`, `MOVE#id`,
 `NODECLASS#name`, `OFFERING#capacityType#type#zone`, `BACKOFF#nodepool` and `HEALTH#nodepool` hold one document each,
 claims, moves and health with their revision beside it. Back-offs expire by the table's TTL a day after they end.
+`PAUSE` is there while disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from nodesmith.model.ledgeritems import (
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, departure_item, pause_item
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.settings import partition_key
 
@@ -98,7 +100,12 @@ class DynamoStore:
         return saved
 
     def forget(self, claim: NodeClaim) -> None:
-        """Delete a claim on condition of its revision; gone already is fine. Raises Conflict."""
+        """Delete a claim on condition of its revision; gone already is fine. Raises Conflict.
+
+        Its departure is written before: one of a claim that is still there is no second one.
+        """
+        if claim.terminating_at is not None:
+            self._section.put(_departure(self._section, claim, claim.terminating_at))
         self._section.delete_revised(f"CLAIM#{claim.name}", claim.revision, f"NodeClaim {claim.name}")
 
     def known(self, claims: Collection[str]) -> Collection[str]:
@@ -114,6 +121,13 @@ class DynamoStore:
     def forget_move(self, move: Move) -> None:
         """Delete a move on condition of its revision; gone already is fine. Raises Conflict."""
         self._section.delete_revised(f"MOVE#{move.id}", move.revision, f"move {move.id}")
+
+    def pause(self, pause: Pause | None) -> None:
+        """Write that disruption is paused or, with None, that it goes on."""
+        if pause is None:
+            self._section.delete("PAUSE")
+        else:
+            self._section.put(self._section.item("PAUSE", pause_item(pause)))
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write what an EC2NodeClass resolved to."""
@@ -177,6 +191,11 @@ def _move(section: Section, move: Move) -> Attributes:
     """Give a move as it is from this write on."""
     saved = replace(move, revision=move.revision + 1)
     return section.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
+
+
+def _departure(section: Section, claim: NodeClaim, at: datetime) -> Attributes:
+    document = departure_item(Departure(claim.name, claim.nodepool, at))
+    return section.item(f"DEPARTURE#{claim.name}", document, ttl=int((at + RATE_WINDOW).timestamp()))
 
 
 def _backoff(section: Section, sk: str, backoff: Backoff) -> Attributes:

@@ -79,7 +79,7 @@ def follow(run: Lifecycle) -> Counter[str]:
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
     moving = ledger.replacements
     standing = [claim for claim in ledger.claims if claim.name not in moving]
-    commands += expired(ledger.claims, snapshot, pools, now) + surplus(standing, snapshot, pools, now)
+    commands += expired(ledger, snapshot, pools, now) + surplus(standing, snapshot, pools, now)
     nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
     claims = {claim.name: claim for claim in ledger.claims}

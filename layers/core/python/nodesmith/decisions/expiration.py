@@ -9,7 +9,7 @@ that moment on it ends as soon as its NodePool's budgets allow one more and none
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -22,6 +22,7 @@ from nodesmith.decisions.termination.replacing import EXPIRED
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.nodes import Node
@@ -51,20 +52,18 @@ def replaceable_from(claim: NodeClaim) -> datetime | None:
     return end - window * (_STRAGGLERS + (1 - _STRAGGLERS) * _fraction(claim.name))
 
 
-def expired(
-    claims: Sequence[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
-) -> list[End]:
+def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime) -> list[End]:
     """Give the ends of nodes whose time has come: first those past their deadline, then others whose moment came first.
 
     `pools` are the NodePools that can be read, by name. A node of none has no budgets, and is left until its deadline.
     """
-    old = [claim for claim in claims if claim.phase in _SERVING and _is_old(claim, now)]
+    old = [claim for claim in ledger.claims if claim.phase in _SERVING and _is_old(claim, now)]
     overdue = sorted((c for c in old if _is_past(expires_at(c), now)), key=lambda c: c.name)
     due = [c for c in old if c not in overdue and _is_past(replaceable_from(c), now)]
     chosen: list[NodeClaim] = []
     for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)
-        left = room(pools[pool], EXPIRED, claims, overdue, snapshot, now)
+        left = room(pools[pool], EXPIRED, ledger, overdue, snapshot, now)
         chosen += _willing(candidates, snapshot, left, now)
     return [_end(claim, snapshot, "it is as old as its expireAfter allows", now) for claim in overdue] + [
         _end(claim, snapshot, "it is replaced ahead of its expireAfter", now) for claim in chosen

@@ -8,7 +8,7 @@ looked at again with every sweep until shortly before its date.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -148,9 +148,7 @@ def _end_within_budgets(
     if notice.fate is Fate.REBALANCE and (pool is None or pool.options.rebalance is Rebalance.IGNORE):
         return
     is_pressing = notice.until is not None and now >= notice.until - LAST_CALL
-    if not is_pressing and (
-        snapshot is None or not _is_allowed(found, notice, ledger.claims, pool, snapshot, now)
-    ):
+    if not is_pressing and (snapshot is None or not _is_allowed(found, notice, ledger, pool, snapshot, now)):
         found.counts["NoticesPutOff"] += 1
         return
     _remember(found, claim, notice, ledger, now)
@@ -164,7 +162,7 @@ def _end_within_budgets(
 def _is_allowed(
     found: Answer,
     notice: Notice,
-    claims: Sequence[NodeClaim],
+    ledger: Ledger,
     pool: NodePool | None,
     snapshot: Snapshot,
     now: datetime,
@@ -173,7 +171,7 @@ def _is_allowed(
     if pool is None:
         return False
     names = frozenset(found.going)
-    left = room(pool, notice.fate, claims, [c for c in claims if c.name in names], snapshot, now)
+    left = room(pool, notice.fate, ledger, [c for c in ledger.claims if c.name in names], snapshot, now)
     return left is None or left > 0
 
 

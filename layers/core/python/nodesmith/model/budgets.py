@@ -17,17 +17,25 @@ class Budget:
     reasons: tuple[str, ...] | None = None
     """Underutilized, Empty, Drifted; None for all of them, an empty tuple for none."""
     schedule: str | None = None
-    """Five-field cron or a macro, in UTC; None for always."""
+    """Five-field cron or a macro; None for always."""
     duration_seconds: int | None = None
+    timezone: str = ""
+    """Whose clock the schedule goes by, as `Europe/Berlin`; empty for UTC."""
+
+    @property
+    def allows_nothing(self) -> bool:
+        """True where it holds always, for every reason, and lets no node go."""
+        return self.nodes in ("0", "0%") and self.reasons is None and self.schedule is None
 
 
 DEFAULT_BUDGETS = (Budget(),)
 
 
-def read_budget(item: Mapping[str, Any]) -> Budget:
-    """Read a budget that has passed its schema."""
+def read_budget(item: Mapping[str, Any], timezone: str = "") -> Budget:
+    """Read a budget that has passed its schema; `timezone` is its NodePool's, where it names none itself."""
     reasons = tuple(item["reasons"]) if "reasons" in item else None
-    return Budget(item["nodes"], reasons, item.get("schedule"), duration_seconds(item.get("duration")))
+    seconds = duration_seconds(item.get("duration"))
+    return Budget(item["nodes"], reasons, item.get("schedule"), seconds, item.get("timezone", timezone))
 
 
 def write_budget(budget: Budget) -> dict[str, Any]:
@@ -39,4 +47,6 @@ def write_budget(budget: Budget) -> dict[str, Any]:
         item["schedule"] = budget.schedule
     if budget.duration_seconds is not None:
         item["duration"] = f"{budget.duration_seconds}s"
+    if budget.timezone:
+        item["timezone"] = budget.timezone
     return item

@@ -1,8 +1,9 @@
-"""Cron as disruption budgets write it: five fields or a macro, always in UTC."""
+"""Cron as disruption budgets write it: five fields or a macro, in UTC or by the clock of another time zone."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import NamedTuple
 
 _MONTHS = {
@@ -56,25 +57,40 @@ def parse_cron(text: str) -> Cron:
     return Cron(minutes, hours, days, months, weekdays, parts[2][0] in "*?", parts[4][0] in "*?")
 
 
-def last_hit(schedule: Cron, after: datetime, until: datetime) -> datetime | None:
+@lru_cache(maxsize=256)
+def is_schedule(text: str) -> bool:
+    """Tell whether a text can be read as a schedule."""
+    try:
+        return bool(parse_cron(text))
+    except CronError:
+        return False
+
+
+def last_hit(schedule: Cron, after: datetime, until: datetime, zone: tzinfo = UTC) -> datetime | None:
     """Give the newest moment of a schedule that is later than `after` and not later than `until`, in UTC.
 
+    The schedule goes by the clock of `zone`. What the clock shows twice when summer ends is the first of both; what it
+    leaves out when summer begins comes as much later as the clock is put forward.
     Looks back for eight years at most: the longest that two 29ths of February are apart.
     """
     after = max(after, until - _LONGEST_GAP)
-    day = until.date()
-    while day >= after.date():
-        if _falls_on(schedule, day):
-            moments = (
-                datetime(day.year, day.month, day.day, hour, minute, tzinfo=UTC)
-                for hour in sorted(schedule.hours, reverse=True)
-                for minute in sorted(schedule.minutes, reverse=True)
-            )
-            newest = next((moment for moment in moments if moment <= until), None)
-            if newest is not None:
-                return newest if newest > after else None
+    day, last = until.astimezone(zone).date(), after.astimezone(zone).date()
+    while day >= last:
+        newest = _newest(schedule, day, until, zone) if _falls_on(schedule, day) else None
+        if newest is not None:
+            return newest if newest > after else None
         day -= timedelta(days=1)
     return None
+
+
+def _newest(schedule: Cron, day: date, until: datetime, zone: tzinfo) -> datetime | None:
+    clock = (
+        datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).astimezone(UTC)
+        for hour in sorted(schedule.hours, reverse=True)
+        for minute in sorted(schedule.minutes, reverse=True)
+    )
+    past = (moment for moment in clock if moment <= until)
+    return next(past, None) if zone is UTC else max(past, default=None)
 
 
 def _falls_on(schedule: Cron, day: date) -> bool:

@@ -11,6 +11,7 @@ from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 
 __all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "Backoff", "Ledger", "next_backoff"]
@@ -23,6 +24,7 @@ class Ledger:
     `unavailable` are offerings that lately had no capacity, `nodepool_backoffs` NodePools whose launches were refused,
     `health` whether the nodes of a NodePool join the cluster. `learned` is what nodes have been seen to offer, in any
     cluster of the account; only decisions about what to buy are given it. `moves` are the disruptions under way.
+    While `paused`, none begins that could as well be left; `departures` are ends of the last hour and maybe older ones.
     """
 
     version: int = 0
@@ -34,6 +36,8 @@ class Ledger:
     health: Mapping[str, RegistrationHealth] = field(default_factory=dict)
     learned: Mapping[Boot, Offered] = field(default_factory=dict)
     moves: tuple[Move, ...] = ()
+    paused: Pause | None = None
+    departures: tuple[Departure, ...] = ()
 
     @property
     def sources(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from nodesmith.model.nodeclassstatus import (
     Subnet,
 )
 from nodesmith.model.nodespec import read_requirements, write_requirements
+from nodesmith.model.pauses import departure_item, pause_item, read_departure, read_pause
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.resources import Resources
 
@@ -175,6 +176,8 @@ def ledger_item(ledger: Ledger) -> Item:
             for boot in sorted(ledger.learned)
         ],
         "moves": [moves.to_item(move) for move in sorted(ledger.moves, key=lambda move: move.id)],
+        "paused": pause_item(ledger.paused) if ledger.paused else None,
+        "departures": [departure_item(d) for d in sorted(ledger.departures, key=lambda d: d.claim)],
     }
 
 
@@ -191,4 +194,6 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         health={name: read_health(h) for name, h in item.get("health", {}).items()},
         learned={Boot(*boot): read_offered(offered) for *boot, offered in item.get("learned", ())},
         moves=tuple(map(moves.from_item, item.get("moves", ()))),
+        paused=read_pause(item["paused"]) if item.get("paused") else None,
+        departures=tuple(map(read_departure, item.get("departures", ()))),
     )

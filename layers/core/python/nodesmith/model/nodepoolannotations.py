@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from nodesmith.model.disruptions import BUDGET_TIMEZONE, MOST_AN_HOUR
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import did_you_mean, is_label_value
 from nodesmith.model.schema.reports import Report, at, shown
@@ -36,6 +37,8 @@ _KNOWN = frozenset(
         DAEMONSET_HOLD,
         NODE_REPAIR,
         REBALANCE,
+        BUDGET_TIMEZONE,
+        MOST_AN_HOUR,
     }
 )
 _HIGHEST_SURCHARGE = 10_000.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.budgets import DEFAULT_BUDGETS, Budget, read_budget
+from nodesmith.model.disruptions import USUAL_DISRUPTION, Disruption, read_disruption
 from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import PROVISIONER_NAME
@@ -35,20 +35,6 @@ NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Disruption:
-    """When a pool's nodes may be consolidated, and how many of them at once."""
-
-    consolidate_after: str = "0s"
-    consolidation_policy: str = "WhenEmptyOrUnderutilized"
-    budgets: tuple[Budget, ...] = DEFAULT_BUDGETS
-
-    @property
-    def consolidate_after_seconds(self) -> int | None:
-        """None for `Never`: no consolidation at all, not even of empty nodes."""
-        return duration_seconds(self.consolidate_after)
-
-
-@dataclass(frozen=True, slots=True)
 class NodePool:
     """A NodePool with its defaults filled in."""
 
@@ -62,7 +48,7 @@ class NodePool:
     startup_taints: tuple[Taint, ...] = ()
     expire_after: str = "720h"
     termination_grace_period: str | None = None
-    disruption: Disruption = Disruption()
+    disruption: Disruption = USUAL_DISRUPTION
     limits: Resources = NOTHING
     """`NODES` among them. A resource that is not named is not limited; 0 allows nothing."""
     weight: int = 0
@@ -106,7 +92,8 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
     read = read_manifest(NODE_POOL, manifest)
     if read.report.fatal:
         return Parsed(None, read.report.problems)
-    options = read_options(read.metadata.get("annotations", {}), read.report)
+    annotations = read.metadata.get("annotations", {})
+    options = read_options(annotations, read.report)
     template = read.spec["template"]
     fields = _template(template.get("metadata", {}), template["spec"])
     if options.provisioner:
@@ -114,7 +101,9 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
     pool = NodePool(
         **read.identity,
         **fields,
-        disruption=_disruption(read.spec["disruption"]),
+        disruption=read_disruption(
+            read.spec["disruption"], annotations, read.report, of_old=bool(options.provisioner)
+        ),
         limits=parse_resources(read.spec.get("limits")),
         weight=read.spec.get("weight", 0),
         replicas=read.spec.get("replicas"),
@@ -147,11 +136,6 @@ def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str,
         "expire_after": spec["expireAfter"],
         "termination_grace_period": spec.get("terminationGracePeriod"),
     }
-
-
-def _disruption(spec: Mapping[str, Any]) -> Disruption:
-    budgets = tuple(read_budget(item) for item in spec["budgets"])
-    return Disruption(spec["consolidateAfter"], spec["consolidationPolicy"], budgets)
 
 
 def _hash(template: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from nodesmith.decisions.disruption.budgets import room
 from nodesmith.decisions.disruption.candidates import Candidate, by_node
@@ -31,10 +32,19 @@ class Allowed:
         """Give how many more nodes of a NodePool may go; None for all."""
         key = pool.name, reason
         if key not in self._rooms:
-            about = self._inputs.ledger.claims, self._going, self._inputs.snapshot, self._inputs.now
-            self._rooms[key] = room(pool, reason.value, *about)
+            self._rooms[key] = self._room(pool, reason)
         left = self._rooms[key]
         return None if left is None else max(0, left - self._taken[pool.name])
+
+    def _room(self, pool: NodePool, reason: Reason) -> int | None:
+        """Ask a NodePool's budgets, and show them no more of the cluster than they look at."""
+        inputs = self._inputs
+        claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
+        going = [claim for claim in self._going if claim.nodepool == pool.name]
+        mine = {claim.provider_id for claim in claims}
+        nodes = tuple(node for node in inputs.snapshot.nodes if node.provider_id in mine)
+        ledger, snapshot = replace(inputs.ledger, claims=claims), replace(inputs.snapshot, nodes=nodes)
+        return room(pool, reason.value, ledger, going, snapshot, inputs.now)
 
     def within(
         self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None

@@ -1,18 +1,21 @@
 """How many more of a NodePool's nodes may be disrupted now.
 
 Rules are Karpenter's: of all budgets that are active and name the reason the least counts; a percentage is rounded up;
-nodes that end or are not Ready are already disrupted, whatever the cause.
+nodes that end or are not Ready are already disrupted, whatever the cause; one whose schedule cannot be read allows
+none. Ours are the clock that a schedule goes by, the number of nodes in an hour, and that all of it can be paused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from nodesmith.model.budgets import Budget
-from nodesmith.model.cron import CronError, last_hit, parse_cron
+from nodesmith.model.cron import is_schedule, last_hit, parse_cron
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
+from nodesmith.model.pauses import RATE_WINDOW
 from nodesmith.model.snapshot import Snapshot
 
 _COUNTED = frozenset({Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED})
@@ -22,22 +25,42 @@ _COUNTED = frozenset({Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED, Phase
 def room(
     pool: NodePool,
     reason: str,
-    claims: Iterable[NodeClaim],
+    ledger: Ledger,
     going: Collection[NodeClaim],
     snapshot: Snapshot,
     now: datetime,
 ) -> int | None:
-    """Give how many more nodes of a NodePool its budgets let go, beside those that are `going`; None for all."""
+    """Give how many more nodes of a NodePool may go, beside those that are `going`; None for all.
+
+    None at all while disruption is paused, or something that was to limit it cannot be read.
+    """
+    if ledger.paused is not None or pool.disruption.fault:
+        return 0
     ready = {node.provider_id for node in snapshot.nodes if node.is_ready}
-    counted = [c for c in claims if c.nodepool == pool.name and c.phase in _COUNTED]
+    counted = [c for c in ledger.claims if c.nodepool == pool.name and c.phase in _COUNTED]
     disrupted = [c for c in counted if c.is_ending or c in going or c.provider_id not in ready]
-    return allowed(pool.disruption.budgets, reason, len(counted), len(disrupted), now)
+    at_once = allowed(pool.disruption.budgets, reason, len(counted), len(disrupted), now)
+    most = pool.disruption.most_an_hour
+    if most is None:
+        return at_once
+    left = max(0, most - len(departed(pool.name, ledger, going, now)))
+    return left if at_once is None else min(at_once, left)
+
+
+def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: datetime) -> frozenset[str]:
+    """Name the NodeClaims whose end began within the last hour, whatever for, and those that are about to."""
+    since = now - RATE_WINDOW
+    mine = [c for c in ledger.claims if c.nodepool == nodepool]
+    ending = (c.name for c in mine if c.terminating_at is not None and c.terminating_at > since)
+    gone = (d.claim for d in ledger.departures if d.nodepool == nodepool and d.at > since)
+    next_ones = (c.name for c in going if c.nodepool == nodepool and not c.is_ending)
+    return frozenset((*ending, *gone, *next_ones))
 
 
 def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, now: datetime) -> int | None:
     """Give how many more of `nodes` may go for a reason; None where no budget says anything, so all of them."""
     limits = [
-        _count(budget.nodes, nodes)
+        _count(budget, nodes)
         for budget in budgets
         if (budget.reasons is None or reason in budget.reasons) and is_active(budget, now)
     ]
@@ -49,16 +72,24 @@ def is_active(budget: Budget, now: datetime) -> bool:
 
     One whose schedule cannot be read holds always.
     """
-    if budget.schedule is None or budget.duration_seconds is None:
+    if budget.schedule is None or budget.duration_seconds is None or not is_schedule(budget.schedule):
         return True
-    try:
-        schedule = parse_cron(budget.schedule)
-    except CronError:
-        return True
-    return last_hit(schedule, now - timedelta(seconds=budget.duration_seconds), now) is not None
+    since = now - timedelta(seconds=budget.duration_seconds)
+    return last_hit(parse_cron(budget.schedule), since, now, _zone(budget.timezone)) is not None
 
 
-def _count(text: str, nodes: int) -> int:
+def _zone(name: str) -> tzinfo:
+    if not name:
+        return UTC
+    from zoneinfo import ZoneInfo  # few name one, and every cold start would wait for it
+
+    return ZoneInfo(name)
+
+
+def _count(budget: Budget, nodes: int) -> int:
+    text = budget.nodes
+    if budget.schedule is not None and not is_schedule(budget.schedule):
+        return 0
     if text.endswith("%"):
         return -(-int(text[:-1]) * nodes // 100)
     return int(text)

@@ -24,7 +24,7 @@ def _cron_error(schedule: str) -> str | None:
     try:
         parse_cron(schedule)
     except CronError as error:
-        return str(error)
+        return f"{error}; until then none of its nodes is disrupted"
     return None
 
 
@@ -42,10 +42,13 @@ _BUDGET = Object(
             max_items=50,
         ),
         "schedule": Text(
-            "When it begins to hold: cron in UTC, five fields or a macro; unset for always.",
+            "When it begins to hold: cron, five fields or a macro, in UTC unless the annotation "
+            "nodesmith.dev/budget-timezone names another time zone; unset for always.",
             r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly)|[^\s]+(\s+[^\s]+){4})$",
             "0 9 * * mon-fri",
-            rules=(Rule("", "must be cron", lambda text: _cron_error(text) is None, _cron_error),),
+            rules=(
+                Rule("", "must be cron", lambda text: _cron_error(text) is None, _cron_error, fatal=False),
+            ),
         ),
         "duration": Text(
             "How long it holds from then on, in hours and minutes.",
