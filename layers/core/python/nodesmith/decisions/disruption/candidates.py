@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.disruption.costs import harm_of, moving, price_of
 from nodesmith.decisions.disruption.proposals import Blocker
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.scheduling.rooms import is_going, nominations
+from nodesmith.decisions.scheduling.rooms import is_closed, is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.decisions.termination.waiting import guarded, protected
@@ -59,6 +59,7 @@ class Survey:
         self.candidates: list[Candidate] = []
         self.blocked: dict[str, Blocker] = {}
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
+        self._resting = inputs.ledger.resting
         self._pods = by_node(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
         nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
@@ -75,7 +76,10 @@ class Survey:
         on = f"NodeClaim/{claim.name}"
         if claim.name in self._moving:
             return Blocker("Moving", on, "it is part of a move already")
-        if claim.is_ending or (node is not None and is_going(node)):
+        if claim.name in self._resting:
+            why = self._resting[claim.name].why
+            return Blocker("Resting", on, f"a move of it was abandoned a little while ago: {why}")
+        if claim.is_ending or (node is not None and (is_going(node) or is_closed(node))):
             return Blocker("Ending", on, "it is being deleted or disrupted already")
         if claim.phase in _YOUNG:
             return Blocker("NotInitialized", on, f"it is not initialized yet: it is {claim.phase}")

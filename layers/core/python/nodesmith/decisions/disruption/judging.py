@@ -24,6 +24,10 @@ class Judge:
     known: Mapping[str, PoolTotals]
     now: datetime
 
+    def worth(self, sources: Sequence[Candidate], bought_hourly_usd: float) -> float:
+        """Give what it is worth to have these sources' pods on what costs so much instead."""
+        return worth_usd(sources, bought_hourly_usd, self.known, self.now)
+
     def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
         """Give the move that saves what a trial found it saves, or why it is not to be."""
         if trial.homeless:
@@ -40,7 +44,7 @@ class Judge:
             if len(nodes) < len(kept):
                 return f"spot is replaced by spot only where {SPOT_TYPES} types are cheaper"
         bought = fsum(node.price_hourly_usd for node in nodes) + surcharge
-        worth = worth_usd(sources, bought, self.known, self.now)
+        worth = self.worth(sources, bought)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
             return "what it saves is not worth the harm"
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
@@ -53,8 +57,9 @@ def proposal(
     nodes: Sequence[PlannedNode],
     saving_hourly_usd: float,
     worth: float,
+    drift: str = "",
 ) -> Proposal:
-    """Write a move down. `trial` is None where no pod has to move."""
+    """Write a move down. `trial` is None where no pod has to move; `drift` is why its source is renewed."""
     return Proposal(
         reason,
         tuple(source.name for source in sources),
@@ -63,7 +68,7 @@ def proposal(
         saving_hourly_usd,
         fsum(source.harm for source in sources),
         worth,
-        _why(reason, sources, nodes, saving_hourly_usd),
+        _why(reason, sources, nodes, saving_hourly_usd) + (f": {drift}" if drift else ""),
     )
 
 

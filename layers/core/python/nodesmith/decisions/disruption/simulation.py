@@ -36,6 +36,7 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import NOTHING
+from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 
 _MANY = 1_000_000
@@ -123,6 +124,10 @@ class Fleet:
         offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
         chosen, _ = best(number, offerings, assigned, self._bought, _no_bound, _all_hope)
         return _trial(chosen, next(mine for found, mine in filled if found is chosen.assignment))
+
+    def open_to(self, shapes: Collection[Shape]) -> list[Room]:
+        """Give the rooms that a trial with pods of these shapes may fill."""
+        return self._standing.opened(shapes)
 
     def settle(self, sources: Iterable[Candidate], trial: Trial | None) -> None:
         """Take a trial for done: the sources are gone, and what it takes is no longer there for others.

@@ -42,7 +42,7 @@ class Standing:
 
     def without(self, gone: Collection[str], shapes: Collection[Shape]) -> list[Room]:
         """Give the rooms for a trial with pods of these shapes, some Nodes (by name) being gone. They may be filled."""
-        opened = self._open(frozenset(gone), shapes)
+        opened = self.opened(shapes, frozenset(gone))
         apart: dict[_Look, list[Room]] = {}
         for room in (*opened, *(self.rooms[name] for name in gone if name in self.rooms)):
             apart.setdefault(self._looks[room.name], []).append(room)
@@ -71,8 +71,8 @@ class Standing:
         self._hosted.setdefault(look, Counter()).update(room.hosted)
         self._leaving.setdefault(look, Counter()).update(room.leaving)
 
-    def _open(self, gone: frozenset[str], shapes: Collection[Shape]) -> list[Room]:
-        """Give the rooms that take at least one pod, the largest first, as many as may be."""
+    def opened(self, shapes: Collection[Shape], gone: frozenset[str] = frozenset()) -> list[Room]:
+        """Give the rooms that take a pod of one of these shapes, the largest first, as many as a trial may fill."""
         kinds: dict[_Asks, list[Shape]] = {}
         for shape in shapes:
             kinds.setdefault((shape.terms, shape.tolerations), []).append(shape)

@@ -24,7 +24,7 @@ from nodesmith.model.nodepools import NODES, NodePool, parsed_nodepools
 
 def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
     """Give the nodes that static NodePools lack, and why some get none, by NodePool."""
-    planned: list[PlannedNode] = []
+    found: list[PlannedNode] = []
     refused: dict[str, str] = {}
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
     moving = inputs.ledger.replacements  # until their sources end, those are the ones that count
@@ -35,10 +35,10 @@ def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
         if not lacking:
             continue
         try:
-            planned += _planned(pool, lacking, mine, inputs)
+            found += planned(pool, lacking, mine, inputs)
         except Rejected as error:
             refused[name] = str(error)
-    return planned, refused
+    return found, refused
 
 
 def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
@@ -50,10 +50,10 @@ def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
     return max(0, min(pool.replicas - serving, room))
 
 
-def _planned(
+def planned(
     pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs
 ) -> Iterator[PlannedNode]:
-    """Write down the nodes. Raises Rejected, before the first, with what stands in the way."""
+    """Write down so many nodes beside `mine`. Raises Rejected, before the first, with what stands in the way."""
     nodeclasses = parsed_nodeclasses(inputs.snapshot)
     obstacle, cluster = pool_obstacle(pool, nodeclasses, inputs.ledger, inputs.now), inputs.ledger.cluster
     if obstacle or cluster is None:

@@ -1,0 +1,130 @@
+"""Consolidation: sets of nodes that would do with less. Any number of nodes may become any other number.
+
+Sets are made within a NodePool, for pods mostly keep to one, then of all that is left. Of nodes that were looked at
+equally long ago those come first that waste most beyond the harm of moving their pods. A set is tried as a whole, as
+packing is a matter of the whole; then those of it that others have room for alone; then its first half, and so on.
+Nothing is tried of which it is known beforehand that it cannot be worth it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from math import fsum
+
+from nodesmith.decisions.disruption.candidates import Candidate
+from nodesmith.decisions.disruption.passing import Pass, no_budget
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.simulation import Trial
+from nodesmith.decisions.disruption.waste import Prices, prices
+from nodesmith.decisions.disruption.worth import is_enough
+from nodesmith.model.moves import Reason
+
+LARGEST = 24
+"""nodes that one move takes away at most: what replaces them is written in one transaction"""
+_MOST_TRIALS = 5
+"""of one set and its parts"""
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """Candidates that are looked at together, in order, and what their pods are worth."""
+
+    candidates: tuple[Candidate, ...]
+    prices: Prices
+    free_usd: float
+    """what the room that is free in the cluster is worth, USD an hour"""
+
+
+def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
+    """Look for sets of nodes that would do with less, as long as there are steps left."""
+    ordered = sorted(candidates, key=lambda one: (one.pool.name, one.name))
+    lots = [list(mine) for _, mine in groupby(ordered, key=lambda one: one.pool.name)]
+    lots.sort(key=lambda lot: min(looked_at.get(one.name, _NEVER) for one in lot))
+    for lot in lots:
+        if under_way.left <= 0:
+            return
+        _consolidate(_lot(lot, looked_at, under_way), under_way)
+    left = [one for one in candidates if one.name not in under_way.gone]
+    if len(lots) > 1 and len(left) <= LARGEST and under_way.left > 0:
+        _consolidate(_lot(left, looked_at, under_way), under_way)
+
+
+def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Lot:
+    known = prices(candidates, under_way.fleet.tiers)
+
+    def rank(one: Candidate) -> tuple[datetime, float, str]:
+        promise = under_way.judge.worth([one], one.price_hourly_usd - known.waste(one))
+        return looked_at.get(one.name, _NEVER), -promise, one.name
+
+    shapes = {pod.shape for one in candidates for pod in one.pods}
+    return _Lot(tuple(sorted(candidates, key=rank)), known, known.free(under_way.fleet.open_to(shapes)))
+
+
+def _consolidate(lot: _Lot, under_way: Pass) -> None:
+    waiting = list(lot.candidates)
+    while waiting and under_way.left > 0:
+        window = under_way.allowed.within(waiting, Reason.UNDERUTILIZED, LARGEST)
+        if not window:
+            under_way.blocked.update({one.name: no_budget(one) for one in waiting})
+            under_way.seen += [one.name for one in waiting]
+            return
+        done = _best_of(window, lot, under_way) or window
+        names = {one.name for one in done}
+        under_way.seen += names
+        waiting = [one for one in waiting if one.name not in names]
+
+
+def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequence[Candidate]:
+    """Accept the best move of a set or a part of it, and give its sources; none where there is none worth it."""
+    best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
+    parts = deque(_halves(window))
+    tried: set[tuple[str, ...]] = set()
+    while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
+        sources = parts.popleft()
+        names, least = tuple(one.name for one in sources), best[0].worth_usd if best else 0.0
+        if names in tried or _most_worth(sources, lot, under_way) <= least:
+            continue
+        tried.add(names)
+        trial = under_way.try_without(sources)
+        found = under_way.judge.consolidation(sources, trial)
+        if isinstance(found, Proposal) and found.worth_usd > least:
+            best = found, sources, trial
+        parts.extendleft(_fitting(sources, trial))
+    if best is None:
+        return ()
+    under_way.accept(best[1], best[0], best[2])
+    return best[1]
+
+
+def _halves(window: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
+    size = len(window)
+    while size:
+        yield window[:size]
+        size //= 2
+
+
+def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Candidate]]:
+    """Give those of the nodes whose pods all found free room, where some did and others did not."""
+    bought = {node.claim.name for node in trial.nodes}
+    found = [
+        one
+        for one in sources
+        if all(trial.destinations.get(pod.key, "") not in bought | {""} for pod in one.pods)
+    ]
+    if found and len(found) < len(sources):
+        yield found
+
+
+def _most_worth(sources: Sequence[Candidate], lot: _Lot, under_way: Pass) -> float:
+    """Bound what a move of these can be worth: they save no more than their waste and what all free room is worth."""
+    price = fsum(source.price_hourly_usd for source in sources)
+    waste = fsum(lot.prices.waste(source) for source in sources)
+    saving = min(price, waste + lot.free_usd)
+    if not is_enough(sources, saving):
+        return 0.0
+    return under_way.judge.worth(sources, price - saving)

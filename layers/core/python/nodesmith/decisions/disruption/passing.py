@@ -1,0 +1,108 @@
+"""One pass of the search under way: what it looks at, what it may still do, and what it has found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from math import fsum
+
+from nodesmith.decisions.disruption.allowing import Allowed
+from nodesmith.decisions.disruption.candidates import Candidate, Survey, consolidation_blocker
+from nodesmith.decisions.disruption.drift import Today, drifted
+from nodesmith.decisions.disruption.judging import Judge, proposal
+from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
+from nodesmith.decisions.disruption.simulation import Fleet, Trial
+from nodesmith.decisions.disruption.worth import totals, worth_usd
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.model.moves import Move, Reason
+
+FEW = 24
+"""Nodes of a cluster up to which every set of them is tried thoroughly."""
+
+
+class Pass:
+    """The state of one pass. `drift` says by claim why it has drifted; `left` are steps."""
+
+    def __init__(self, inputs: Inputs, steps: int) -> None:
+        moving = in_moves(inputs.ledger.moves)
+        self.inputs, self.survey = inputs, Survey(inputs, moving)
+        self.drift = self._drift()
+        self.allowed = Allowed(inputs, moving)
+        self.judge = Judge(totals(self.survey.candidates), inputs.now)
+        names = {one.node.name for one in self.survey.candidates if one.name in self.drift}
+        self.fleet = Fleet(inputs, self.survey.pools, moving, names)
+        self.left = self._most = steps
+        self.found: list[Proposal] = []
+        self.blocked = dict(self.survey.blocked)
+        self.seen: list[str] = []
+        self.gone: set[str] = set()
+        self._is_thorough = len(self.survey.candidates) <= FEW
+
+    def _drift(self) -> dict[str, str]:
+        inputs = self.inputs
+        today = Today.of(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
+        found = {one.name: drifted(one.claim, today) for one in self.survey.candidates}
+        return {name: why for name, why in found.items() if why}
+
+    def consolidatable(self) -> list[Candidate]:
+        """Give the candidates that consolidation may look at; note why it may not at the others."""
+        found: list[Candidate] = []
+        for one in self.survey.candidates:
+            blocker = self.blocker(one)
+            if blocker is None:
+                found.append(one)
+            else:
+                self.blocked[one.name] = blocker
+        return found
+
+    def blocker(self, one: Candidate) -> Blocker | None:
+        """Give what keeps a candidate from being consolidated, empty or not; None where nothing does."""
+        return self._promised(one) or consolidation_blocker(one, self.inputs.now)
+
+    def _promised(self, one: Candidate) -> Blocker | None:
+        if one.node.name not in self.fleet.promised:
+            return None
+        return Blocker("Nominated", f"Node/{one.node.name}", "pods that wait for a node will find room on it")
+
+    def try_without(self, sources: Sequence[Candidate]) -> Trial:
+        """Try what becomes of the pods of these nodes, and count the steps."""
+        self.left -= 1 + sum(len(source.pods) for source in sources)
+        return self.fleet.try_without(sources, thorough=self._is_thorough)
+
+    def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
+        """Propose a move; nothing that it takes is there for others."""
+        self.found.append(found)
+        self.gone.update(found.sources)
+        self.allowed.take(sources)
+        self.fleet.settle(sources, trial)
+
+    def emptied(self, sources: Sequence[Candidate]) -> Proposal:
+        """Give the move that takes away nodes without pods."""
+        saving = fsum(source.price_hourly_usd for source in sources)
+        worth = worth_usd(sources, 0.0, self.judge.known, self.inputs.now)
+        return proposal(Reason.EMPTY, sources, None, (), saving, worth)
+
+    def note_budget(self, candidates: Iterable[Candidate], reason: Reason) -> None:
+        """Note of candidates that stay only because a budget allows no more that this is so."""
+        for one in candidates:
+            if one.name not in self.gone and self.allowed.nodes(one.pool, reason) == 0:
+                self.blocked[one.name] = no_budget(one)
+
+    def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
+        """Give what the pass has come to."""
+        there = {claim.name for claim in self.inputs.ledger.claims}
+        times = {name: at for name, at in looked_at.items() if name in there}
+        times.update(dict.fromkeys(self.seen, self.inputs.now))
+        blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
+        return Proposals(tuple(self.found), blocked, times, self._most - self.left, self.left > 0)
+
+
+def no_budget(one: Candidate) -> Blocker:
+    """Say that disruption budgets keep a candidate."""
+    message = f"the disruption budgets of NodePool {one.pool.name} allow no more nodes to go for now"
+    return Blocker("Budget", f"NodePool/{one.pool.name}", message)
+
+
+def in_moves(moves: Iterable[Move]) -> Collection[str]:
+    """Name the claims that moves under way take away or have bought."""
+    return frozenset(n for move in moves if not move.is_over for n in (*move.sources, *move.replacements))
