@@ -9,7 +9,7 @@ from constructs import Construct
 from infra import names
 from infra.grants import Grant, attach
 from infra.permissions import Scope, write_grant
-from nodesmith.settings import WOKEN, snapshot_key
+from nodesmith.settings import INFORMED, snapshot_key
 
 # As forwarder/ names them.
 FORWARDER_NAMESPACE = "nodesmith"
@@ -33,7 +33,7 @@ def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
     role = iam.Role(construct, "Forwarder", assumed_by=_forwarder(scope))
     own = tuple(
         names.arn("sqs", names.physical_name(scope.cluster, concern), region=scope.region)
-        for concern in WOKEN
+        for concern in INFORMED
     )
     attach(
         role,

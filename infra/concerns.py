@@ -53,6 +53,7 @@ CLUSTER_CONCERNS = (
         batch_size=100,  # 200 notices are two plans then, and not 20, each of which takes as long
         window_seconds=1,  # without which Lambda hands over ten at most
     ),
+    Concern("disruption", 1, 60, 1769, permissions.disruption_grants, WRITER, packs=True),
     Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),
     Concern("termination", 1, 60, 1024, permissions.termination_grants, WRITER),
     Concern("readiness", 5, 120, 1024, permissions.readiness_grants, WRITER),

@@ -8,7 +8,7 @@ from infra import names
 from infra.grants import Grant
 from infra.launching import collection_grants, instance_profile_grants, launch_grants, terminate_grant
 from nodesmith.settings import (
-    WOKEN,
+    INFORMED,
     catalog_key,
     decision_key,
     learned_partition_key,
@@ -98,7 +98,7 @@ def describe_grant(region: str, *kinds: str) -> Grant:
 def provisioning_grants(scope: Scope) -> list[Grant]:
     """Buy nodes: read what is known, commit the intent, ask CreateFleet, record the decision."""
     return [
-        *buying_grants(scope),
+        *buying_grants(scope, unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
         send_grant(scope, "lifecycle", "provisioning"),
     ]
@@ -107,14 +107,23 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
 def interruption_grants(scope: Scope) -> list[Grant]:
     """Buy nodes in the place of those that EC2 takes, and see which it will take. Termination ends them."""
     return [
-        *buying_grants(scope),
+        *buying_grants(scope, unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
         send_grant(scope, "lifecycle", "provisioning", "termination"),
     ]
 
 
-def buying_grants(scope: Scope) -> list[Grant]:
-    """Decide what to buy, write it down, and buy it."""
+def disruption_grants(scope: Scope) -> list[Grant]:
+    """Buy what replaces nodes, and say which are to go: termination ends them. Taints and Events are for RBAC."""
+    return [
+        *buying_grants(scope),
+        describe_cluster_grant(scope),
+        send_grant(scope, "disruption", "lifecycle", "provisioning", "termination"),
+    ]
+
+
+def buying_grants(scope: Scope, *written: str) -> list[Grant]:
+    """Decide what to buy, write it down, and buy it. `written` are objects that are written beside."""
     return [
         *ledger_grants(scope),
         *learned_grants(scope),
@@ -122,7 +131,7 @@ def buying_grants(scope: Scope) -> list[Grant]:
         write_grant(
             scope.region,
             decision_key(scope.cluster, "*"),
-            unplaced_key(scope.cluster),
+            *written,
             wildcard="a record and its snapshot per decision, named by its id",
         ),
         *launch_grants(scope.cluster, scope.region, scope.node_roles),
@@ -138,7 +147,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "lifecycle", "provisioning", "readiness", "termination"),
+        send_grant(scope, "disruption", "lifecycle", "provisioning", "readiness", "termination"),
     ]
 
 
@@ -180,7 +189,7 @@ def observation_grants(scope: Scope) -> list[Grant]:
         *read_grants(scope.region, key),
         write_grant(scope.region, key),
         describe_cluster_grant(scope),
-        send_grant(scope, *WOKEN),
+        send_grant(scope, *INFORMED),
     ]
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 from nodesmith.controllers.interruption import Interruption, Letter, heed
 from nodesmith.controllers.lifecycle import Lifecycle, follow
@@ -23,7 +24,7 @@ from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.events import WOKEN, Concern, Hint
+from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import INITIALIZED, REGISTERED
 from nodesmith.model.launches import Instance
@@ -215,6 +216,10 @@ class World:
         """Whether an instance ever joins the cluster."""
         self.ready_after: Callable[[Instance], timedelta] = lambda _: READY
         self.daemonsets: list[Manifest] = []
+        self.concerns: tuple[Concern, ...] = CONCERNS
+        """Whom ticks wake."""
+        self.memory = Memory()
+        """What disruption's warm process keeps."""
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """What happens to the world, and how long after its beginning."""
         self.away: dict[str, datetime] = {}
@@ -258,7 +263,7 @@ class World:
     def _step(self) -> None:
         woken = self._deliver()
         if self.now >= self._next_tick:
-            woken |= set(CONCERNS)
+            woken |= set(self.concerns)
             self._next_tick = self.now + TICK
         for concern in sorted(woken):
             self.run(concern)
@@ -271,6 +276,13 @@ class World:
         self._specs[name] = dict(pod["spec"])
         self._labels[name] = dict(pod["metadata"]["labels"])
         self.cluster.pods[f"default/{name}"] = pod
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Let a ReplicaSet end these pods, and make no others for them."""
+        for name in names:
+            self.wanted.discard(name)
+            self._replaced.add(name)
+            del self.cluster.pods[f"default/{name}"]
 
     def lose(self, instance_id: str, state: str) -> None:
         """Let EC2 end an instance by itself."""
@@ -346,6 +358,9 @@ class World:
             case Concern.PROVISIONING:
                 settings, clock = SETTINGS, self.clock
                 provision(Provisioning(name, settings, store, cloud, blobs, hints, shelf, clock, lambda: 0.0))
+            case Concern.DISRUPTION:
+                about = name, SETTINGS, store, cloud, cluster, blobs, hints, shelf, self.clock, self.memory
+                disrupt(Disruption(*about))
             case Concern.INTERRUPTION:
                 self._read(name, store, cloud, blobs, hints)
             case Concern.LIFECYCLE:
@@ -443,7 +458,7 @@ class World:
         self.blobs.objects[snapshot_key(builders.CLUSTER)] = encode(builders.CLUSTER, self.now, observed)
         if seen != self._seen:
             self._seen = seen
-            self._again += [(self.now, concern) for concern in WOKEN]
+            self._again += [(self.now, concern) for concern in INFORMED]
 
     def _budgets(self) -> list[Manifest]:
         """Give the budgets with the status that their controller would write."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import WOKEN, Concern
+from nodesmith.model.events import INFORMED, Concern
 from nodesmith_forwarder.windows import Pace
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings
         bucket_name=reading.text("BUCKET_NAME", "the S3 bucket of snapshots"),
         queue_urls={
             concern: reading.text(f"{concern.upper()}_QUEUE_URL", f"the SQS queue that wakes {concern}")
-            for concern in WOKEN
+            for concern in INFORMED
         },
         pace=Pace(
             reading.value("BATCH_IDLE_DURATION", "1s", _duration),

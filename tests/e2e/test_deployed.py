@@ -84,6 +84,7 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
     assert groups == {
         "provisioning": None,
         "interruption": None,
+        "disruption": ("nodesmith:writer",),
         "lifecycle": ("nodesmith:writer",),
         "termination": ("nodesmith:writer",),
         "readiness": ("nodesmith:writer",),

@@ -234,6 +234,7 @@ def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
     assert now == {
         "provisioning": 60,
         "interruption": 60,
+        "disruption": 60,
         "lifecycle": 60,
         "termination": 60,
         "readiness": 300,

@@ -17,7 +17,15 @@ from tests.infra.deployment import REGION, ROOT
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
-TALKING = ["lifecycle", "termination", "readiness", "observation", "repair", "garbagecollection"]
+TALKING = [
+    "disruption",
+    "lifecycle",
+    "termination",
+    "readiness",
+    "observation",
+    "repair",
+    "garbagecollection",
+]
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333"
 
 
@@ -77,6 +85,7 @@ def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: T
             lifecycle_queue_url=f"{QUEUE}/nodesmith-beta-lifecycle",
             readiness_queue_url=f"{QUEUE}/nodesmith-beta-readiness",
             termination_queue_url=f"{QUEUE}/nodesmith-beta-termination",
+            disruption_queue_url=f"{QUEUE}/nodesmith-beta-disruption",
             reserved_enis=1,
             isolated_vpc=True,
         )
@@ -111,6 +120,7 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
     assert layers == {
         "provisioning": ["Core", "Vendor", "Packing"],
         "interruption": ["Core", "Vendor", "Packing"],
+        "disruption": ["Core", "Vendor", "Kubernetes", "Packing"],
         "lifecycle": ["Core", "Vendor", "Kubernetes"],
         "termination": ["Core", "Vendor", "Kubernetes"],
         "readiness": ["Core", "Vendor", "Kubernetes"],

@@ -65,7 +65,7 @@ def test_only_who_buys_can_launch(alpha: Template) -> None:
             assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
 
 
-@pytest.mark.parametrize("concern", ["provisioning", "interruption", "readiness"])
+@pytest.mark.parametrize("concern", ["provisioning", "interruption", "disruption", "readiness"])
 def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
     role = "arn:aws:iam::111122223333:role"
     to_ec2, to_lambda = (

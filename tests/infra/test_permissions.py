@@ -10,7 +10,7 @@ import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import (
-    WOKEN,
+    INFORMED,
     catalog_key,
     decision_key,
     decision_snapshot_key,
@@ -87,7 +87,7 @@ def test_describing_stops_at_the_region(alpha: Template) -> None:
 
 @pytest.mark.parametrize(
     "concern",
-    ["provisioning", "interruption", "lifecycle", "termination", "readiness", "repair", "garbagecollection"],
+    [each for each in ALL if each != "observation"],
 )
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
     alpha: Template, concern: str
@@ -107,7 +107,8 @@ def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(alpha
         return may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
 
     shared = learned_partition_key(REGION)
-    for concern, writes in (("provisioning", False), ("interruption", False), ("lifecycle", True)):
+    who = {"provisioning": False, "interruption": False, "disruption": False, "lifecycle": True}
+    for concern, writes in who.items():
         assert may_on(concern, "Query", shared)
         assert may_on(concern, "PutItem", shared) is writes
         assert not may_on(concern, "Query", learned_partition_key("us-east-1"))
@@ -138,6 +139,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
     assert written == {
         "provisioning": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
         "interruption": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
+        "disruption": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
         "lifecycle": [],
         "termination": [],
         "readiness": [],
@@ -165,9 +167,11 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
 ) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
     source = (controllers / f"{concern}.py").read_text()
-    if "controllers.provisioning import" in source:  # its whole story is told in there
-        source += (controllers / "provisioning.py").read_text()
-    woken = set(re.findall(r"Concern\.([A-Z]+)", source)) | {each.name for each in WOKEN if "WOKEN" in source}
+    for part in ("provisioning", "look", "moves"):  # of its story some is told in there
+        if f"controllers.{part} import" in source:
+            source += (controllers / f"{part}.py").read_text()
+    woken = set(re.findall(r"Concern\.([A-Z]+)", source))
+    woken |= {each.name for each in INFORMED if "INFORMED" in source}
     for other in ALL:
         expected = other.upper() in woken
         assert may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-alpha-{other}") is expected
@@ -184,7 +188,15 @@ def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> No
 def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:
     cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
     asking = [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}alpha")]
-    assert asking == ["lifecycle", "termination", "readiness", "observation", "repair", "garbagecollection"]
+    assert asking == [
+        "disruption",
+        "lifecycle",
+        "termination",
+        "readiness",
+        "observation",
+        "repair",
+        "garbagecollection",
+    ]
     assert not [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}beta")]
 
 
@@ -239,7 +251,7 @@ def test_the_forwarder_writes_one_object_and_wakes_its_own_queues(alpha: Templat
     assert sorted((action, each["Resource"]) for each in statements for action in each["Action"]) == [
         ("s3:PutObject", [f"{BUCKET}/{snapshot_key('alpha')}"]),
         *(
-            (action, [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(WOKEN)])
+            (action, [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(INFORMED)])
             for action in ("sqs:GetQueueUrl", "sqs:SendMessage")
         ),
     ]
@@ -270,6 +282,7 @@ def test_the_api_server_knows_writers_and_readers_and_not_provisioning(alpha: Te
         each["PrincipalArn"]: each["KubernetesGroups"] for each in alpha.of_type("EKS::AccessEntry").values()
     }
     assert groups == {
+        f"{alpha.role_of('disruption')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('lifecycle')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('termination')}.Arn": ["nodesmith:writer"],
         f"{alpha.role_of('readiness')}.Arn": ["nodesmith:writer"],

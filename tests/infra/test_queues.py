@@ -81,6 +81,7 @@ def test_every_concern_looks_from_time_to_time(alpha: Template) -> None:
     assert ticks == {
         "nodesmith-alpha-provisioning": "rate(1 minute)",
         "nodesmith-alpha-interruption": "rate(1 minute)",
+        "nodesmith-alpha-disruption": "rate(1 minute)",
         "nodesmith-alpha-lifecycle": "rate(1 minute)",
         "nodesmith-alpha-termination": "rate(1 minute)",
         "nodesmith-alpha-readiness": "rate(5 minutes)",

@@ -16,7 +16,7 @@ from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.capacity import NodeSettings
-from nodesmith.model.events import WOKEN, Concern
+from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
@@ -378,7 +378,7 @@ def test_a_stale_snapshot_is_replaced_and_everybody_woken(scene: Scene) -> None:
     assert observe(looking(scene, eye)) is True
     written = decode(scene.blobs.objects[KEY])
     assert (written.taken_at, written.cluster, len(written.nodepools)) == (scene.now, CLUSTER, 1)
-    assert scene.hints.concerns() == list(WOKEN)
+    assert scene.hints.concerns() == list(INFORMED)
 
 
 def test_a_snapshot_from_the_future_or_too_large_to_read_is_replaced(

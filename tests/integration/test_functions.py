@@ -110,6 +110,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "interruption", (HINT,), ("no JSON", builders.spot_warning("i-00000001", now()))
         )
         made.leaked = _leaked(aws)
+        made.runs["disruption"] = made.run("disruption", (HINT,))
         made.runs["repair"] = made.run("repair", (HINT,))
         made.runs["garbagecollection"] = made.run("garbagecollection", (HINT, HINT))
         yield made
@@ -168,6 +169,7 @@ def conditions(obj: Mapping[str, Any]) -> dict[str, str]:
         "provisioning",
         "lifecycle",
         "interruption",
+        "disruption",
         "repair",
         "garbagecollection",
     ],

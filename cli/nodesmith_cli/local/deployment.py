@@ -40,6 +40,7 @@ class Concern:
 CONCERNS = (
     Concern("provisioning", 1, 60),
     Concern("interruption", 1, 60),
+    Concern("disruption", 1, 60),
     Concern("lifecycle", 1, 60),
     Concern("termination", 1, 60),
     Concern("readiness", 5, 120),

@@ -90,6 +90,35 @@ def interruption() -> Handler:
     return handle
 
 
+def disruption() -> Handler:
+    """Compose disruption: the fleet follows the work down, at the lowest price and with the least harm."""
+    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.controllers.disruption import Disruption, Memory, disrupt
+
+    parts = Parts(Concern.DISRUPTION)
+    buying = _provisioning(parts)
+    memory = Memory()
+
+    def disrupt_once() -> None:
+        run = Disruption(
+            parts.settings.cluster_name,
+            buying.settings,
+            buying.store,
+            buying.cloud,
+            ApiCluster(parts.api_server(), now),
+            parts.blobs,
+            parts.hints,
+            buying.catalogs,
+            now,
+            memory,
+        )
+        look = disrupt(run)
+        if look is not None:
+            parts.telemetry.ran(look.done, decisions=look.decisions)
+
+    return parts.handler(disrupt_once)
+
+
 def lifecycle() -> Handler:
     """Compose lifecycle: claims become registered, initialized nodes, or end."""
     from nodesmith.adapters.kubernetes import ApiCluster

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2events import PATTERNS as PATTERNS
+from nodesmith.model.events import INFORMED as INFORMED
 from nodesmith.model.events import WOKEN as WOKEN
 from nodesmith.model.policies import (
     DefaultSpread,
@@ -71,6 +72,7 @@ class Settings:
     lifecycle_queue_url: str = _setting("LIFECYCLE_QUEUE_URL", "SQS queue of the concern", "")
     readiness_queue_url: str = _setting("READINESS_QUEUE_URL", "SQS queue of the concern", "")
     termination_queue_url: str = _setting("TERMINATION_QUEUE_URL", "SQS queue of the concern", "")
+    disruption_queue_url: str = _setting("DISRUPTION_QUEUE_URL", "SQS queue of the concern", "")
     cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
     cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
     cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; empty: ask EKS", "")
@@ -115,6 +117,7 @@ class Settings:
             "lifecycle": self.lifecycle_queue_url,
             "readiness": self.readiness_queue_url,
             "termination": self.termination_queue_url,
+            "disruption": self.disruption_queue_url,
         }[concern]
 
 

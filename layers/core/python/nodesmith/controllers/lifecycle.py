@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -108,7 +108,7 @@ def follow(run: Lifecycle) -> Counter[str]:
         done.update({"Event": told} if told else {})
     except (Transient, Rejected) as error:
         failures.append(str(error))
-    _wake(run, commands, done)
+    _wake(run, commands, done, moving)
     registering.wake(run.hints, run.cluster_name, health)
     _wake_for_users(run, unclaimed(snapshot, ledger.claims))
     if failures:
@@ -145,7 +145,9 @@ def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> 
             failures.append(f"NodeClaim {name}: {error}")
 
 
-def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
+def _wake(
+    run: Lifecycle, commands: list[Command], done: Counter[str], moving: Collection[str]
+) -> None:
     kinds = {type(command) for command in commands}
     if GiveUp in kinds or Register in kinds or done["Conflict"]:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
@@ -159,5 +161,8 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str]) -> None:
     if Initialize in kinds:  # by then the scheduler has bound pods, and others may have taken one's room
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):  # and by then whoever still waits is free
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
+    moved = {c.claim.name for c in commands if isinstance(c, Initialize | GiveUp | Forget)}
+    if moved.intersection(moving):
+        run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "what replaces nodes is ready, or is not to be"))
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))

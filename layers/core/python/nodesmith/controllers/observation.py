@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.errors import Rejected
-from nodesmith.model.events import WOKEN, Hint
+from nodesmith.model.events import INFORMED, Hint
 from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
@@ -43,7 +43,7 @@ def observe(run: Observation) -> bool:
     if _is_fresh(run, now):
         return False
     run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, run.observer().observe()))
-    for concern in WOKEN:
+    for concern in INFORMED:
         run.hints.send(concern, Hint(run.cluster_name, "observed without the forwarder"))
     return True
 

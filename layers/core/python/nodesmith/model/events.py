@@ -21,10 +21,13 @@ class Concern(StrEnum):
     GARBAGECOLLECTION = "garbagecollection"
     REPAIR = "repair"
     INTERRUPTION = "interruption"
+    DISRUPTION = "disruption"
 
 
-WOKEN = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)
-"""Those that others wake: the forwarder, and each other."""
+INFORMED = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)
+"""Those that are woken by whoever watches the cluster, when it has changed."""
+WOKEN = (*INFORMED, Concern.DISRUPTION)
+"""Those that wake each other, too."""
 
 
 @dataclass(frozen=True, slots=True)

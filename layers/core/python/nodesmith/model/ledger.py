@@ -48,3 +48,8 @@ class Ledger:
     def replacements(self) -> frozenset[str]:
         """The claims, by name, that were bought for moves under way."""
         return frozenset(name for move in self.moves if not move.is_over for name in move.replacements)
+
+    @property
+    def resting(self) -> Mapping[str, Move]:
+        """The claims, by name, that a move was to take and is not, with that move: they are left alone for a while."""
+        return {name: move for move in self.moves if move.is_over for name in move.sources}

@@ -38,6 +38,15 @@ def record(
 
     `superseded` becomes true when nothing came of it, for another run had decided first.
     """
+    return {
+        **heading("provisioning", inputs, snapshot_digest),
+        "plan": plan_item(plan),
+        "durationsMs": {name: round(ms, 1) for name, ms in durations_ms.items()},
+    }
+
+
+def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any]:
+    """Write down who decided, when, and from what."""
     stated = {
         "snapshot": {"sha256": snapshot_digest, "takenAt": inputs.snapshot.taken_at.isoformat()},
         "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
@@ -48,14 +57,12 @@ def record(
         "format": FORMAT,
         "version": VERSION,
         "id": inputs.decision,
-        "concern": "provisioning",
+        "concern": concern,
         "cluster": inputs.snapshot.cluster,
         "at": inputs.now.isoformat(),
         "superseded": False,
         "inputsHash": hashlib.sha256(canonical(stated)).hexdigest(),
         "inputs": stated,
-        "plan": plan_item(plan),
-        "durationsMs": {name: round(ms, 1) for name, ms in durations_ms.items()},
     }
 
 
@@ -84,7 +91,7 @@ def canonical(value: object) -> bytes:
 def plan_item(plan: Plan) -> dict[str, Any]:
     """Write a plan as JSON data."""
     return {
-        "nodes": [_node_item(node) for node in plan.nodes],
+        "nodes": [node_item(node) for node in plan.nodes],
         "placed": {name: list(pods) for name, pods in sorted((plan.placed or {}).items())},
         "waiting": dict(sorted((plan.waiting or {}).items())),
         "unplaced": [_unplaced_item(u) for u in plan.unplaced],
@@ -108,7 +115,8 @@ def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
     }
 
 
-def _node_item(node: PlannedNode) -> dict[str, Any]:
+def node_item(node: PlannedNode) -> dict[str, Any]:
+    """Write a node to buy as JSON data."""
     return {
         "claim": to_item(node.claim),
         "launch": node.request.to_item(),

@@ -1,0 +1,121 @@
+"""The story of disruption: open what is closed for nothing, carry on the moves under way, look for new ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from nodesmith.controllers.look import Disruption, Look, Memory
+from nodesmith.controllers.moves import carry_on, close, open_again
+from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.decisions.disruption import telling
+from nodesmith.decisions.disruption.moments import next_change
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.record import record
+from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.stages import SECOND_LOOK, strays
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.settings import snapshot_key
+
+__all__ = ["Disruption", "Look", "Memory", "disrupt"]
+
+SEARCH_EVERY = timedelta(seconds=20)
+"""Those who wake us mean the moves under way; new ones are looked for this often at most, and with each tick."""
+SEEN_WITHIN = timedelta(seconds=5)
+"""By then the cluster shows a taint."""
+TOLD_AT_ONCE = 40
+"""Events about nodes that stay, in one run; the others are told in the next."""
+_TIMELESS = datetime.min.replace(tzinfo=UTC)
+
+
+def disrupt(run: Disruption) -> Look | None:
+    """Do what is due; give what was seen and done, None where there is no snapshot yet.
+
+    Raises Transient after all others are done when a call failed.
+    """
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    if data is None:
+        return None
+    look = Look(run, own_snapshot(data, run.cluster_name), data, run.store.load())
+    try:
+        open_again(look, strays(look.scene()))
+    except (Transient, Rejected) as error:
+        look.failures.append(str(error))
+    carry_on(look)
+    if _is_worthwhile(look):
+        _search(look)
+    if look.failures:
+        raise Transient("; ".join(look.failures))
+    return look
+
+
+def _is_worthwhile(look: Look) -> bool:
+    """Tell whether a search may come to something else than the last one."""
+    memory, now = look.run.memory, look.run.clock()
+    if memory.searched_at is not None and now - memory.searched_at < SEARCH_EVERY:
+        return False
+    is_same = memory.seen is not None and memory.seen == _seen(look)
+    return not (is_same and memory.until is not None and now < memory.until)
+
+
+def _seen(look: Look) -> tuple[Snapshot, Ledger]:
+    """Give what a search looks at, but for the time. Read again, what has not changed is the very same object."""
+    return replace(look.snapshot, taken_at=_TIMELESS), look.ledger
+
+
+def _search(look: Look) -> None:
+    """Look for moves and begin them; remember when there are none."""
+    run, memory, inputs = look.run, look.run.memory, look.inputs()
+    looked_at, memory.searched_at, memory.seen = memory.looked_at, inputs.now, None
+    found = propose(inputs, looked_at)
+    memory.looked_at = found.looked_at
+    look.done["NodesBlocked"] = len(found.blocked)
+    if found.proposals:
+        look.write_down(inputs.decision, record(inputs, found.proposals, look.digest, looked_at=looked_at))
+        _begin(look, inputs, found.proposals)
+    elif found.is_finished:
+        memory.seen, memory.until = _seen(look), next_change(inputs)
+    try:
+        run.tell(telling.of_blocked(found.blocked, look.ledger.claims), TOLD_AT_ONCE)
+    except (Transient, Rejected) as error:
+        look.failures.append(str(error))
+
+
+def _begin(look: Look, inputs: Inputs, proposals: tuple[Proposal, ...]) -> None:
+    """Write moves down, then close their sources to new pods. Another run's commit leaves the rest to the next look."""
+    run, version, begun = look.run, inputs.ledger.version, list[Move]()
+    try:
+        for number, found in enumerate(proposals):
+            move = _move(f"{inputs.decision}-{number}", found, inputs.now)
+            run.store.commit(version + number, (), inputs.decision, move)
+            begun.append(move)
+    except Conflict:
+        look.done["Conflict"] += 1
+    look.done["MovesProposed"] += len(begun)
+    for move in begun:
+        try:
+            sources = look.claims(move.sources)
+            close(look, sources)
+            run.tell(telling.of_proposal(move, sources))
+        except (Transient, Rejected) as error:
+            look.failures.append(f"move {move.id}: {error}")
+    for reason in sorted({move.reason for move in begun}):
+        run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)
+
+
+def _move(id_: str, found: Proposal, now: datetime) -> Move:
+    return Move(
+        id_,
+        found.reason,
+        found.sources,
+        Stage.PROPOSED,
+        now,
+        now,
+        saving_hourly_usd=found.saving_hourly_usd,
+        harm=found.harm,
+        why=found.why,
+    )

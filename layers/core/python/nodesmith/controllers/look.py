@@ -1,0 +1,138 @@
+"""One look of disruption at a cluster: what it sees, whom it tells, and what a warm process keeps of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from nodesmith.controllers.buying import Catalogs, write_down
+from nodesmith.decisions.disruption.stages import Scene
+from nodesmith.decisions.provisioning import Inputs, decision_id
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.events import Concern, Hint
+from nodesmith.model.learned import Boot, Offered
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+from nodesmith.settings import decision_snapshot_key
+
+AGAIN_AFTER = timedelta(minutes=15)
+"""as Karpenter: the same said of the same object within this time is said once"""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a warm process keeps from run to run; all of it may be lost."""
+
+    told: MutableMapping[ObjectEvent, datetime] = field(default_factory=dict)
+    looked_at: Mapping[str, datetime] = field(default_factory=dict)
+    due: datetime | None = None
+    """when this function has already asked to be woken"""
+    searched_at: datetime | None = None
+    seen: tuple[Snapshot, Ledger] | None = None
+    """what the last search that found nothing to do looked at"""
+    until: datetime | None = None
+    """when time alone may change what it came to"""
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """What a run needs."""
+
+    cluster_name: str
+    settings: NodeSettings
+    store: Store
+    cloud: Cloud
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    catalogs: Catalogs
+    clock: Callable[[], datetime]
+    memory: Memory = field(default_factory=Memory)
+
+    def tell(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
+        """Publish Events, but those told lately; of many the first so many."""
+        now = self.clock()
+        for event in [event for event, at in self.memory.told.items() if now - at >= AGAIN_AFTER]:
+            del self.memory.told[event]
+        new = [event for event in events if event not in self.memory.told][:most]
+        if new:
+            self.cluster.publish(new)
+            self.memory.told.update(dict.fromkeys(new, now))
+
+    def wake(self, concern: Concern, why: str, seconds: int = 0) -> None:
+        """Let a concern look."""
+        self.hints.send(concern, Hint(self.cluster_name, why), seconds)
+
+    def wake_me(self, wait: timedelta) -> None:
+        """Look again after a while, once."""
+        due, now = self.memory.due, self.clock()
+        if due is None or not now < due <= now + wait:
+            self.wake(Concern.DISRUPTION, "moves are under way", max(1, round(wait.total_seconds())))
+            self.memory.due = now + wait
+
+
+@dataclass
+class Look:
+    """A snapshot, as it came too, and the ledger: read after it, and again whenever it has changed.
+
+    What is done is counted; what fails for one move is kept until all others have had their turn.
+    """
+
+    run: Disruption
+    snapshot: Snapshot
+    data: bytes
+    ledger: Ledger
+    done: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    decisions: list[str] = field(default_factory=list)
+
+    def scene(self) -> Scene:
+        """Give what the steps of moves are decided from."""
+        return Scene.of(self.snapshot, self.ledger, self.run.clock())
+
+    def inputs(self, about: str = "") -> Inputs:
+        """Give what moves are decided from; decisions `about` different things have different ids."""
+        now, ledger = self.run.clock(), replace(self.ledger, learned=self._learned)
+        decision = decision_id(self.digest + about, ledger.version, now)
+        return Inputs(self.snapshot, ledger, self._catalog, self.run.settings, now, decision)
+
+    @cached_property
+    def digest(self) -> str:
+        """The snapshot by its content."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @cached_property
+    def _learned(self) -> Mapping[Boot, Offered]:
+        return self.run.store.learned()
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return self.run.catalogs.latest()
+
+    def reload(self) -> None:
+        """Read the ledger again."""
+        self.ledger = self.run.store.load()
+
+    def claims(self, names: Sequence[str]) -> list[NodeClaim]:
+        """Give those of these claims that there are."""
+        return [claim for claim in self.ledger.claims if claim.name in names]
+
+    def write_down(self, decision: str, written: Mapping[str, Any]) -> None:
+        """Keep a decision's record, before anything comes of it, and the snapshot that it was made from."""
+        write_down(self.run.blobs, self.run.cluster_name, decision, written)
+        self.run.blobs.put(decision_snapshot_key(self.run.cluster_name, decision), self.data)
+        self.decisions.append(decision)
+
+    def supersede(self, decision: str, written: Mapping[str, Any]) -> None:
+        """Note that nothing came of a decision, for another run was first."""
+        write_down(self.run.blobs, self.run.cluster_name, decision, {**written, "superseded": True})
+        self.decisions.remove(decision)

@@ -1,0 +1,54 @@
+"""What an abandoned move has bought and nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from nodesmith.decisions.scheduling.rooms import is_going, nominations
+from nodesmith.decisions.termination.draining import must_go
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+ABANDONED = "MoveAbandoned"
+"""The cause of such an end."""
+
+
+def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
+    """Give those of these claims that no pod runs on, or is promised to."""
+    used = {pod.node or pod.nominated_node for pod in snapshot.pods if _counts(pod)} - {""}
+    nodes = {node.provider_id: node.name for node in snapshot.nodes if node.provider_id}
+    return [claim for claim in claims if nodes.get(claim.provider_id, claim.node_name) not in used]
+
+
+def unneeded(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime, *, patient: bool
+) -> list[NodeClaim]:
+    """Give those of these claims that none of the pods without a node was bought for, as they end.
+
+    While any pod waits for a node, who is `patient` takes nothing away that might be meant for it.
+    """
+    homeless = _homeless(snapshot, ledger)
+    if homeless and patient:
+        return []
+    bought = nominations(ledger.claims, now)
+    awaited = {bought[pod.key] for pod in homeless if pod.key in bought}
+    why = "the move that it was bought for was abandoned"
+    return [claim.terminating(ABANDONED, why, now) for claim in claims if claim.name not in awaited]
+
+
+def _homeless(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
+    """Give the pods that have no node, or one that ends."""
+    ending = {claim.provider_id for claim in ledger.claims if claim.is_ending and claim.provider_id}
+    going = {node.name for node in snapshot.nodes if is_going(node) or node.provider_id in ending}
+    return [
+        pod
+        for pod in snapshot.pods
+        if _counts(pod) and not pod.deleting and (pod.unschedulable or pod.node in going) and not pod.refusal
+    ]
+
+
+def _counts(pod: Pod) -> bool:
+    return not pod.shape.is_daemon and must_go(pod.shape)
