@@ -145,9 +145,7 @@ def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> 
             failures.append(f"NodeClaim {name}: {error}")
 
 
-def _wake(
-    run: Lifecycle, commands: list[Command], done: Counter[str], moving: Collection[str]
-) -> None:
+def _wake(run: Lifecycle, commands: list[Command], done: Counter[str], moving: Collection[str]) -> None:
     kinds = {type(command) for command in commands}
     if GiveUp in kinds or Register in kinds or done["Conflict"]:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
@@ -163,6 +161,8 @@ def _wake(
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
     moved = {c.claim.name for c in commands if isinstance(c, Initialize | GiveUp | Forget)}
     if moved.intersection(moving):
-        run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "what replaces nodes is ready, or is not to be"))
+        run.hints.send(
+            Concern.DISRUPTION, Hint(run.cluster_name, "what replaces nodes is ready, or is not to be")
+        )
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
