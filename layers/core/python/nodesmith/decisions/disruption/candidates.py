@@ -60,7 +60,6 @@ class Survey:
         self.blocked: dict[str, Blocker] = {}
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
         self._resting = inputs.ledger.resting
-        self._resting = inputs.ledger.resting
         self._pods = by_node(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
         nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
@@ -77,9 +76,6 @@ class Survey:
         on = f"NodeClaim/{claim.name}"
         if claim.name in self._moving:
             return Blocker("Moving", on, "it is part of a move already")
-        if claim.name in self._resting:
-            why = self._resting[claim.name].why
-            return Blocker("Resting", on, f"a move of it was abandoned a little while ago: {why}")
         if claim.name in self._resting:
             why = self._resting[claim.name].why
             return Blocker("Resting", on, f"a move of it was abandoned a little while ago: {why}")
