@@ -26,7 +26,7 @@ def show_nodes(
     The snapshot is that of the bucket or folder, where one is named, else one taken now through the kubeconfig.
     """
     kept = where.bucket or where.keep
-    snapshot, blobs = _kept(where) if kept else (_live(kubeconfig, now), None)
+    snapshot, blobs = kept_snapshot(where) if kept else (live_snapshot(kubeconfig, now), None)
     prices = _prices(blobs)
     if not name:
         found = [tell(s, snapshot, prices, now) for s in subjects(snapshot, now) if s.is_ending]
@@ -46,7 +46,8 @@ def _print(data: object, told: Iterable[str], output: Literal["table", "json"]) 
     print(json.dumps(data, indent=2) if output == "json" else "\n".join(map(printable, told)))
 
 
-def _live(kubeconfig: str, now: datetime) -> Snapshot:
+def live_snapshot(kubeconfig: str, now: datetime) -> Snapshot:
+    """Look at a cluster as it is now, through a kubeconfig. Raises Rejected, Transient."""
     from nodesmith.adapters.observer import Observer
     from nodesmith.observation.wire import decode, encode
     from nodesmith_cli.planning.cluster import server_of
@@ -55,7 +56,8 @@ def _live(kubeconfig: str, now: datetime) -> Snapshot:
     return decode(encode(kubeconfig or "of the current context", now, observed))
 
 
-def _kept(where: Where) -> tuple[Snapshot, Blobs]:
+def kept_snapshot(where: Where) -> tuple[Snapshot, Blobs]:
+    """Give the newest snapshot that a bucket or folder holds. Raises Rejected where there is none."""
     from nodesmith.observation.wire import decode
 
     records, blobs = where.records()

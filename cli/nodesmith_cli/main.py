@@ -160,6 +160,32 @@ BucketOption = Annotated[str, typer.Option(help="A deployment's bucket; else the
 BucketRegionOption = Annotated[str, typer.Option(help="The bucket's region; else that of your AWS settings.")]
 
 
+@app.command("status")
+def status_command(
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            metavar="[CONTEXT]", help="The cluster: a context or a kubeconfig file; else the current one."
+        ),
+    ] = "",
+    cluster: ClusterOption = "",
+    bucket: BucketOption = "",
+    region: BucketRegionOption = "",
+    keep: KeepOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Tell what a cluster has, and which interruptions are under way, with the seconds left and what each waits for.
+
+    The cluster is looked at as it is now; with --bucket or --keep, as its newest snapshot there shows it.
+    """
+    from nodesmith_cli.explaincommands import Where
+    from nodesmith_cli.local.reaching import now_at
+    from nodesmith_cli.status import status
+
+    where = Where(cluster, bucket, region, keep)
+    raise typer.Exit(status(where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
+
+
 @explain_app.command("decision")
 def explain_decision(
     decision: Annotated[

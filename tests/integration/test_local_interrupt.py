@@ -11,15 +11,17 @@ import pytest
 import yaml
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.explainnodecommand import live_snapshot
 from nodesmith_cli.local.commands import place_of
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.interruptcommand import interrupt
 from nodesmith_cli.local.manifests import load_manifests
-from nodesmith_cli.local.reaching import reachable
+from nodesmith_cli.local.reaching import now_at, reachable
 from nodesmith_cli.local.running import apply, settle
 from nodesmith_cli.local.system import LocalSystem
 from nodesmith_cli.local.timeline import LAUNCHED
 from nodesmith_cli.local.upcommand import kubeconfig_at
+from nodesmith_cli.status import tell
 from tests.patience import patient
 
 SPEED = 10.0
@@ -115,6 +117,10 @@ def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
     assert interrupt(name.partition(".")[0], within="90s", kubeconfig=kubeconfig) == 0
     assert f"EC2 takes {instance} at " in capsys.readouterr().out
     until("its end has begun", lambda: "SpotInterrupted" in reasons(system, claim))
+    now = now_at(str(kubeconfig))
+    (under_way,) = tell(live_snapshot(str(kubeconfig), now), now)["interruptions"]
+    assert (under_way["name"], under_way["cause"]) == (name, "SpotInterrupted")
+    assert 0 < under_way["secondsLeft"] < 90
     until("it is gone", lambda: name not in nodes(system))
     until("all pods run", lambda: system.report().running == PODS)
     assert states(system)[instance] == "terminated"

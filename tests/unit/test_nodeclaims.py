@@ -128,6 +128,7 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
             "example.com/note": "b",
             "karpenter.k8s.aws/ec2nodeclass-hash": "22",
             "karpenter.k8s.aws/ec2nodeclass-hash-version": "nodesmith-v0",
+            "karpenter.sh/nodeclaim-termination-timestamp": "2026-11-21T13:00:00Z",
             "karpenter.sh/nodepool-hash": "11",
             "karpenter.sh/nodepool-hash-version": "nodesmith-v0",
             "nodesmith.dev/decision": FULLEST.decision,

@@ -31,7 +31,7 @@ def interrupt(node: str, *, within: str, kubeconfig: Path | None) -> int:
     instance = next(name for name in victim.names if name.startswith("i-"))
     announce_interruption(system.client("events"), system.region, instance, now + ahead - WARNING)
     print(f"EC2 takes {instance} at {now + ahead:%H:%M:%S} UTC: Node {victim.name}, {_kind(victim)}")
-    print(f"  nodesmith explain node --kubeconfig {system.kubeconfig}   # what becomes of it")
+    print(f"  nodesmith status --kubeconfig {system.kubeconfig}   # what becomes of it")
     return OK
 
 

@@ -5,8 +5,10 @@ It says so where kubeconfigs have room for what tools add, in an extension of th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,15 @@ def reach(kubeconfig: Path) -> Reached:
             f"{kubeconfig}: leads to a cluster that `nodesmith local up` has not made: name its with --kubeconfig"
         )
     return Reached(kubeconfig, told["aws"], told["region"], LocalClock.from_json(told["clock"]))
+
+
+def now_at(kubeconfig: str) -> datetime:
+    """Give the time of the cluster behind a kubeconfig: a local one may live faster than life."""
+    path = kubeconfig or os.environ.get("KUBECONFIG", "")
+    try:
+        return reach(Path(path)).clock.now() if path else datetime.now(UTC)
+    except Rejected:
+        return datetime.now(UTC)
 
 
 def _extension(kubeconfig: Any) -> Mapping[str, str] | None:

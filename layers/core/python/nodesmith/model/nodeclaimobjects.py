@@ -35,6 +35,8 @@ _STEPS = (
     ("InstanceTerminating", "terminated_at"),
 )
 AWAITING = "AwaitingReconciliation"
+DISRUPTION_REASON = "DisruptionReason"
+"""The condition whose reason is the cause of an end."""
 _REFUTING = frozenset({"MultipleNodesFound"})
 """Reasons that say no; all others say not yet."""
 
@@ -71,6 +73,8 @@ def annotations_of(claim: NodeClaim) -> dict[str, str]:
     hashes = {NODEPOOL_HASH: claim.nodepool_hash, NODECLASS_HASH: claim.nodeclass_hash}
     known = {key: value for key, value in hashes.items() if value}
     made = {DECISION: claim.decision} if claim.decision else {}
+    if claim.is_ending and claim.deadline is not None:
+        made[labels.TERMINATION_TIMESTAMP] = format_time(claim.deadline)
     return {**claim.annotations, **known, **{f"{key}-version": claim.hash_version for key in known}, **made}
 
 
@@ -175,7 +179,9 @@ def _consistent(claim: NodeClaim) -> ObjectCondition:
 
 
 def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
-    """Say how far its end has come; the step that it is at carries the claim's reason."""
+    """Say how far its end has come, and what for; the step that it is at carries the claim's reason."""
+    if claim.cause:
+        yield ObjectCondition(DISRUPTION_REASON, "True", since, claim.cause, "")
     at_work = True
     for step, at in _STEPS:
         reached = getattr(claim, at)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclaimobjects import AWAITING, parse_nodeclaim
+from nodesmith.model.nodeclaimobjects import AWAITING, DISRUPTION_REASON, parse_nodeclaim
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import parse_resources
@@ -33,7 +33,7 @@ _END: _Way = (
 def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]:
     """Read a NodeClaim object with its status, whoever keeps it. Never raises.
 
-    A price, a cause and what was launched are not shown; times are whole seconds.
+    A price and what was launched are not shown; times are whole seconds.
     """
     parsed = parse_nodeclaim(manifest, now)
     if parsed.value is None:
@@ -67,7 +67,8 @@ def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None)
     if not begun:
         return living
     since = parse_time(begun)
-    ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since)
+    cause = str(conditions.get(DISRUPTION_REASON, {}).get("reason") or "")
+    ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since, cause=cause)
     return _along(_END, ending, conditions)
 
 

@@ -23,6 +23,7 @@ WARNED = frozenset(fate for fate in Fate if not fate.is_over)
 """Causes of ends that EC2 announces; what is to replace the node is bought in the run that reads it."""
 CHOSEN = frozenset({EXPIRED, UNHEALTHY, *Reason}) | WARNED
 """Causes of ends that we chose, and may put off for a while, or that give us some time."""
+AWAITING_REPLACEMENT = "AwaitingReplacement"
 FIRST_LOOK = timedelta(seconds=30)
 """By then provisioning has decided whether the pods need a node."""
 FIRST_LOOK_WARNED = timedelta(seconds=10)
@@ -35,7 +36,7 @@ _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVE
 def replacement(claim: NodeClaim) -> Waiting:
     """Say that a node that ends waits for what was bought for its pods."""
     message = "its pods stay until what was bought for them is ready"
-    return Waiting("AwaitingReplacement", message, f"NodeClaim/{claim.name}", claim.phase_since)
+    return Waiting(AWAITING_REPLACEMENT, message, f"NodeClaim/{claim.name}", claim.phase_since)
 
 
 def awaits_replacement(

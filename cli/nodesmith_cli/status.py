@@ -1,0 +1,109 @@
+"""`nodesmith status`: what a cluster has, and the interruptions under way, each with the seconds that it has left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from nodesmith.decisions.termination.replacing import AWAITING_REPLACEMENT
+from nodesmith.decisions.termination.waiting import why_not_gone
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.notices import Fate
+from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.explaincommands import SAME, Where, printable
+from nodesmith_cli.explainnode import Subject, subjects
+from nodesmith_cli.explainnodecommand import kept_snapshot, live_snapshot
+from nodesmith_cli.podview import span
+
+Told = Mapping[str, Any]
+_FATES = frozenset(Fate)
+_COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
+
+
+def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
+    """Print it: of the cluster as it is now, or as the newest snapshot in a bucket or folder shows it."""
+    kept = where.bucket or where.keep
+    snapshot = kept_snapshot(where)[0] if kept else live_snapshot(kubeconfig, now)
+    told = tell(snapshot, now)
+    print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(printable, lines(told))))
+    return SAME
+
+
+def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
+    """Put it together as JSON data; interruptions are sorted by who has least time left."""
+    found = subjects(snapshot, now)
+    claims = [each.claim for each in found if each.claim is not None]
+    interrupted = [each for each in found if each.claim is not None and _is_interrupted(each.claim)]
+    told = [_interruption(each, each.claim, claims, snapshot, now) for each in interrupted if each.claim]
+    waiting = [pod for pod in snapshot.pods if not pod.node and not pod.deleting]
+    return {
+        "nodes": len(snapshot.nodes),
+        "notReady": sum(not node.is_ready for node in snapshot.nodes),
+        "coming": sum(claim.phase in _COMING for claim in claims),
+        "ending": sum(each.is_ending for each in found),
+        "pods": len(snapshot.pods),
+        "pending": len(waiting),
+        "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
+        "snapshotAt": snapshot.taken_at.isoformat(),
+        "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
+    }
+
+
+def _is_interrupted(claim: NodeClaim) -> bool:
+    return claim.is_ending and claim.cause in _FATES
+
+
+def _interruption(
+    subject: Subject, claim: NodeClaim, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime
+) -> dict[str, Any]:
+    left = subject.deadline and max(0, round((subject.deadline - now).total_seconds()))
+    return {
+        "name": subject.name,
+        "nodeClaim": claim.name,
+        "instanceId": claim.instance_id or None,
+        "cause": claim.cause,
+        "phase": claim.phase.value,
+        "deadline": subject.deadline.isoformat() if subject.deadline else None,
+        "secondsLeft": left,
+        "waitsFor": _waits_for(claim, claims, snapshot, now),
+    }
+
+
+def _waits_for(
+    claim: NodeClaim, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime
+) -> str | None:
+    """Say the one thing that is in the way; of what was bought since, how far it has come."""
+    if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
+        since = claim.terminating_at or claim.phase_since
+        bought = [c for c in claims if c.phase in _COMING and c.created_at >= since.replace(microsecond=0)]
+        coming = ", ".join(f"{c.name} is {c.phase} for {_for(c, now)}" for c in bought)
+        return claim.message + (f": {coming}" if coming else "")
+    waiting = why_not_gone(claim, snapshot, now)
+    return waiting.message if waiting else None
+
+
+def _for(claim: NodeClaim, now: datetime) -> str:
+    return span(max(0, round((now - claim.phase_since).total_seconds())))
+
+
+def lines(told: Told) -> Iterator[str]:
+    """Tell it to people, line by line."""
+    counts = [f"{told[what]} {word}" for what, word in _COUNTS if told[what]]
+    yield _count(told["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
+    yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
+    found = told["interruptions"]
+    yield f"{_count(len(found), 'interruption')} under way"
+    width = max((len(each["name"]) for each in found), default=0)
+    for each in found:
+        left = "no date" if each["secondsLeft"] is None else f"{each['secondsLeft']} s left"
+        why = f"waits: {each['waitsFor']}" if each["waitsFor"] else "nothing is in its way"
+        yield f"  {each['name']:<{width}}  {each['cause']:<20}  {left:>11}  {each['phase']}, {why}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'s' * (count != 1)}"
+
+
+_COUNTS = (("notReady", "not Ready"), ("coming", "coming"), ("ending", "ending"))

@@ -1,0 +1,78 @@
+"""What `nodesmith status` says of a cluster, and of the interruptions under way in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.termination.replacing import replacement
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.status import lines, tell
+from tests.builders import NOW, bind, claim, node, shape, snapshot
+
+BORN = NOW - timedelta(hours=3)
+BEGAN = NOW - timedelta(seconds=40)
+
+
+def running(name: str, at: Any = BORN) -> NodeClaim:
+    found = claim(name, phase=Phase.PENDING, created_at=at, phase_since=at)
+    for phase in (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED):
+        found = found.advanced(phase, at)
+    return replace(found, provider_id=f"aws:///us-east-1a/i-{name}", instance_id=f"i-{name}")
+
+
+def interrupted(name: str, seconds: int = 80, **waits: str) -> NodeClaim:
+    deadline = NOW + timedelta(seconds=seconds)
+    found = running(name).terminating("SpotInterrupted", "EC2 says so", BEGAN, deadline)
+    return replace(found, **{"reason": "", "message": "", **waits})  # type: ignore[arg-type]
+
+
+def seen(*claims: NodeClaim, **fields: Any) -> Snapshot:
+    shown = []
+    for each in claims:
+        written = manifest(each)
+        written["metadata"]["creationTimestamp"] = each.created_at.isoformat()
+        if each.is_ending:
+            written["metadata"]["deletionTimestamp"] = BEGAN.isoformat()
+        shown.append(written)
+    nodes = tuple(its_node(each.name) for each in claims if each.initialized_at)
+    return replace(snapshot(nodes=nodes, nodeclaims=tuple(shown), **fields), taken_at=NOW)
+
+
+def its_node(name: str) -> Node:
+    return node(f"node-{name}", provider_id=f"aws:///us-east-1a/i-{name}")
+
+
+def test_a_calm_cluster_is_told_in_three_lines() -> None:
+    pods = (*bind(shape(), "node-a"), *bind(shape(), ""))
+    found = tell(seen(running("a"), pods=pods), NOW)
+    assert list(lines(found)) == ["1 node", "2 pods (1 pending)", "no interruptions under way"]
+
+
+def test_an_interruption_is_told_with_its_seconds_and_what_was_bought_for_it() -> None:
+    waits = replacement(running("a"))
+    bought = claim("new", phase=Phase.PENDING, created_at=BEGAN, phase_since=BEGAN)
+    bought = bought.advanced(Phase.LAUNCHED, NOW - timedelta(seconds=31))
+    found = tell(seen(interrupted("a", reason=waits.reason, message=waits.message), bought), NOW)
+    (told,) = found["interruptions"]
+    assert (told["name"], told["cause"], told["secondsLeft"]) == ("node-a", "SpotInterrupted", 80)
+    assert told["waitsFor"] == f"{waits.message}: new is Launched for 31 s"
+    assert (found["coming"], found["ending"]) == (1, 1)
+    assert "  node-a  SpotInterrupted         80 s left  Terminating, waits: its pods" in "\n".join(
+        lines(found)
+    )
+
+
+def test_who_has_least_time_left_is_told_first_and_other_ends_are_no_interruptions() -> None:
+    deleted = running("c").terminating("Deleted", "by hand", BEGAN, NOW + timedelta(seconds=5))
+    found = tell(seen(interrupted("a"), interrupted("b", seconds=9), deleted), NOW)
+    assert [each["nodeClaim"] for each in found["interruptions"]] == ["b", "a"]
+
+
+def test_a_time_that_is_over_is_no_seconds_left() -> None:
+    (told,) = tell(seen(interrupted("a", seconds=-9)), NOW)["interruptions"]
+    assert told["secondsLeft"] == 0
