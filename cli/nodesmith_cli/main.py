@@ -13,6 +13,7 @@ from nodesmith import __version__
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.catalog import catalog_command
 from nodesmith_cli.convert import convert_command
+from nodesmith_cli.pause import pause_command, resume_command
 from nodesmith_cli.plan import PlanCommand, plan_command
 from nodesmith_cli.validate import validate_command
 
@@ -303,6 +304,8 @@ app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)
 app.command("convert")(convert_command)
+app.command("pause")(pause_command)
+app.command("resume")(resume_command)
 app.command("validate")(validate_command)
 app.command("plan", cls=PlanCommand)(plan_command)
 

@@ -23,6 +23,7 @@ from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
 from nodesmith.model.nodepools import NodePool, parse_nodepool, parsed_nodepools
+from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
 from nodesmith.model.snapshot import Snapshot
@@ -67,7 +68,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     parsed = [(manifest, parse_nodeclass(manifest)) for manifest in snapshot.nodeclasses]
     statuses, changed = _resolve(run, parsed, ledger, now, failures)
     health = _health(run, snapshot, statuses, ledger)
-    updates = _updates(snapshot, parsed, statuses, health, now)
+    updates = _updates(snapshot, parsed, statuses, health, ledger.paused, now)
     written = tuple(f"{u.kind}/{u.name}" for u in updates if _write(run.cluster, u, failures))
     written += _hashed(run, snapshot, parsed, ledger, failures)
     if changed:
@@ -135,6 +136,7 @@ def _updates(
     parsed: ParsedClasses,
     statuses: Mapping[str, NodeClassStatus],
     health: Mapping[str, RegistrationHealth],
+    paused: Pause | None,
     now: datetime,
 ) -> list[StatusUpdate]:
     updates: list[StatusUpdate] = []
@@ -147,7 +149,7 @@ def _updates(
             updates.append(update)
     for manifest in snapshot.nodepools:
         pool, known = parse_nodepool(manifest), health.get(str(manifest["metadata"]["name"]))
-        pool_update = nodepool_update(manifest, pool, states, known, snapshot, now)
+        pool_update = nodepool_update(manifest, pool, states, known, snapshot, now, paused)
         if pool_update is not None:
             is_todays = _is_of_the_cluster(manifest) or not _provisioner(manifest)
             updates.append(pool_update if is_todays else replace(pool_update, kind="Provisioner"))

@@ -17,6 +17,7 @@ from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.nodespec import write_requirements
+from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed, Problem
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.resources import format_resources, total
@@ -26,6 +27,7 @@ from nodesmith.model.times import format_time
 RESOLVE_AGAIN = timedelta(minutes=5)
 RESOLVE_AGAIN_SOON = timedelta(minutes=1)
 """where something is missing, or where what is free of a reservation comes and goes"""
+PAUSED = "DisruptionPaused"
 _LONGEST_MESSAGE = 1024
 _REGISTRATION_FAILURES = {
     "RegistrationTimeout": "RegistrationFailed",
@@ -84,6 +86,7 @@ def nodepool_update(
     health: RegistrationHealth | None,
     snapshot: Snapshot,
     now: datetime,
+    paused: Pause | None = None,
 ) -> StatusUpdate | None:
     """Give the status a NodePool should show, None where it shows it already.
 
@@ -100,7 +103,7 @@ def nodepool_update(
             StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings),
             _nodeclass_ready(pool, nodeclass_states),
         ]
-    conditions += [_root(conditions), _registration_healthy(health)]
+    conditions += [_root(conditions), _registration_healthy(health), *_paused(paused, manifest)]
     nodes = [n for n in snapshot.nodes if n.labels.get(NODEPOOL) == name]
     wanted = {
         "nodes": len(nodes),
@@ -154,6 +157,16 @@ def _registration_healthy(health: RegistrationHealth | None) -> StatusCondition:
     message = f"{failed}; the last: {health.reason}: {health.message}"
     reason = _REGISTRATION_FAILURES.get(health.reason, health.reason)
     return StatusCondition(kind, "False", reason, message[:_LONGEST_MESSAGE])
+
+
+def _paused(paused: Pause | None, manifest: Mapping[str, Any]) -> list[StatusCondition]:
+    """Whether disruption is paused says nothing of Ready; where it never was nobody need read of it."""
+    if paused is not None:
+        return [StatusCondition(PAUSED, "True", "Paused", str(paused), paused.since)]
+    shown = (manifest.get("status") or {}).get("conditions") or ()
+    return (
+        [StatusCondition(PAUSED, "False", "Resumed")] if any(c.get("type") == PAUSED for c in shown) else []
+    )
 
 
 def _invalid(type_: str, reason: str, problems: Sequence[Problem]) -> StatusCondition:

@@ -17,6 +17,11 @@ class Pause:
     since: datetime
     why: str = ""
 
+    def __str__(self) -> str:
+        return f"disruption is paused since {self.since:%Y-%m-%d %H:%M} UTC" + (
+            f": {self.why}" if self.why else ""
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Departure:

@@ -59,7 +59,7 @@ class Survey:
         self.candidates: list[Candidate] = []
         self.blocked: dict[str, Blocker] = {}
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
-        self._resting = inputs.ledger.resting
+        self._resting, self._paused = inputs.ledger.resting, inputs.ledger.paused
         self._pods = by_node(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
         nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
@@ -89,6 +89,8 @@ class Survey:
             return Blocker("Nominated", f"Node/{node.name}", "pods that have no node yet are to come to it")
         if node.annotations.get(DO_NOT_DISRUPT) == "true":
             return Blocker("DoNotDisrupt", f"Node/{node.name}", f"it is annotated {DO_NOT_DISRUPT}=true")
+        if self._paused is not None:
+            return Blocker("Paused", on, str(self._paused))
         pool = self.pools.get(claim.nodepool)
         if pool is None:
             message = f"its NodePool {claim.nodepool!r} is not there or cannot be read"

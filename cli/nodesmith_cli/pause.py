@@ -1,0 +1,70 @@
+"""`nodesmith pause` and `nodesmith resume`: whether nodes of a cluster may be disrupted that could as well go on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from nodesmith.errors import Rejected
+from nodesmith.model.pauses import Pause
+from nodesmith.ports import Store
+
+TABLE = "nodesmith"
+_ClusterOption = Annotated[str, typer.Option(help="The EKS cluster.")]
+_RegionOption = Annotated[str, typer.Option(help="Its region; else that of your AWS settings.")]
+_TableOption = Annotated[str, typer.Option(help="The DynamoDB table of the ledger.")]
+
+
+def pause_command(
+    cluster: _ClusterOption,
+    why: Annotated[str, typer.Option(help="Shown to whoever wonders.")] = "",
+    region: _RegionOption = "",
+    table: _TableOption = TABLE,
+) -> None:
+    """Let no node be disrupted that could as well go on, until `resume`.
+
+    Consolidation, drift, replacement ahead of expireAfter and of changes that EC2 announces wait; moves under way that
+    have not begun to drain are undone. What cannot wait goes on: nodes that are deleted, past their expireAfter or sick,
+    and what EC2 takes.
+    """
+    typer.echo(pause(_store(table, cluster, region), cluster, why, datetime.now(UTC)))
+
+
+def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _TableOption = TABLE) -> None:
+    """Let disruption go on after `pause`."""
+    typer.echo(resume(_store(table, cluster, region), cluster, datetime.now(UTC)))
+
+
+def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
+    """Pause disruption, and say so; one that is paused already keeps its time. Raises Rejected, Transient."""
+    ledger = store.load()
+    if ledger.cluster is None and not ledger.claims:
+        raise Rejected(f"cluster {cluster!r}: nothing is known of it in this region; is the name right?")
+    since = ledger.paused.since if ledger.paused else now
+    store.pause(Pause(since, why or (ledger.paused.why if ledger.paused else "")))
+    begun = f"; moves under way: {len(ledger.moves)}" if ledger.moves else ""
+    return f"disruption of cluster {cluster} is paused since {since:%Y-%m-%d %H:%M} UTC{begun}"
+
+
+def resume(store: Store, cluster: str, now: datetime) -> str:
+    """Let disruption go on, and say for how long it was paused. Raises Transient."""
+    paused = store.load().paused
+    if paused is None:
+        return f"disruption of cluster {cluster} is not paused"
+    store.pause(None)
+    return f"disruption of cluster {cluster} goes on, after {_span((now - paused.since).total_seconds())}"
+
+
+def _span(seconds: float) -> str:
+    minutes = max(0, round(seconds / 60))
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _store(table: str, cluster: str, region: str) -> Store:
+    import boto3
+
+    from nodesmith.adapters.store import DynamoStore
+
+    return DynamoStore(boto3.client("dynamodb", region_name=region or None), table, cluster)
