@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.controllers.drifting import note_drift
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, noted
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
@@ -18,12 +19,21 @@ from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase, from_item, to_item
 from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclassstatus import CapacityReservation, Image, NodeClassStatus, SecurityGroup, Subnet
+from nodesmith.model.nodeclassstatus import (
+    CapacityReservation,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.snapshot import Snapshot
 from tests import builders
 from tests.builders import EXPRESS, NOW
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.store import FakeStore
 
 LATER = NOW + 2 * TYPE_MISSED_AFTER
 
@@ -182,6 +192,8 @@ def test_a_node_whose_reservation_is_not_selected_any_more_drifts() -> None:
     with_it = builders.nodeclass_status(capacity_reservations=(held,))
     assert drifted(reserved, today(pools, status=with_it)) == ""
     assert drifted(reserved, today(pools)) == "CapacityReservationDrift"
+    unknown = StatusCondition("CapacityReservationsReady", "False", "UnauthorizedOperation")
+    assert drifted(reserved, today(pools, status=builders.nodeclass_status(conditions=(unknown,)))) == ""
 
 
 def test_hashes_of_another_version_are_not_compared() -> None:
@@ -226,3 +238,18 @@ def test_drift_is_written_down_once_and_shown_on_the_object_until_it_is_over() -
 def test_what_an_ending_claim_drifted_by_is_remembered() -> None:
     ending = replace(CLAIM.terminating("Drifted", "", NOW), drift="AMIDrift", drifted_at=NOW)
     assert noted([ending], today()) == []
+
+
+def test_ledger_and_object_say_it_and_a_claim_that_moved_on_keeps_no_other_from_it() -> None:
+    store, cluster = FakeStore(), FakeCluster()
+    store.commit(0, [CLAIM, replace(CLAIM, name="default-x2")], "d")
+    snapshot = changed_pool(labels={"team": "blue"})
+    inputs = builders.inputs(snapshot=snapshot, ledger=builders.ledger(claims=store.load().claims))
+    first, second = inputs.ledger.claims
+    store.save(first)
+    assert note_drift(inputs, store, cluster, []) == 1
+    assert [claim.drift for claim in store.load().claims] == ["", "NodePoolDrifted"]
+    (drifted_one,) = [
+        c for c in cluster.nodeclaims[second.name]["status"]["conditions"] if c["type"] == "Drifted"
+    ]
+    assert (drifted_one["status"], drifted_one["reason"]) == ("True", "NodePoolDrifted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from nodesmith.controllers.drifting import note_drift
 from nodesmith.controllers.look import Disruption, Look, Memory
 from nodesmith.controllers.moves import carry_on, close, open_again
 from nodesmith.controllers.snapshots import own_snapshot
@@ -79,6 +80,7 @@ def _search(look: Look) -> None:
         _begin(look, inputs, found.proposals)
     elif found.is_finished:
         memory.seen, memory.until = _seen(look), next_change(inputs)
+    look.done["ClaimsDrifting"] = note_drift(inputs, run.store, run.cluster, look.failures)
     try:
         run.tell(telling.of_blocked(found.blocked, look.ledger.claims), TOLD_AT_ONCE)
     except (Transient, Rejected) as error:

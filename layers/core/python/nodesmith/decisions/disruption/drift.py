@@ -104,7 +104,11 @@ def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
     if subnets and claim.subnet_id and claim.subnet_id not in subnets:
         return "SubnetDrift"
     reservation = claim.labels.get(RESERVATION_ID) if claim.capacity_type == RESERVED else None
-    if reservation and reservation not in {each.id for each in status.capacity_reservations}:
+    if (
+        status.is_ready
+        and reservation
+        and reservation not in {each.id for each in status.capacity_reservations}
+    ):
         return "CapacityReservationDrift"
     return ""
 
