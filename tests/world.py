@@ -41,7 +41,7 @@ from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
-from tests.fakes.cloud import Call, FakeCloud
+from tests.fakes.cloud import Call, FakeCloud, ready_status
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.disruptions import counted, ends_at, is_ending
 from tests.fakes.hints import FakeHints
@@ -191,8 +191,8 @@ class World:
         self.boundaries = boundaries or Boundaries()
         self.messages = messages or Messages()
         self._dice = random.Random(self.messages.seed)  # noqa: S311
-        known = builders.nodeclass_status(resolved_at=self.now)
         self.cloud = FakeCloud(clock=self.clock, cluster=builders.cluster_info())
+        known = ready_status(builders.nodeclass(), self.cloud.cluster, self.now)
         self.store = FakeStore()
         if resolved:
             self.store = FakeStore(nodeclasses={"default": known}, cluster=self.cloud.cluster)
