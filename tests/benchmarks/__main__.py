@@ -19,6 +19,7 @@ from rich.table import Table
 from tests.benchmarks import (
     coldstart,
     crashes,
+    disruption,
     hotpath,
     interruptions,
     notices,
@@ -40,9 +41,11 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "ticks": ticks.figures,
     "week": week.figures,
     "packing": packing.figures,
+    "disruption": disruption.figures,
 }
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
+    "disruption": partial(disruption.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),
     "interruptions": partial(interruptions.figures, runs=50, storms=1),
 }

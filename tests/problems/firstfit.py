@@ -23,14 +23,27 @@ class Kind:
     price: float
 
 
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """A node bought, and the pods on it."""
+
+    kind: Kind
+    pods: tuple[Vector, ...]
+
+
 @dataclass(slots=True)
 class _Open:
     taken: Vector
     kinds: Sequence[Kind]
-    pods: int
+    pods: list[Vector]
 
 
 def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Kind]:
+    """Give the nodes bought, see `first_fit_nodes`."""
+    return [node.kind for node in first_fit_nodes(pods, kinds)]
+
+
+def first_fit_nodes(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bought]:
     """Give the nodes bought. Vectors are cpu, memory, then anything else; a pod that no type holds is left out."""
     opened: list[_Open] = []
     order: list[tuple[int, int]] = []  # of open nodes: pods on it, number
@@ -46,16 +59,17 @@ def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Kind]:
                 break
             refused.add(node.taken)
         else:
-            fresh = _Open((0,) * len(pod), kinds, 0)
+            fresh = _Open((0,) * len(pod), kinds, [])
             if _add(fresh, pod):
                 order.insert(bisect_left(order, (1, len(opened))), (1, len(opened)))
                 opened.append(fresh)
-    return [min(node.kinds, key=lambda k: (k.price, k.name)) for node in opened]
+    return [Bought(min(n.kinds, key=lambda k: (k.price, k.name)), tuple(n.pods)) for n in opened]
 
 
 def _add(node: _Open, pod: Vector) -> bool:
     taken = tuple(map(sum, zip(node.taken, pod, strict=True)))
     fitting = [k for k in node.kinds if all(t <= r for t, r in zip(taken, k.room, strict=True))]
     if fitting:
-        node.taken, node.kinds, node.pods = taken, fitting, node.pods + 1
+        node.taken, node.kinds = taken, fitting
+        node.pods.append(pod)
     return bool(fitting)

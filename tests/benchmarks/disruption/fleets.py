@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
@@ -150,3 +152,15 @@ def _placed(
 
 def _room(node: Node, share: float) -> tuple[float, float]:
     return node.allocatable.cpu_milli * share, node.allocatable.memory_bytes * share
+
+
+def launched(node: PlannedNode, now: datetime) -> Worker:
+    """Give the node that comes of a plan: the cheapest thing it may be, working since just now."""
+    first = min(node.request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone))
+    claim = node.claim
+    made = machine(claim.name, first.instance_type, first.zone, node.request.capacity_type, claim.nodepool)
+    labels = {**claim.labels, **made.node.labels}
+    return Worker(
+        replace(made.node, labels=labels, created_at=now, last_pod_event_at=now),
+        replace(made.claim, name=claim.name, created_at=now, initialized_at=now, phase_since=now),
+    )

@@ -16,6 +16,9 @@ from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.moves import Reason
 
+MOST_BOUGHT = 48
+"""nodes that one move buys at most: they are written in one transaction, with what they replace"""
+
 
 @dataclass(frozen=True, slots=True)
 class Judge:
@@ -30,6 +33,8 @@ class Judge:
 
     def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
         """Give the move that saves what a trial found it saves, or why it is not to be."""
+        if len(trial.nodes) > MOST_BOUGHT:
+            return f"{len(trial.nodes)} nodes would have to be bought at once"
         if trial.homeless:
             return f"pod {trial.homeless[0]}{_more(trial.homeless)} would have no node"
         templates = {template.name: template for tier in trial.tiers for template in tier}

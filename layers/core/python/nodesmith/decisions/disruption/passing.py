@@ -11,6 +11,7 @@ from nodesmith.decisions.disruption.candidates import Candidate, Survey, consoli
 from nodesmith.decisions.disruption.drift import Today, drifted
 from nodesmith.decisions.disruption.judging import Judge, proposal
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
+from nodesmith.decisions.disruption.settled import marks
 from nodesmith.decisions.disruption.simulation import Fleet, Trial
 from nodesmith.decisions.disruption.worth import totals, worth_usd
 from nodesmith.decisions.provisioning.decide import Inputs
@@ -90,11 +91,14 @@ class Pass:
 
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
         """Give what the pass has come to."""
-        there = {claim.name for claim in self.inputs.ledger.claims}
+        is_finished = self.left > 0
+        there = set(marks(self.inputs))
+        soon = {name for name, blocker in self.blocked.items() if blocker.rule == "ConsolidateAfter"}
+        seen = there - soon if is_finished else set(self.seen)
         times = {name: at for name, at in looked_at.items() if name in there}
-        times.update(dict.fromkeys(self.seen, self.inputs.now))
+        times.update(dict.fromkeys(sorted(seen), min(self.inputs.now, self.inputs.snapshot.taken_at)))
         blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
-        return Proposals(tuple(self.found), blocked, times, self._most - self.left, self.left > 0)
+        return Proposals(tuple(self.found), blocked, times, self._most - self.left, is_finished)
 
 
 def no_budget(one: Candidate) -> Blocker:

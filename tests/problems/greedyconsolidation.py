@@ -1,0 +1,63 @@
+"""Consolidation in Karpenter's manner, beside which ours is measured: N nodes into one at most, first valid move wins.
+
+Candidates go by price per cost of eviction. Of their prefixes, up to a hundred nodes, bisection seeks the longest that
+fits into what stands and one new node, cheaper than they are; then single nodes are tried in the same order.
+Simulation and launch lists are nodesmith's own, so that nothing but the search differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from nodesmith.decisions.disruption.candidates import Candidate
+from nodesmith.decisions.disruption.cheaper import cut
+from nodesmith.decisions.disruption.judging import proposal
+from nodesmith.decisions.disruption.passing import Pass
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.moves import Reason
+
+_MOST, _STEPS = 100, 10**9
+_CHEAPER = 1 - 1e-9
+
+
+def one_command(inputs: Inputs) -> Proposal | None:
+    """Give the first move that Karpenter's search would begin; None where it finds none."""
+    under_way = Pass(inputs, _STEPS)
+    candidates = under_way.consolidatable()
+    empty = [one for one in candidates if not one.pods]
+    if empty:
+        return under_way.emptied(under_way.allowed.within(empty, Reason.EMPTY) or empty[:1])
+    order = sorted(candidates, key=lambda one: (-one.price_hourly_usd / (1 + one.harm), one.name))
+    window = under_way.allowed.within(order, Reason.UNDERUTILIZED, _MOST)
+    return _longest(window, under_way) or _single(window, under_way)
+
+
+def _longest(window: Sequence[Candidate], under_way: Pass) -> Proposal | None:
+    low, high, best = 2, len(window), None
+    while low <= high:
+        middle = (low + high) // 2
+        found = _command(window[:middle], under_way)
+        if found is None:
+            high = middle - 1
+        else:
+            best, low = found, middle + 1
+    return best
+
+
+def _single(window: Sequence[Candidate], under_way: Pass) -> Proposal | None:
+    return next(filter(None, (_command([one], under_way) for one in window)), None)
+
+
+def _command(sources: Sequence[Candidate], under_way: Pass) -> Proposal | None:
+    trial = under_way.try_without(sources)
+    if trial.homeless or len(trial.nodes) > 1:
+        return None
+    price = fsum(one.price_hourly_usd for one in sources)
+    templates = {template.name: template for tier in trial.tiers for template in tier}
+    nodes = cut(trial.nodes, price * _CHEAPER, templates)
+    if nodes is None:
+        return None
+    bought = fsum(node.price_hourly_usd for node in nodes)
+    return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, 0.0)
