@@ -31,7 +31,7 @@ from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.resources import Resources, format_resources, parse_resources, total
-from nodesmith.model.taints import UNREGISTERED
+from nodesmith.model.taints import DISRUPTED, UNREGISTERED
 from nodesmith.model.times import format_time
 from nodesmith.observation.budgetreduction import reduce_budget
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
@@ -236,6 +236,9 @@ class World:
         self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
+        self._homes: dict[str, str] = {}
+        self._departures: dict[str, int] = {}
+        """Where pods were at the last look, and when one was last gone from each Node."""
         self.boundaries.look = self.held
 
     def clock(self) -> datetime:
@@ -325,7 +328,7 @@ class World:
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
         awaited = bool(awaited or dead) or any(each["metadata"].get("deletionTimestamp") for each in ending)
-        return bound and done and shown and not awaited
+        return bound and done and shown and not (awaited or self.store.moves or self._closed())
 
     def run(self, concern: Concern) -> None:
         """Invoke a function once; what it dies of or fails with brings its message back a little later."""
@@ -444,6 +447,7 @@ class World:
 
     def observe(self) -> None:
         """Write the snapshot, and when something has changed the hints, as the forwarder does."""
+        self._note_departures()
         pods = [reduced for p in self.pods.values() if (reduced := reduce_pod(p)) is not None]
         observed = Observed(
             pods=pods,
@@ -453,12 +457,19 @@ class World:
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in self._budgets()],
+            departures={node: at for node, at in self._departures.items() if node in self.cluster.nodes},
         )
         seen = repr(observed)
         self.blobs.objects[snapshot_key(builders.CLUSTER)] = encode(builders.CLUSTER, self.now, observed)
         if seen != self._seen:
             self._seen = seen
             self._again += [(self.now, concern) for concern in INFORMED]
+
+    def _note_departures(self) -> None:
+        homes = {name: pod["spec"].get("nodeName") or "" for name, pod in self.pods.items()}
+        left = {home for name, home in self._homes.items() if homes.get(name) != home and home}
+        self._departures.update(dict.fromkeys(left, int(self.now.timestamp())))
+        self._homes = homes
 
     def _budgets(self) -> list[Manifest]:
         """Give the budgets with the status that their controller would write."""
@@ -554,6 +565,7 @@ class World:
             self._specs[successor], self._labels[successor] = spec, self._labels[name]
             made = {**pod_manifest(successor), "spec": dict(spec)}
             made["metadata"]["labels"] = self._labels[name]
+            made["metadata"]["creationTimestamp"] = format_time(self.now)
             self.cluster.pods[f"default/{successor}"] = made
 
     def _boot(self) -> None:
@@ -617,12 +629,21 @@ class World:
             f"NodeClaim {name} left over" for name in self.cluster.nodeclaims.keys() - self.store.claims
         ]
         found += [f"Node {name} left over" for name in self.cluster.nodes if not self._runs(name)]
+        found += [f"Node {name} is tainted for nothing" for name in self._closed()]
+        found += [f"move {move.id} stays {move.stage}" for move in self.store.moves.values()]
         found += [
             f"Node {name} is used but not initialized"
             for name in sorted(filter(None, used))
             if {REGISTERED, INITIALIZED} - self.cluster.nodes[name]["metadata"]["labels"].keys()
         ]
         return found
+
+    def _closed(self) -> list[str]:
+        """Name the Nodes that take no pods though nothing is to become of them."""
+        kept = {c.node_name for c in self.store.claims.values() if not c.is_ending}
+        nodes = [n for name, n in self.cluster.nodes.items() if name in kept]
+        tainted = [n for n in nodes if any(t["key"] == DISRUPTED.key for t in n["spec"].get("taints") or ())]
+        return [n["metadata"]["name"] for n in tainted]
 
     def _runs(self, node: str) -> bool:
         instance = self.cloud.instances.get(node.removeprefix("node-"))
@@ -636,9 +657,10 @@ class World:
         claims = ((c.name, c.phase, c.revision) for c in self.store.claims.values())
         instances = ((i.id, i.state) for i in self.cloud.instances.values())
         bound = (_places(pod) for pod in self.pods.values())
+        moves = ((m.id, m.stage) for m in self.store.moves.values())
         known = (len(self.cloud.templates), len(self.store.unavailable), len(self.store.nodeclasses))
         shown = (len(self.cluster.nodes), len(self.cluster.nodeclaims), self.store.version)
-        return (*claims, *instances, *bound, *known, *shown)
+        return (*claims, *instances, *bound, *moves, *known, *shown)
 
     def waiting(self) -> Sequence[str]:
         """Name the pods without a node."""

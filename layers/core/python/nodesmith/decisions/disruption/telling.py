@@ -11,8 +11,8 @@ from nodesmith.model.objectevents import ObjectEvent
 
 _CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Static"})
 """Rules that keep a node from consolidation only."""
-_UNTOLD = frozenset({"Ending", "Moving", "NoNode", "NotInitialized"})
-"""Rules that tell nothing that does not show anyway."""
+_UNTOLD = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized", "Resting"})
+"""Rules that say nothing that does not show anyway, or was said when it began."""
 
 
 def of_proposal(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:

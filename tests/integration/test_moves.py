@@ -1,0 +1,247 @@
+"""Moves in the small world: the fleet follows the work down, and whatever happens on the way nobody is harmed by it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.disruption.record import replay
+from nodesmith.decisions.disruption.stages import READY_WITHIN, REMEMBERED, SECOND_LOOK
+from nodesmith.decisions.provisioning import canonical
+from nodesmith.model.events import Concern
+from nodesmith.model.moves import Stage
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.taints import DISRUPTED
+from nodesmith.observation.wire import decode
+from nodesmith.settings import decision_key, decision_snapshot_key
+from tests import builders, moves
+from tests.moves import LIVES, ON_DEMAND, Life, settled
+from tests.world import STEP, Boundaries, Messages, World, catalog
+
+CHEAPER, ROOM = LIVES[:2]
+BY_NAME = pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
+
+
+def life(name: str) -> Life:
+    return next(each for each in LIVES if each.name == name)
+
+
+def stages(world: World) -> list[Stage]:
+    return [move.stage for move in world.store.moves.values()]
+
+
+def until(world: World, reached: Callable[[], object], within: timedelta = timedelta(minutes=5)) -> World:
+    """Let the world live until something is so."""
+    end = world.now + within
+    while not reached():
+        assert world.now < end, (stages(world), sorted(world.store.claims))
+        world.live(STEP)
+    return world
+
+
+def proposed(of: Life) -> World:
+    """Give a world in which a move has just been proposed."""
+    world = of.begun()
+    return until(world, lambda: stages(world) == [Stage.PROPOSED])
+
+
+def source(world: World) -> NodeClaim:
+    (move,) = world.store.moves.values()
+    return world.store.claims[move.sources[0]]
+
+
+def price(world: World) -> float:
+    """Give what everything that runs costs, USD an hour."""
+    alive = {instance.id for instance in world.cloud.alive()}
+    return sum(c.price_hourly_usd for c in world.store.claims.values() if c.instance_id in alive)
+
+
+def said(world: World, kind: str = "NodeClaim") -> list[str]:
+    """Give the reasons of the Events about disruption, in order, once each."""
+    reasons = [e.reason for e in world.cluster.events if e.kind == kind]
+    return list(dict.fromkeys(r for r in reasons if r.startswith(("Disruption", "Consolidation"))))
+
+
+@BY_NAME
+def test_every_life_of_a_move_ends_well(life: Life) -> None:
+    assert life.told().violations() == []
+
+
+@BY_NAME
+def test_a_crash_at_any_call_leaves_no_pod_without_a_place_no_taint_and_no_node_too_many(life: Life) -> None:
+    broken = {where: faults for where, faults in moves.crashes(life, sample=10) if faults}
+    assert broken == {}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hints_lost_doubled_and_late_change_only_when_a_move_ends(seed: int) -> None:
+    life = LIVES[seed % len(LIVES)]
+    world = life.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
+    assert world.violations() == []
+
+
+@pytest.mark.parametrize("visitor", [Concern.DISRUPTION, Concern.PROVISIONING])
+def test_a_whole_run_inside_another_does_nothing_twice(visitor: Concern) -> None:
+    undisturbed = Boundaries()
+    CHEAPER.told(undisturbed)
+    moments = [
+        n for n, (where, _) in enumerate(undisturbed.moments, 1) if "commit" in where or "_move" in where
+    ]
+    assert len(moments) >= 8
+    for moment in moments:
+        boundaries = Boundaries()
+        world = CHEAPER.begun()
+        boundaries.visits[moment] = lambda world=world: world.visit(visitor)  # type: ignore[misc]
+        world.boundaries = boundaries
+        world.live(timedelta(minutes=4))
+        world.settle()
+        assert (moment, world.violations(), len(world.cloud.instances)) == (moment, [], 2)
+
+
+def test_when_half_of_the_pods_go_a_node_goes_and_the_price_falls_at_no_time_rising() -> None:
+    world = ROOM.begun()
+    prices = [price(world)]
+    while world.store.moves or len(prices) < 60:
+        world.live(STEP)
+        prices.append(price(world))
+    assert prices == sorted(prices, reverse=True)
+    assert (len(world.cloud.alive()), prices[-1] < prices[0]) == (1, True)
+
+
+def test_a_replacement_is_ready_before_anybody_is_asked_to_leave() -> None:
+    world = CHEAPER.begun()
+    until(world, lambda: any(call.method == "evict" for call in world.cluster.calls))
+    phases = {claim.phase for claim in world.store.claims.values()}
+    assert phases == {Phase.INITIALIZED, Phase.TERMINATING}
+    assert said(world) == [
+        "ConsolidationCandidate",
+        "DisruptionLaunching",
+        "DisruptionWaitingReadiness",
+        "DisruptionTerminating",
+    ]
+
+
+def test_a_move_is_looked_at_again_a_quarter_of_a_minute_after_its_nodes_are_closed() -> None:
+    world = proposed(ROOM)
+    at = world.now
+    until(world, lambda: Stage.PROPOSED not in stages(world))
+    assert SECOND_LOOK <= world.now - at <= SECOND_LOOK + 2 * STEP
+
+
+def late_pod(world: World, **annotations: str) -> None:
+    """Let a pod come to the source of a move between the taint and the second look."""
+    node = source(world).node_name
+    world.add("late", memory="2Gi")
+    pod = world.pods["late"]
+    pod["metadata"]["annotations"] = annotations
+    pod["spec"]["nodeName"] = node
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+
+
+def test_a_pod_that_came_to_the_node_meanwhile_is_moved_with_the_others() -> None:
+    world = proposed(ROOM)
+    late_pod(world)
+    world.live(timedelta(minutes=4))
+    world.settle()
+    assert world.violations() == []
+    assert {name for name, _ in world.pods.items() if name.startswith("late")} == {"late-r"}
+
+
+def test_a_pod_that_came_meanwhile_and_must_not_be_disrupted_keeps_the_node_and_the_taint_goes() -> None:
+    world = proposed(ROOM)
+    claim = source(world)
+    late_pod(world, **{"karpenter.sh/do-not-disrupt": "true"})
+    until(world, lambda: stages(world) == [Stage.ABANDONED])
+    world.live(STEP)
+    assert world.violations() == [f"move {next(iter(world.store.moves))} stays Abandoned"]
+    assert world.store.claims[claim.name].phase is Phase.INITIALIZED
+    (move,) = world.store.moves.values()
+    assert "karpenter.sh/do-not-disrupt" in move.why
+    assert "ConsolidationRejected" in said(world, "Node")
+
+
+def test_a_budget_that_was_closed_meanwhile_keeps_the_node() -> None:
+    world = proposed(ROOM)
+    pool = world.cluster.nodepools["default"]
+    pool["metadata"]["generation"] = 2
+    pool["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}
+    until(world, lambda: stages(world) == [Stage.ABANDONED])
+    world.live(timedelta(minutes=10))
+    assert (world.violations(), len(world.cloud.alive())) == ([], 2)
+
+
+def test_nodes_of_an_abandoned_move_are_left_alone_for_a_while() -> None:
+    world = life("nothing is to be had").begun()
+    until(world, lambda: stages(world) == [Stage.ABANDONED])
+    (first,) = world.store.moves
+    began = world.now
+    until(world, lambda: first not in world.store.moves, within=timedelta(minutes=10))
+    assert world.now - began >= REMEMBERED
+    until(world, lambda: world.store.moves, within=timedelta(minutes=10))
+
+
+def test_a_replacement_that_is_never_ready_goes_after_ten_minutes_and_the_node_serves_on() -> None:
+    world = life("the replacement never joins").begun()
+    until(world, lambda: stages(world) == [Stage.REPLACING])
+    began, kept = world.now, source(world)
+    until(world, lambda: stages(world) == [Stage.ABANDONED], within=READY_WITHIN + timedelta(minutes=2))
+    assert world.now - began >= READY_WITHIN
+    until(world, lambda: len(world.cloud.alive()) == 1)
+    assert [instance.id for instance in world.cloud.alive()] == [kept.instance_id]
+
+
+def test_what_was_bought_for_a_node_that_is_interrupted_meanwhile_takes_its_pods() -> None:
+    world = life("the source is interrupted while its replacement starts").told()
+    assert len(world.cloud.instances) == 2
+
+
+def test_a_taint_that_belongs_to_nothing_is_taken_away() -> None:
+    world = settled(3)
+    (node,) = world.cluster.nodes.values()
+    node["spec"]["taints"] = [{"key": DISRUPTED.key, "effect": DISRUPTED.effect}]
+    world.live(timedelta(minutes=2))
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 1, "nobody has bought for its pods"
+
+
+def test_a_look_at_an_unchanged_cluster_reads_snapshot_and_ledger_and_nothing_else() -> None:
+    world = settled(3, requirements=ON_DEMAND)
+    world.run(Concern.DISRUPTION)
+    world.now += timedelta(minutes=1)
+    world.observe()
+    before = len(world.cluster.calls), len(world.cloud.calls), len(world.hints.sent)
+    boundaries = Boundaries()
+    world.boundaries = boundaries
+    world.run(Concern.DISRUPTION)
+    called = {where.partition(" ")[2] for where, _ in boundaries.moments}
+    assert called == {"FakeBlobs.get", "FakeStore.load"}
+    assert (len(world.cluster.calls), len(world.cloud.calls), len(world.hints.sent)) == before
+
+
+def test_every_decision_about_a_move_leaves_a_record_that_replays_to_the_same_bytes() -> None:
+    world = CHEAPER.told()
+    found = [kind for kind in records(world) if kind["concern"] == "disruption"]
+    assert [bool(each["move"]) for each in found] == [False, True]
+    for written in found:
+        data = world.blobs.objects[decision_snapshot_key(builders.CLUSTER, written["id"])]
+        assert replay(written, decode(data), catalog()) == canonical(written["plan"])
+
+
+def records(world: World) -> list[dict[str, Any]]:
+    prefix, suffix = decision_key(builders.CLUSTER, "|").split("|")
+    keys = sorted(k for k in world.blobs.objects if k.startswith(prefix) and k.endswith(suffix))
+    return [json.loads(gzip.decompress(world.blobs.objects[k])) for k in keys if ".snapshot." not in k]
+
+
+def test_pods_that_wait_are_given_nothing_that_a_move_has_bought() -> None:
+    world = CHEAPER.begun()
+    until(world, lambda: stages(world) == [Stage.REPLACING])
+    world.add("more", cpu="3", memory="2Gi")
+    world.live(timedelta(minutes=5))
+    world.settle()
+    assert world.violations() == []

@@ -1,0 +1,125 @@
+"""Lives of moves: a settled cluster with too much room, told again and again with something going wrong on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.model.events import Concern
+from nodesmith.model.launches import Instance
+from tests import builders
+from tests.world import CONCERNS, Boundaries, Messages, World, pod_manifest
+
+MOVING = (*CONCERNS, Concern.DISRUPTION)
+ON_DEMAND = (
+    builders.expression("karpenter.sh/capacity-type", "In", "on-demand"),
+    *builders.EXPRESS[1:],
+)
+QUIET = timedelta(minutes=2)
+"""From when the cluster has settled to when pods go; then the next tick finds that they have."""
+
+
+def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders.EXPRESS) -> World:
+    """Give a cluster with so many pods, and room for no more than a few others."""
+    manifests = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", memory="2Gi") for n in range(pods)}
+    world = World(manifests, nodepool=builders.nodepool_manifest(requirements=requirements))
+    world.concerns = MOVING
+    world.settle()
+    world.live(QUIET)
+    return world
+
+
+def shrink(world: World, left: int) -> None:
+    """Let the Deployment be scaled down."""
+    world.remove(sorted(world.pods)[left:])
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One way that a move may go. `happens` is called when the pods go, and may let things happen later."""
+
+    name: str
+    before: int = 7
+    after: int = 2
+    happens: Callable[[World], None] = lambda _: None
+    spot: bool = False
+
+    def told(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
+        """Give the world when everything is over."""
+        world = self.begun(messages)
+        if boundaries is not None:
+            boundaries.look = world.held
+            world.boundaries = boundaries
+        world.live(timedelta(minutes=4))
+        world.settle()
+        return world
+
+    def begun(self, messages: Messages | None = None) -> World:
+        """Give the world as pods go."""
+        world = settled(self.before, builders.EXPRESS if self.spot else ON_DEMAND)
+        world.messages = messages or world.messages
+        shrink(world, self.after)
+        self.happens(world)
+        return world
+
+
+def crashes(life: Life, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
+    """Tell a life with a crash at each of its boundaries, or at so many of them; give what did not hold."""
+    boundaries = Boundaries()
+    life.told(boundaries)
+    moments = boundaries.distinct()
+    for moment in moments[:: max(1, len(moments) // sample)] if sample else moments:
+        fatal = frozenset({moment})
+        yield fatal, life.told(Boundaries(fatal)).violations()
+
+
+def _later(seconds: int, what: Callable[[World], None]) -> Callable[[World], None]:
+    def happens(world: World) -> None:
+        world.mishaps.append((world.now - builders.NOW + timedelta(seconds=seconds), what))
+
+    return happens
+
+
+def _no_capacity(world: World) -> None:
+    world.cloud.stock = {"*": 0}
+    _later(300, lambda w: w.cloud.stock.clear())(world)
+
+
+def _never_boots(world: World) -> None:
+    since = world.now
+
+    def boots(instance: Instance) -> bool:
+        return instance.launched_at <= since or instance.launched_at >= since + timedelta(minutes=12)
+
+    world.boots = boots
+
+
+def _deleted(world: World) -> None:
+    for name in sorted(world.cluster.nodeclaims)[:1]:
+        world.cluster.delete("NodeClaim", name)
+
+
+def _oldest(world: World) -> Instance:
+    return min(world.cloud.alive(), key=lambda instance: (instance.launched_at, instance.id))
+
+
+LIVES = (
+    Life("a node becomes a cheaper one"),
+    Life("a node's pods find free room", 20, 10, spot=True),
+    Life("nothing is to be had", happens=_no_capacity),
+    Life("the replacement never joins", happens=_never_boots),
+    Life("the source is deleted while it is looked at", happens=_later(25, _deleted)),
+    Life(
+        "the source is interrupted",
+        happens=_later(50, lambda w: w.warn(_oldest(w).id)),
+        spot=True,
+        before=20,
+        after=10,
+    ),
+    Life(
+        "the source is interrupted while its replacement starts",
+        happens=_later(45, lambda w: w.warn(_oldest(w).id)),
+    ),
+)
