@@ -37,10 +37,10 @@ def queue_metric(queue: str, name: str, statistic: str = "Maximum", minutes: int
     return _metric("AWS/SQS", name, {"QueueName": queue}, statistic, minutes)
 
 
-def own_metric(name: str, cluster: str, concern: str) -> cloudwatch.Metric:
+def own_metric(name: str, cluster: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:
     """Name a metric that the functions themselves write (`nodesmith.telemetry`); the account's have no cluster."""
     whose = {"cluster": cluster} if cluster else {}
-    return _metric(NAMESPACE, name, {**whose, "concern": concern}, "Sum", 5)
+    return _metric(NAMESPACE, name, {**whose, "concern": concern}, statistic, 5)
 
 
 def watch_function(
@@ -65,19 +65,18 @@ def watch_function(
 
 
 def watch_queue(scope: Construct, queue: str, dead: str, topic_arn: str) -> None:
-    """Watch a queue: messages given up, and messages that nobody takes."""
+    """Watch a queue and its dead letters: messages given up, and messages that nobody takes."""
     given_up = queue_metric(dead, "ApproximateNumberOfMessagesVisible")
+    meaning = "holds messages that failed every time: see the function's log"
+    _raise(scope, topic_arn, _Alarm(f"{dead}-not-empty", meaning, given_up))
+    watch_waiting(scope, queue, topic_arn)
+
+
+def watch_waiting(scope: Construct, queue: str, topic_arn: str) -> None:
+    """Watch a queue for messages that nobody takes."""
     age = queue_metric(queue, "ApproximateAgeOfOldestMessage")
-    _raise(
-        scope,
-        topic_arn,
-        _Alarm(
-            f"{dead}-not-empty", "holds messages that failed five times: see the function's log", given_up
-        ),
-        _Alarm(
-            f"{queue}-waiting", "holds old messages: the function fails or is slow", age, 3, WAITING_SECONDS
-        ),
-    )
+    meaning = "holds old messages: the function fails or is slow"
+    _raise(scope, topic_arn, _Alarm(f"{queue}-waiting", meaning, age, 3, WAITING_SECONDS))
 
 
 def watch_forwarder(scope: Construct, cluster: str, topic_arn: str) -> None:
@@ -85,6 +84,14 @@ def watch_forwarder(scope: Construct, cluster: str, topic_arn: str) -> None:
     written = own_metric("SnapshotsWritten", cluster, "observation")
     name = names.physical_name(cluster, "forwarder-away")
     _raise(scope, topic_arn, _Alarm(name, "sends no snapshots: see its pod", written, 3))
+
+
+def watch_interruptions(scope: Construct, cluster: str, topic_arn: str) -> None:
+    """Watch whether pods had their grace where EC2 gave notice: that is what interruption is for."""
+    killed = own_metric("PodsKilledWithoutGrace", cluster, "termination")
+    name = names.physical_name(cluster, "killed-without-grace")
+    meaning = "pods were not given their grace though EC2 had given notice: see the row of interruption"
+    _raise(scope, topic_arn, _Alarm(name, meaning, killed))
 
 
 def watch_registrations(scope: Construct, cluster: str, topic_arn: str) -> None:

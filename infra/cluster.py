@@ -16,8 +16,10 @@ from infra.alarms import (
     own_metric,
     watch_forwarder,
     watch_function,
+    watch_interruptions,
     watch_queue,
     watch_registrations,
+    watch_waiting,
 )
 from infra.concerns import CLUSTER_CONCERNS, Concern
 from infra.context import ClusterContext
@@ -55,7 +57,11 @@ class ClusterStack(Stack):
         }
         self._queues = {
             concern.name: queues(
-                self._rooms[concern.name], cluster.name, concern.name, concern.timeout_seconds
+                self._rooms[concern.name],
+                cluster.name,
+                concern.name,
+                concern.timeout_seconds,
+                try_again=concern.tried_again,
             )
             for concern in CLUSTER_CONCERNS
         }
@@ -68,6 +74,7 @@ class ClusterStack(Stack):
             self._notify(name, pattern, self._queues["interruption"])
         watch_forwarder(self, cluster.name, cluster.alarm_topic_arn)
         watch_registrations(self, cluster.name, cluster.alarm_topic_arn)
+        watch_interruptions(self, cluster.name, cluster.alarm_topic_arn)
         dashboard(self, cluster.region, cluster.name, list(self._queues))
         self._output(forwarder_access(self, self._scope).role_arn)
 
@@ -90,6 +97,10 @@ class ClusterStack(Stack):
         shared = [self._layers[kind] for kind in concern.layers]
         made, role = function(room, spec, self._code, shared)
         feed(made, pair.live, concern.batch_size, concern.window_seconds)
+        if pair.again is not None:
+            feed(made, pair.again, concern.batch_size, concern.window_seconds)
+            again = names.physical_name(cluster.name, f"{concern.name}-again")
+            watch_waiting(room, again, cluster.alarm_topic_arn)
         if talks:
             access_entry(room, cluster.name, role, concern.kubernetes_group)
         rejected = own_metric("Rejected", cluster.name, concern.name)

@@ -17,6 +17,7 @@ class Concern:
     """One function of a cluster.
 
     A run is given up to `batch_size` messages that arrive within `window_seconds`.
+    What fails is `tried_again` where a message says more than "look".
     `kubernetes_group` is set for those that talk to the API server, `packs` for those that decide what to buy,
     `deletes_interfaces` for those whose own code may delete network interfaces.
     """
@@ -31,6 +32,7 @@ class Concern:
     deletes_interfaces: bool = False
     batch_size: int = 10
     window_seconds: int = 0
+    tried_again: bool = False
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -52,6 +54,7 @@ CLUSTER_CONCERNS = (
         packs=True,
         batch_size=100,  # 200 notices are two plans then, and not 20, each of which takes as long
         window_seconds=1,  # without which Lambda hands over ten at most
+        tried_again=True,
     ),
     Concern("disruption", 1, 60, 1769, permissions.disruption_grants, WRITER, packs=True),
     Concern("lifecycle", 1, 60, 1024, permissions.lifecycle_grants, WRITER),

@@ -1,4 +1,4 @@
-"""The cluster's dashboard: one row per concern, the same four graphs in each."""
+"""The cluster's dashboard: one row per concern, the same four graphs in each; one more says how interruptions went."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from constructs import Construct
 
 from infra import names
 from infra.alarms import lambda_metric, own_metric, queue_metric
+from nodesmith.settings import Fate
 
 
 def dashboard(scope: Construct, region: str, cluster: str, concerns: Sequence[str]) -> None:
     """Make the dashboard; the region is in its name because dashboards are the account's."""
     rows = [_row(cluster, concern) for concern in concerns]
     rows.append(_function_graphs("", "catalog", names.CATALOG_FUNCTION))
+    rows.append(_interruptions(cluster))
     cloudwatch.Dashboard(
         scope,
         "Dashboard",
@@ -33,6 +35,26 @@ def _row(cluster: str, concern: str) -> list[cloudwatch.IWidget]:
         *_function_graphs(cluster, concern, queue),
         _graph(f"{concern}: oldest message, seconds", age),
         _graph(f"{concern}: messages waiting, given up", waiting, given_up),
+    ]
+
+
+def _interruptions(cluster: str) -> list[cloudwatch.IWidget]:
+    """Notices are interruption's to count; what became of them termination sees to its end."""
+    noticed = [own_metric(fate, cluster, "interruption") for fate in Fate]
+    others = [own_metric(name, cluster, "interruption") for name in ("NoticesOfOthers", "NoticesPutOff")]
+    steps = ("NoticeToLaunchedSeconds", "NoticeToReadySeconds", "NoticeToDrainedSeconds")
+    took = [own_metric(step, cluster, "termination", "Maximum") for step in steps]
+    killed, waited = (
+        own_metric(name, cluster, "termination") for name in ("PodsKilledWithoutGrace", "PodPendingSeconds")
+    )
+    again = queue_metric(
+        names.physical_name(cluster, "interruption-again"), "ApproximateNumberOfMessagesVisible"
+    )
+    return [
+        _graph("notices: by cause", *noticed),
+        _graph("notices: of others, put off, tried again", *others, again),
+        _graph("notices: longest until replaced, ready, drained, seconds", *took),
+        _graph("notices: pods killed without grace, pod-seconds pending", killed, waited),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The queue that wakes a concern, and the one that holds what it could not digest."""
+"""The queue that wakes a concern, the one that gives a second chance, and the one that holds what had none."""
 
 from __future__ import annotations
 
@@ -22,24 +22,35 @@ CONCURRENCY = 2  # the least there is; commits are conditional, so more would on
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """A concern's queue and its dead letter queue."""
+    """A concern's queue, its dead letter queue, and between them, where what is sent is news, one that tries again."""
 
     live: sqs.Queue
     dead: sqs.Queue
+    again: sqs.Queue | None = None
 
 
-def queues(scope: Construct, cluster: str, concern: str, timeout_seconds: int) -> Queues:
-    """Make the pair. Hints are worthless when old: an hour outlasts every retry, four days a long weekend."""
+def queues(
+    scope: Construct, cluster: str, concern: str, timeout_seconds: int, *, try_again: bool = False
+) -> Queues:
+    """Make them. Hints are worthless when old: an hour outlasts every retry, four days a long weekend.
+
+    With `try_again`, what failed is given once more, by a queue that feeds the same function, before it is given up.
+    """
+    visibility = VISIBILITY_TIMEOUTS * timeout_seconds
     dead = _queue(scope, "DeadLetters", names.physical_name(cluster, f"{concern}-dead"), days=4)
+    again = None
+    if try_again:
+        name = names.physical_name(cluster, f"{concern}-again")
+        again = _queue(scope, "Again", name, hours=2, visibility=visibility, dead_letters=dead)
     live = _queue(
         scope,
         "Queue",
         names.physical_name(cluster, concern),
         hours=1,
-        visibility=VISIBILITY_TIMEOUTS * timeout_seconds,
-        dead_letters=dead,
+        visibility=visibility,
+        dead_letters=again or dead,
     )
-    return Queues(live, dead)
+    return Queues(live, dead, again)
 
 
 def feed(

@@ -566,6 +566,7 @@ class World:
             made = {**pod_manifest(successor), "spec": dict(spec)}
             made["metadata"]["labels"] = self._labels[name]
             made["metadata"]["creationTimestamp"] = format_time(self.now)
+            made["metadata"]["creationTimestamp"] = format_time(self.now)
             self.cluster.pods[f"default/{successor}"] = made
 
     def _boot(self) -> None:

@@ -26,7 +26,7 @@ _LOAD_SECONDS_PER_CLAIM = 15e-6
 _POLLS_A_MINUTE = 15
 _REQUESTS_A_MESSAGE = 3
 _LOG_BYTES_A_RUN = 900
-_ALARMS, _DASHBOARDS = 56, 1
+_ALARMS, _DASHBOARDS = 58, 1
 _GB = 1e9
 
 
@@ -58,7 +58,8 @@ def monthly_bill(fleet: Fleet, hours: float, prices: Prices = Prices()) -> Mappi
     )
     reads, writes = _dynamodb(fleet)
     gets, puts, stored_gb = _s3(fleet, months)
-    polls = len(CLUSTER_CONCERNS) * _POLLS_A_MINUTE * _a_month(1)
+    queues = len(CLUSTER_CONCERNS) + sum(concern.tried_again for concern in CLUSTER_CONCERNS)
+    polls = queues * _POLLS_A_MINUTE * _a_month(1)
     sent = fleet.usage.calls["FakeHints.send"] / months
     return {
         "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,

@@ -44,12 +44,14 @@ def test_what_the_functions_say_of_themselves_is_what_the_alarms_listen_to(
         listened(alarm(account, "nodesmith-catalog-rejected")),
         listened(alarm(alpha, "nodesmith-alpha-forwarder-away")),
         listened(alarm(alpha, "nodesmith-alpha-nodes-do-not-join")),
+        listened(alarm(alpha, "nodesmith-alpha-killed-without-grace")),
     }
     for concern in ALL:
         Telemetry(concern, "alpha").rejected("a reason")
     Telemetry("catalog", "").rejected("a reason")
     Telemetry("observation", "alpha").ran({"SnapshotsWritten": 1})
     Telemetry("readiness", "alpha").ran({"NodePoolsUnhealthy": 1})
+    Telemetry("termination", "alpha").note("PodsKilledWithoutGrace", 1)
     assert heard == {said(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line}
 
 
@@ -109,7 +111,7 @@ def test_the_dashboard_has_a_row_for_every_concern_with_metrics_that_exist(alpha
     body = alpha.only("CloudWatch::Dashboard")["DashboardBody"]
     widgets = json.loads(re.sub(r"AWS::Region", "eu-west-1", body))["widgets"]
     rows = {each["y"]: each["properties"]["title"].split(":")[0] for each in widgets}
-    assert list(rows.values()) == [*ALL, "catalog"]
+    assert list(rows.values()) == [*ALL, "catalog", "notices"]
     metrics = [metric for each in widgets for metric in each["properties"]["metrics"]]
     shown = {metric[3] for metric in metrics if metric[0].startswith("AWS/")}
     functions = {each["FunctionName"] for each in alpha.of_type("Lambda::Function").values()}

@@ -33,8 +33,10 @@ def mapping(template: Template, concern: str) -> dict[str, Any]:
 @pytest.mark.parametrize("concern", ALL)
 def test_a_concern_has_a_queue_and_dead_letters_that_outlive_it(alpha: Template, concern: str) -> None:
     _, live = by_name(alpha)[f"nodesmith-alpha-{concern}"]
-    dead_id, dead = by_name(alpha)[f"nodesmith-alpha-{concern}-dead"]
-    assert live["RedrivePolicy"] == {"deadLetterTargetArn": f"{dead_id}.Arn", "maxReceiveCount": 5}
+    next_one = "again" if concern == "interruption" else "dead"
+    next_id, _ = by_name(alpha)[f"nodesmith-alpha-{concern}-{next_one}"]
+    _, dead = by_name(alpha)[f"nodesmith-alpha-{concern}-dead"]
+    assert live["RedrivePolicy"] == {"deadLetterTargetArn": f"{next_id}.Arn", "maxReceiveCount": 5}
     assert dead["MessageRetentionPeriod"] > live["MessageRetentionPeriod"]
 
 
@@ -45,6 +47,16 @@ def test_a_message_is_hidden_for_six_runs_and_kept_until_it_was_received_five_ti
     _, live = by_name(alpha)[f"nodesmith-alpha-{concern}"]
     assert live["VisibilityTimeout"] >= 6 * alpha.function(concern)["Timeout"]
     assert live["MessageRetentionPeriod"] >= 5 * live["VisibilityTimeout"]
+
+
+def test_a_notice_that_failed_is_given_to_the_same_function_once_more_before_it_is_given_up(
+    alpha: Template,
+) -> None:
+    _, again = by_name(alpha)["nodesmith-alpha-interruption-again"]
+    dead_id, _ = by_name(alpha)["nodesmith-alpha-interruption-dead"]
+    assert again["RedrivePolicy"] == {"deadLetterTargetArn": f"{dead_id}.Arn", "maxReceiveCount": 5}
+    first, second = (mapping(alpha, queue) for queue in ("interruption", "interruption-again"))
+    assert {**first, "EventSourceArn": ""} == {**second, "EventSourceArn": ""}
 
 
 def test_every_queue_is_encrypted_and_refuses_what_is_not_tls(alpha: Template) -> None:
@@ -140,6 +152,9 @@ def test_notices_reach_interruption_as_they_are(alpha: Template) -> None:
     warnings = [
         "EC2 Spot Instance Interruption Warning",
         "EC2 Capacity Reservation Instance Interruption Warning",
+        "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+        "Capacity Block Reservation Expiration Warning",
+        "Capacity Block Expiration Warning",
         "EC2 Instance Rebalance Recommendation",
     ]
     told = {kind: pattern for pattern, _ in rules for kind in pattern["detail-type"]}

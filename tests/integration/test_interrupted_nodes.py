@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.model.events import Concern
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest, OfferingKey
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -126,6 +127,46 @@ def test_ec2_that_throttles_for_half_a_minute_is_asked_until_it_answers() -> Non
     world.live(LIFE)
     assert world.violations() == []
     assert len(world.cloud.instances) == 3
+
+
+def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+    """Let termination run as one process that tells its figures; give them by name."""
+    figures: dict[str, list[float]] = {}
+    own = Termination(
+        builders.CLUSTER,
+        *(world.store, world.cloud, world.cluster, world.blobs, world.hints, world.clock),
+        note=lambda name, value: figures.setdefault(name, []).append(value),
+    )
+    others = world.run
+    monkeypatch.setattr(
+        world, "run", lambda concern: end_nodes(own) if concern is Concern.TERMINATION else others(concern)
+    )
+    return figures
+
+
+def test_an_interruption_that_went_well_tells_how_long_each_step_took_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = settled(terminationGracePeriodSeconds=20)
+    figures = noted(world, monkeypatch)
+    world.warn(claims(world)[0].instance_id)
+    world.live(LIFE)
+    assert world.violations() == []
+    assert figures.keys() == {"NoticeToLaunchedSeconds", "NoticeToReadySeconds", "NoticeToDrainedSeconds"}
+    ((launched,), (ready,), (drained,)) = (figures[name] for name in figures)
+    assert 0 <= launched <= STEP.total_seconds() < ready < drained < 120
+
+
+def test_pods_that_wait_or_die_because_nothing_came_in_time_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = settled(terminationGracePeriodSeconds=300)
+    figures = noted(world, monkeypatch)
+    world.boots = lambda instance: instance.launched_at < world.now - timedelta(minutes=4)
+    world.warn(claims(world)[0].instance_id)
+    world.live(timedelta(minutes=20))
+    assert sum(figures["PodsKilledWithoutGrace"]) == 1
+    assert 180 <= sum(figures["PodPendingSeconds"]) <= 300
 
 
 def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None:

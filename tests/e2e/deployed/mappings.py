@@ -33,7 +33,10 @@ def event_sources(
     url: Callable[[str], str],
     clock: LocalClock,
 ) -> dict[str, EventSource]:
-    """Give the event sources by concern. `sqs` gives the client that polls for one, `url` a queue's URL by ARN."""
+    """Give the event sources by concern, `interruption-again` being its second chance.
+
+    `sqs` gives the client that polls for one, `url` a queue's URL by ARN.
+    """
     sources = {}
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
         _only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")
@@ -45,7 +48,8 @@ def event_sources(
             partial_answers="ReportBatchItemFailures" in mapping.get("FunctionResponseTypes", ()),
         )
         arn = mapping["EventSourceArn"]
-        sources[concern] = EventSource(sqs(concern), url(arn), functions[concern], arn, mapped, clock)
+        name = concern + arn.rpartition(concern)[2]
+        sources[name] = EventSource(sqs(concern), url(arn), functions[concern], arn, mapped, clock)
     return sources
 
 

@@ -154,7 +154,15 @@ def termination() -> Handler:
     def end_nodes_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)
         run = Termination(
-            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now, alarm
+            parts.settings.cluster_name,
+            store,
+            parts.cloud(),
+            cluster,
+            parts.blobs,
+            parts.hints,
+            now,
+            alarm,
+            parts.telemetry.note,
         )
         parts.telemetry.ran(end_nodes(run))
 

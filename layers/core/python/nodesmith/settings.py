@@ -14,6 +14,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2events import PATTERNS as PATTERNS
 from nodesmith.model.events import INFORMED as INFORMED
 from nodesmith.model.events import WOKEN as WOKEN
+from nodesmith.model.notices import Fate as Fate
 from nodesmith.model.policies import (
     DefaultSpread,
     MinValuesPolicy,

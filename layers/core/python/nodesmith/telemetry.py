@@ -37,14 +37,17 @@ class Telemetry:
         self._log.error("rejected", reason=message)
         self._count({"Rejected": 1})
 
-    def _count(self, counts: Mapping[str, int]) -> None:
-        wanted = {name: n for name, n in counts.items() if n}
-        if not wanted:
-            return
+    def note(self, name: str, value: float) -> None:
+        """Write one figure as a metric: seconds where its name ends so, else a count."""
         from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
-        for name, number in wanted.items():
-            with single_metric(name, MetricUnit.Count, number, namespace=NAMESPACE) as metric:
-                if self._cluster:  # CloudWatch drops a metric whose dimension is empty
-                    metric.add_dimension("cluster", self._cluster)
-                metric.add_dimension("concern", self._concern)
+        unit = MetricUnit.Seconds if name.endswith("Seconds") else MetricUnit.Count
+        with single_metric(name, unit, value, namespace=NAMESPACE) as metric:
+            if self._cluster:  # CloudWatch drops a metric whose dimension is empty
+                metric.add_dimension("cluster", self._cluster)
+            metric.add_dimension("concern", self._concern)
+
+    def _count(self, counts: Mapping[str, int]) -> None:
+        for name, number in counts.items():
+            if number:
+                self.note(name, number)
