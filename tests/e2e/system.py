@@ -52,6 +52,8 @@ QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
 HURRIED = 10.0
 """A speed at which leases, back-offs and ticks, of one to a few minutes, pass in seconds."""
 _GLANCE_SECONDS = 0.1
+_BLINKS = 4.0
+"""Pauses between glances are so many times as long as a glance takes: to look costs the machine something, too."""
 _ENDED = {"shutting-down", "terminated"}
 Manifest = Mapping[str, Any]
 
@@ -211,8 +213,7 @@ class System(Started):
 
     def pods(self, app: str = "") -> list[Manifest]:
         """Give the pods of an app, or all in the namespace default."""
-        pods = (p for p in self.cluster.objects.list("pods") if p["metadata"]["namespace"] == "default")
-        return [p for p in pods if not app or p["metadata"].get("labels", {}).get("app") == app]
+        return list(self.cluster.objects.list("pods", "default", labels=_of(app)))
 
     def nodes(self) -> list[Manifest]:
         """Give the nodes that nodesmith made."""
@@ -313,19 +314,24 @@ class System(Started):
 
         `seconds` are of life, on a machine that does nothing else: it has more on one that does.
         """
-        began = time.monotonic()
+        began = looked = time.monotonic()
         while not holds():
-            if time.monotonic() > began + patient(seconds):
+            now = time.monotonic()
+            if now > began + patient(seconds):
                 raise AssertionError(f"not within {seconds:g} s: {what}\n{self.state()}")
-            time.sleep(_GLANCE_SECONDS)
+            time.sleep(max(_GLANCE_SECONDS, _BLINKS * (now - looked)))
+            looked = time.monotonic()
 
     def until_running(self, pods: int, app: str = "", seconds: float = 60) -> None:
         """Wait until so many pods run, and no other is there."""
-        self.until(
-            f"{pods} pods of {app or 'all apps'} run and no other is there",
-            lambda: [p["status"].get("phase") for p in self.pods(app)] == ["Running"] * pods,
-            seconds,
-        )
+
+        def run() -> bool:
+            others = self.cluster.objects.list(
+                "pods", "default", labels=_of(app), fields="status.phase!=Running"
+            )
+            return not others and len(self.pods(app)) == pods
+
+        self.until(f"{pods} pods of {app or 'all apps'} run and no other is there", run, seconds)
 
     def until_nodepools_ready(self, seconds: float = 30) -> None:
         """Wait until readiness has said of every NodePool whether it is ready."""
@@ -391,6 +397,10 @@ class System(Started):
                 f"logs in {self.folder}",
             ]
         )
+
+
+def _of(app: str) -> str:
+    return f"app={app}" if app else ""
 
 
 def managed_node() -> Manifest:
