@@ -75,7 +75,12 @@ def machine(
 
 
 def large(
-    nodes: int = 5000, pods: int = 100_000, pools: int = 40, slack: float = 0.05, seed: int = 1
+    nodes: int = 5000,
+    pods: int = 100_000,
+    pools: int = 40,
+    slack: float = 0.05,
+    budget: str = "10%",
+    seed: int = 1,
 ) -> Inputs:
     """Give a fleet on demand of one NodePool a team, whose pods leave `slack` of it free, on the nodes unevenly.
 
@@ -89,7 +94,7 @@ def large(
     manifests = []
     for number in range(pools):
         name = f"team-{number:02d}"
-        manifests.append(_pool(name))
+        manifests.append(_pool(name, budget))
         shapes = [_shape(name, app) for app in range(apps)]
         mine = [
             machine(f"{name}-{i:04d}", _KIND, builders.ZONES[i % 3], "on-demand", name, {TEAM: name})
@@ -100,10 +105,10 @@ def large(
     return fleet(workers, placed, pools=manifests)
 
 
-def _pool(name: str) -> dict[str, object]:
+def _pool(name: str, budget: str) -> dict[str, object]:
     return pool(
         name,
-        budgets=[{"nodes": "10%"}],
+        budgets=[{"nodes": budget}],
         labels={TEAM: name},
         requirements=[
             builders.expression(CAPACITY_TYPE, "In", "on-demand"),

@@ -25,7 +25,7 @@ _IDLE_REPEATS = 7
 def figures(*, nodes: int = 5000) -> list[Figure]:
     """Measure passes in a process of their own, for the sake of its memory."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.disruption.passes", str(nodes)],
+        [sys.executable, "-c", f"from {__name__} import measure; measure({nodes})"],
         check=True,
         capture_output=True,
         text=True,
@@ -39,7 +39,8 @@ def figures(*, nodes: int = 5000) -> list[Figure]:
     ]
 
 
-def _main(nodes: int) -> None:
+def measure(nodes: int) -> None:
+    """Measure here, and print what was measured."""
     inputs = large(nodes, nodes * 20, max(1, nodes // 125))
     before, started = reference_ms(), time.process_time()
     first = propose(inputs)
@@ -82,7 +83,3 @@ def _idle(inputs: Inputs) -> float:
 
 def _all_looked_at(inputs: Inputs, at: datetime) -> Mapping[str, datetime]:
     return dict.fromkeys(marks(inputs), at)
-
-
-if __name__ == "__main__":
-    _main(int(sys.argv[1]))

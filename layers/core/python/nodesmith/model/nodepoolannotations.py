@@ -13,7 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from nodesmith.model.disruptions import BUDGET_TIMEZONE, MOST_AN_HOUR
-from nodesmith.model.durations import duration_seconds
+from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.labels import did_you_mean, is_label_value
 from nodesmith.model.schema.reports import Report, at, shown
 
@@ -26,6 +26,7 @@ PROVISIONER_UID = "nodesmith.dev/provisioner-uid"
 DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
 NODE_REPAIR = "nodesmith.dev/node-repair"
 REBALANCE = "nodesmith.dev/rebalance"
+SPOT_TYPES = "nodesmith.dev/spot-to-spot-types"
 _DOMAIN = "nodesmith.dev/"
 _KNOWN = frozenset(
     {
@@ -37,11 +38,14 @@ _KNOWN = frozenset(
         DAEMONSET_HOLD,
         NODE_REPAIR,
         REBALANCE,
+        SPOT_TYPES,
         BUDGET_TIMEZONE,
         MOST_AN_HOUR,
     }
 )
 _HIGHEST_SURCHARGE = 10_000.0
+_MOST_SPOT_TYPES = 60
+"""as many as a launch may name"""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
 _USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
@@ -65,7 +69,7 @@ class Rebalance(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one NodePool; the defaults of the time-outs are Karpenter's constants."""
+    """The options of one NodePool; the defaults of numbers are Karpenter's constants."""
 
     node_surcharge_hourly_usd: float = 0.0
     """what each node costs beside its instance (licences, agents, work)"""
@@ -81,6 +85,8 @@ class Options:
     """how long a new node is kept for the pods of its DaemonSets, at most; 0 where it is not"""
     node_repair: NodeRepair = NodeRepair.REPORT
     rebalance: Rebalance = Rebalance.IGNORE
+    spot_types: int | None = 15
+    """how many types must be cheaper for spot nodes to be changed for as many others; None for never"""
 
 
 DEFAULTS = Options()
@@ -101,6 +107,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _hold(annotations, report),
         _repair(annotations, report),
         _rebalance(annotations, report),
+        _spot_types(annotations, report),
     )
 
 
@@ -167,6 +174,17 @@ def _rebalance(annotations: Mapping[str, str], report: Report) -> Rebalance:
     remedy = f"must be Ignore or Replace{did_you_mean(text, frozenset(Rebalance))}; taken as Ignore"
     _refuse(REBALANCE, text, remedy, report)
     return DEFAULTS.rebalance
+
+
+def _spot_types(annotations: Mapping[str, str], report: Report) -> int | None:
+    text = annotations.get(SPOT_TYPES, str(DEFAULTS.spot_types))
+    if text == NEVER:
+        return None
+    if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= _MOST_SPOT_TYPES:
+        return int(text)
+    remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; taken as {DEFAULTS.spot_types}"
+    _refuse(SPOT_TYPES, text, remedy, report)
+    return DEFAULTS.spot_types
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:

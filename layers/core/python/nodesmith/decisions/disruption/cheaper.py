@@ -2,8 +2,8 @@
 
 A fleet request lists many offerings, and EC2 chooses among them by more than price. So the list is cut where the
 dearest would cost what the sources cost: Karpenter's rule, for any number of replacements. A spot node may be changed
-for another only where at least so many types are cheaper (Karpenter: 15), and only for the cheapest of these: the next
-change would otherwise follow the price down to whatever type is scarcest.
+for another only where so many types are cheaper (15, unless its NodePool says otherwise), and only for the cheapest of
+these: the next change would otherwise follow the price down to whatever type is scarcest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.launches import LaunchRequest, Override
 from nodesmith.model.requirements import Requirement
-
-SPOT_TYPES = 15
-"""Types that must be cheaper for one spot node to be replaced by one."""
 
 
 def worst_price(nodes: Sequence[PlannedNode]) -> float:

@@ -30,28 +30,30 @@ _MOST_TRIALS = 5
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Lot:
-    """Candidates that are looked at together, in order, and what their pods are worth."""
+    """Candidates that are looked at together: those still `waiting`, in order, and what their pods are worth."""
 
-    candidates: tuple[Candidate, ...]
+    waiting: list[Candidate]
     prices: Prices
     free_usd: float
     """what the room that is free in the cluster is worth, USD an hour"""
 
 
 def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
-    """Look for sets of nodes that would do with less, as long as there are steps left."""
+    """Look for sets of nodes that would do with less, as long as there are steps left; one set a NodePool in turn."""
     ordered = sorted(candidates, key=lambda one: (one.pool.name, one.name))
-    lots = [list(mine) for _, mine in groupby(ordered, key=lambda one: one.pool.name)]
-    lots.sort(key=lambda lot: min(looked_at.get(one.name, _NEVER) for one in lot))
-    for lot in lots:
-        if under_way.left <= 0:
-            return
-        _consolidate(_lot(lot, looked_at, under_way), under_way)
+    groups = [list(mine) for _, mine in groupby(ordered, key=lambda one: one.pool.name)]
+    groups.sort(key=lambda group: min(looked_at.get(one.name, _NEVER) for one in group))
+    lots = [_lot(group, looked_at, under_way) for group in groups]
+    while lots and under_way.left > 0:
+        for lot in lots:
+            if under_way.left > 0:
+                _look_at_next(lot, under_way)
+        lots = [lot for lot in lots if lot.waiting]
     left = [one for one in candidates if one.name not in under_way.gone]
-    if len(lots) > 1 and len(left) <= LARGEST and under_way.left > 0:
-        _consolidate(_lot(left, looked_at, under_way), under_way)
+    if len(groups) > 1 and len(left) <= LARGEST and under_way.left > 0:
+        _look_at_next(_lot(left, looked_at, under_way), under_way)
 
 
 def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Lot:
@@ -62,21 +64,17 @@ def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], und
         return looked_at.get(one.name, _NEVER), -promise, one.name
 
     shapes = {pod.shape for one in candidates for pod in one.pods}
-    return _Lot(tuple(sorted(candidates, key=rank)), known, known.free(under_way.fleet.open_to(shapes)))
+    return _Lot(sorted(candidates, key=rank), known, known.free(under_way.fleet.open_to(shapes)))
 
 
-def _consolidate(lot: _Lot, under_way: Pass) -> None:
-    waiting = list(lot.candidates)
-    while waiting and under_way.left > 0:
-        window = under_way.allowed.within(waiting, Reason.UNDERUTILIZED, LARGEST)
-        if not window:
-            under_way.blocked.update({one.name: no_budget(one) for one in waiting})
-            under_way.seen += [one.name for one in waiting]
-            return
-        done = _best_of(window, lot, under_way) or window
-        names = {one.name for one in done}
-        under_way.seen += names
-        waiting = [one for one in waiting if one.name not in names]
+def _look_at_next(lot: _Lot, under_way: Pass) -> None:
+    """Look at the next set of a lot; where budgets allow none, that is all that there is to be said of them."""
+    window = under_way.allowed.within(lot.waiting, Reason.UNDERUTILIZED, LARGEST)
+    if not window:
+        under_way.blocked.update({one.name: no_budget(one) for one in lot.waiting})
+    done = {one.name for one in _best_of(window, lot, under_way) or window or lot.waiting}
+    under_way.seen += sorted(done)
+    lot.waiting = [one for one in lot.waiting if one.name not in done]
 
 
 def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequence[Candidate]:
@@ -84,16 +82,18 @@ def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequenc
     best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
     parts = deque(_halves(window))
     tried: set[tuple[str, ...]] = set()
+    free_usd = lot.free_usd
     while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
         sources = parts.popleft()
         names, least = tuple(one.name for one in sources), best[0].worth_usd if best else 0.0
-        if names in tried or _most_worth(sources, lot, under_way) <= least:
+        if names in tried or _most_worth(sources, lot.prices, free_usd, under_way) <= least:
             continue
         tried.add(names)
         trial = under_way.try_without(sources)
         found = under_way.judge.consolidation(sources, trial)
         if isinstance(found, Proposal) and found.worth_usd > least:
             best = found, sources, trial
+            free_usd = min(free_usd, _used_usd(sources, trial, lot.prices))  # a part will hardly find more
         parts.extendleft(_fitting(sources, trial))
     if best is None:
         return ()
@@ -120,11 +120,15 @@ def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Ca
         yield found
 
 
-def _most_worth(sources: Sequence[Candidate], lot: _Lot, under_way: Pass) -> float:
+def _most_worth(sources: Sequence[Candidate], known: Prices, free_usd: float, under_way: Pass) -> float:
     """Bound what a move of these can be worth: they save no more than their waste and what all free room is worth."""
     price = fsum(source.price_hourly_usd for source in sources)
-    waste = fsum(lot.prices.waste(source) for source in sources)
-    saving = min(price, waste + lot.free_usd)
-    if not is_enough(sources, saving):
-        return 0.0
-    return under_way.judge.worth(sources, price - saving)
+    saving = min(price, fsum(map(known.waste, sources)) + free_usd)
+    return under_way.judge.worth(sources, price - saving) if is_enough(sources, saving) else 0.0
+
+
+def _used_usd(sources: Sequence[Candidate], trial: Trial, known: Prices) -> float:
+    """Give what the free room is worth that the pods of these nodes have found."""
+    bought = {node.claim.name for node in trial.nodes}
+    pods = (pod for source in sources for pod in source.pods)
+    return fsum(known.worth(p.shape.requests) for p in pods if trial.destinations[p.key] not in bought)

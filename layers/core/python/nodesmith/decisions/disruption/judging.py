@@ -8,7 +8,7 @@ from datetime import datetime
 from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
-from nodesmith.decisions.disruption.cheaper import SPOT_TYPES, cut, for_spot, worst_price
+from nodesmith.decisions.disruption.cheaper import cut, for_spot, worst_price
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.simulation import Trial
 from nodesmith.decisions.disruption.worth import LEAST_SAVING, PoolTotals, is_enough, worth_usd
@@ -44,10 +44,11 @@ class Judge:
         if nodes is None:
             return "it cannot be replaced by anything cheaper"
         if _is_spot_for_spot(sources, nodes):
-            kept = [for_spot(node, templates[node.claim.nodepool], SPOT_TYPES) for node in nodes]
-            nodes = tuple(node for node in kept if node is not None)
+            least = _spot_types(sources)
+            kept = [least and for_spot(n, templates[n.claim.nodepool], least) for n in nodes]
+            nodes = tuple(node for node in kept if node)
             if len(nodes) < len(kept):
-                return f"spot is replaced by spot only where {SPOT_TYPES} types are cheaper"
+                return f"spot is replaced by spot only where {least or 'allowed, and some'} types are cheaper"
         bought = fsum(node.price_hourly_usd for node in nodes) + surcharge
         worth = self.worth(sources, bought)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
@@ -91,6 +92,13 @@ def _why(
             return f"{what} with {pods} pods is renewed"
         case Reason.UNDERUTILIZED:
             return f"{what} with {pods} pods into {into} saves {saving_hourly_usd:.4f} USD an hour"
+
+
+def _spot_types(sources: Sequence[Candidate]) -> int | None:
+    """Give how many types must be cheaper by the strictest of the nodes' NodePools; None where one allows none."""
+    asked = [source.pool.options.spot_types for source in sources]
+    found = [number for number in asked if number is not None]
+    return max(found) if len(found) == len(asked) else None
 
 
 def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
