@@ -184,7 +184,7 @@ def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_lost_doubled_and_late_messages_change_nothing_in_the_end(seed: int) -> None:
-    world = settled(3, Messages(lost=0.2, doubled=0.5, delayed=0.3, seed=seed))
+    world = settled(3, Messages(lost=0.2, doubled=1.0, delayed=0.5, seed=seed))
     for claim in claims(world)[:2]:
         world.warn(claim.instance_id)
     world.live(LIFE)

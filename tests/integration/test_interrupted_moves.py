@@ -1,0 +1,45 @@
+"""Nodes that EC2 takes while they are consolidated: nothing leaks, nothing is bought twice, no pod is lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.model.moves import Stage
+from tests.moves import LIVES
+from tests.world import STEP, World
+
+CHEAPER = LIVES[0]
+LIFE = timedelta(minutes=8)
+
+
+def reached(stage: Stage) -> World:
+    """Give a world in which a move of one node to a cheaper one has come to a stage."""
+    world = CHEAPER.begun()
+    for _ in range(60):
+        if [move.stage for move in world.store.moves.values()] == [stage]:
+            return world
+        world.live(STEP)
+    raise AssertionError(f"no move came to {stage}")
+
+
+@pytest.mark.parametrize("stage", [Stage.PROPOSED, Stage.REPLACING])
+def test_the_source_of_a_move_that_is_interrupted_is_replaced_once(stage: Stage) -> None:
+    world = reached(stage)
+    (move,) = world.store.moves.values()
+    world.warn(world.store.claims[move.sources[0]].instance_id)
+    world.live(LIFE)
+    world.settle()
+    assert world.violations() == []
+    assert (len(world.cloud.instances), dict(world.store.moves)) == (2, {})
+
+
+def test_the_replacement_of_a_move_that_is_interrupted_while_it_boots_leaves_nothing_behind() -> None:
+    world = reached(Stage.REPLACING)
+    (move,) = world.store.moves.values()
+    world.warn(world.store.claims[move.replacements[0]].instance_id)
+    world.live(LIFE)
+    world.settle()
+    assert world.violations() == []
+    assert len(world.cloud.alive()) == 1
