@@ -22,6 +22,9 @@ def summary(record: Record) -> str:
     parts += [f"{_pods_in(plan['placed'])} on nodes that are there"] * bool(plan["placed"])
     parts += [f"{len(plan['waiting'])} waiting for nodes on their way"] * bool(plan["waiting"])
     parts += [f"{stuck} not placed"] * bool(stuck)
+    if "moves" in plan:
+        saving = sum(move["savingHourlyUsd"] for move in plan["moves"])
+        return f"{_count(len(plan['moves']), 'move')}, saving ${saving:.4f}/hour"
     return "; ".join(parts) or "nothing to do"
 
 
@@ -40,8 +43,15 @@ def explain(record: Record) -> Iterator[str]:
         yield "  superseded: nothing came of it, for another run had decided first"
     if plan["nodes"]:
         yield f"  price     {price_and_bound(plan)}"
+    for move in plan.get("moves", ()):
+        yield f"  move      {_some(move['sources'])}: {move['why']}, at the harm of {move['harm']:g} evictions"
     for node in plan["nodes"]:
         yield from _node(node)
+    yield from _others(plan)
+
+
+def _others(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Tell what becomes of everybody that nothing is bought for."""
     for name, pods in plan["placed"].items():
         yield f"  fits      {name}: {_some(pods)}"
     for claim, pods in _by_value(plan["waiting"]).items():
@@ -73,10 +83,12 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
 
     `catalogs` gives a region's catalogue. Raises Rejected when the catalogue is no longer the one decided on.
     """
+    from nodesmith.decisions.disruption import record as moves
     from nodesmith.decisions.provisioning import canonical, replay
     from nodesmith.observation.wire import decode
 
-    return replay(record, decode(snapshot), catalog_of(record, catalogs)) == canonical(record["plan"])
+    again = moves.replay if record["concern"] == moves.DISRUPTION else replay
+    return again(record, decode(snapshot), catalog_of(record, catalogs)) == canonical(record["plan"])
 
 
 def catalog_of(record: Record, catalogs: Callable[[str], Catalog]) -> Catalog:

@@ -19,6 +19,7 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.taints import DISRUPTED
 from nodesmith.observation.wire import decode
 from nodesmith.settings import decision_key, decision_snapshot_key
+from nodesmith_cli.explain import explain, summary
 from tests import builders, moves
 from tests.moves import LIVES, ON_DEMAND, Life, settled
 from tests.world import STEP, Boundaries, Messages, World, catalog
@@ -245,3 +246,12 @@ def test_pods_that_wait_are_given_nothing_that_a_move_has_bought() -> None:
     world.live(timedelta(minutes=5))
     world.settle()
     assert world.violations() == []
+
+
+def test_a_decision_about_a_move_is_told_in_words() -> None:
+    world = CHEAPER.told()
+    first, second = [kind for kind in records(world) if kind["concern"] == "disruption"]
+    assert summary(first) == summary(second) == "1 move, saving $0.2140/hour"
+    told = "\n".join(explain(second))
+    assert "1 node with 2 pods into 1 new saves 0.2140 USD an hour, at the harm of 2 evictions" in told
+    assert "on-demand, $0.1700/hour, for default/web-00, default/web-01" in told

@@ -9,7 +9,8 @@ from typing import Any
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search import look_again, propose
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.record import canonical, heading, inputs_of, node_item
+from nodesmith.decisions.provisioning.plan import Plan
+from nodesmith.decisions.provisioning.record import canonical, heading, inputs_of, node_item, plan_item
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 
@@ -30,7 +31,8 @@ def record(
         **heading(DISRUPTION, inputs, snapshot_digest),
         "move": move,
         "lookedAt": times,
-        "plan": proposals_item(proposals),
+        "plan": moves_item(proposals, is_bought=bool(move)),
+        "durationsMs": {},
     }
 
 
@@ -40,26 +42,29 @@ def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> 
     if written["move"]:
         move = next(each for each in inputs.ledger.moves if each.id == written["move"])
         found = look_again(move, inputs)
-        return canonical(proposals_item([found] if isinstance(found, Proposal) else []))
+        return canonical(moves_item([found] if isinstance(found, Proposal) else [], is_bought=True))
     looked_at = {name: datetime.fromisoformat(at) for name, at in written["lookedAt"].items()}
-    return canonical(proposals_item(propose(inputs, looked_at).proposals))
+    return canonical(moves_item(propose(inputs, looked_at).proposals, is_bought=False))
 
 
-def proposals_item(proposals: Sequence[Proposal]) -> dict[str, Any]:
-    """Write proposals as JSON data. `nodes` are all that would be bought."""
+def moves_item(proposals: Sequence[Proposal], *, is_bought: bool) -> dict[str, Any]:
+    """Write proposals as a plan, with `moves` besides; what they would buy is in `nodes` once it is bought."""
+    nodes = tuple(node for each in proposals for node in each.replacements) if is_bought else ()
+    placed: dict[str, list[str]] = {}
+    for pod, place in sorted(pair for each in proposals for pair in each.destinations.items()):
+        placed.setdefault(place, []).append(pod)
+    bought = {node.claim.name for each in proposals for node in each.replacements}
+    there = {name: tuple(pods) for name, pods in placed.items() if name not in bought}
+    return {**plan_item(Plan(nodes=nodes, placed=there)), "moves": [_move_item(each) for each in proposals]}
+
+
+def _move_item(found: Proposal) -> dict[str, Any]:
     return {
-        "nodes": [node_item(node) for each in proposals for node in each.replacements],
-        "proposals": [
-            {
-                "reason": each.reason.value,
-                "sources": list(each.sources),
-                "replacements": [node.claim.name for node in each.replacements],
-                "destinations": dict(sorted(each.destinations.items())),
-                "savingHourlyUsd": round(each.saving_hourly_usd, 6),
-                "harm": round(each.harm, 6),
-                "worthUsd": round(each.worth_usd, 6),
-                "why": each.why,
-            }
-            for each in proposals
-        ],
+        "reason": found.reason.value,
+        "sources": list(found.sources),
+        "replacements": [node_item(node) for node in found.replacements],
+        "savingHourlyUsd": round(found.saving_hourly_usd, 6),
+        "harm": round(found.harm, 6),
+        "worthUsd": round(found.worth_usd, 6),
+        "why": found.why,
     }
