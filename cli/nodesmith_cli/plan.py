@@ -55,6 +55,12 @@ def plan_command(
     audit: Annotated[
         bool, typer.Option("--audit", help="Check the plan, pod by pod, with a program of its own.")
     ] = False,
+    consolidate: Annotated[
+        bool,
+        typer.Option(
+            "--consolidate", help="Say which nodes would go, and what would come in their stead, instead."
+        ),
+    ] = False,
     output: Annotated[
         Literal["table", "json", "yaml"], typer.Option("--output", "-o", help="How to print the plan.")
     ] = "table",
@@ -68,9 +74,13 @@ def plan_command(
     What a deployment's settings say of decisions is read from the environment: PREFERENCE_POLICY, MIN_VALUES_POLICY,
     FRAGILITY_TOLERANCE, SCHEDULER_CONFIG, VM_MEMORY_OVERHEAD_PERCENT, RESERVED_ENIS, PREFIX_DELEGATION.
 
+    With --consolidate the question is which nodes that are there could become fewer or cheaper ones: each move with
+    what it saves and disrupts, and for every other node the rule that keeps it.
+
     Exit status 0 where there is a plan, 1 where --audit finds it wrong, 2 where there is nothing to plan from.
     """
     from nodesmith_cli.planning.running import Wanted, run
 
-    wanted = Wanted((*(files or ()), *(more or ())), catalog, region, kubeconfig, tuple(pool or ()), audit)
+    named = (*(files or ()), *(more or ()))
+    wanted = Wanted(named, catalog, region, kubeconfig, tuple(pool or ()), audit, consolidate)
     raise typer.Exit(run(wanted, output))

@@ -24,6 +24,7 @@ from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.local.manifests import STDIN
 from nodesmith_cli.local.places import region_of
 from nodesmith_cli.local.view import console
+from nodesmith_cli.planning.consolidating import consolidated
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json
@@ -47,6 +48,7 @@ class Wanted:
     kubeconfig: str | None = None
     pools: tuple[str, ...] = ()
     audit: bool = False
+    consolidate: bool = False
 
 
 def run(wanted: Wanted, output: str) -> int:
@@ -56,6 +58,8 @@ def run(wanted: Wanted, output: str) -> int:
     catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
     with told(side, "reading it as a cluster"):
         inputs = plan_inputs(manifests, catalog, settings=settings)
+    if wanted.consolidate:
+        return _consolidated(wanted, inputs, side, output)
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
     began = time.process_time()
     with told(side, f"deciding on {waiting:,} pods"):
@@ -64,6 +68,14 @@ def run(wanted: Wanted, output: str) -> int:
     _tell(side, _problems(manifests, plan), style="yellow")
     _PRINTERS[output](plan, inputs, written)
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
+
+
+def _consolidated(wanted: Wanted, inputs: Inputs, side: Console, output: str) -> int:
+    if wanted.audit:
+        raise Rejected("--audit checks which nodes to buy for pending pods: leave it out with --consolidate")
+    _tell(side, inputs.snapshot.problems, style="yellow")
+    consolidated(inputs, datetime.now(UTC) if wanted.kubeconfig is not None else None, side, output)
+    return OK
 
 
 def node_settings(environment: Mapping[str, str]) -> NodeSettings:

@@ -1,0 +1,90 @@
+"""A cluster's nodes as the ledger would hold them, and a time at which they have been quiet for a while.
+
+Files know neither when pods last came or went nor, often, the NodeClaims: a Node of a NodePool stands for its claim,
+and the last pod to be created on it for the last event. Unless a live cluster is read, it is a day after the youngest
+object: what stands in files is taken to have stood for so long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.nodes import Node
+
+_QUIET = timedelta(days=1)
+
+
+def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
+    """Give the inputs in which every Node of a NodePool has its claim; `now` is given where the cluster is live."""
+    at = now or _youngest(inputs) + _QUIET
+    snapshot = inputs.snapshot
+    last: dict[str, datetime] = {}
+    for pod in snapshot.pods:
+        if pod.node and not pod.shape.is_daemon:
+            last[pod.node] = max(pod.created_at, last.get(pod.node, pod.created_at))
+    nodes = tuple(_seen(node, last.get(node.name)) for node in snapshot.nodes)
+    pools, claims = parsed_nodepools(snapshot.nodepools), list(inputs.ledger.claims)
+    found = {claim.provider_id: number for number, claim in enumerate(claims) if claim.provider_id}
+    for node in nodes:
+        pool = pools.get(node.labels.get(NODEPOOL, ""))
+        if node.provider_id in found:
+            number = found[node.provider_id]
+            claims[number] = _as_old_as(claims[number], node)
+        elif pool is not None:
+            claims.append(_claim(node, pool))
+    return replace(
+        inputs,
+        snapshot=replace(snapshot, nodes=nodes, taken_at=at),
+        ledger=replace(inputs.ledger, claims=tuple(sorted(claims, key=lambda claim: claim.name))),
+        now=at,
+    )
+
+
+def _youngest(inputs: Inputs) -> datetime:
+    nodes, pods = inputs.snapshot.nodes, inputs.snapshot.pods
+    return max((*(n.created_at for n in nodes), *(p.created_at for p in pods)), default=inputs.now)
+
+
+def _seen(node: Node, last: datetime | None) -> Node:
+    known = node.last_pod_event_at or last
+    return replace(node, last_pod_event_at=known, provider_id=node.provider_id or f"plan:///{node.name}")
+
+
+def _as_old_as(claim: NodeClaim, node: Node) -> NodeClaim:
+    """Give a claim that was read from its object, with what its Node says of when it was ready."""
+    since = max(claim.created_at, node.created_at)
+    if claim.phase is not Phase.INITIALIZED:
+        return claim
+    return replace(claim, phase_since=since, initialized_at=since, node_name=node.name)
+
+
+def _claim(node: Node, pool: NodePool) -> NodeClaim:
+    """Make the claim that a Node stands for: bought as what it is."""
+    labels: Mapping[str, str] = node.labels
+    ready = labels.get(INITIALIZED) == "true"
+    return NodeClaim(
+        name=node.name,
+        nodepool=pool.name,
+        nodeclass=pool.nodeclass,
+        created_at=node.created_at,
+        phase=Phase.INITIALIZED if ready else Phase.REGISTERED,
+        phase_since=node.created_at,
+        labels=labels,
+        taints=node.taints,
+        expire_after=pool.expire_after,
+        termination_grace_period=pool.termination_grace_period,
+        provider_id=node.provider_id,
+        instance_type=labels.get(INSTANCE_TYPE, ""),
+        zone=labels.get(ZONE, ""),
+        capacity_type=labels.get(CAPACITY_TYPE, ""),
+        node_name=node.name,
+        capacity=node.capacity,
+        allocatable=node.allocatable,
+        initialized_at=node.created_at if ready else None,
+    )

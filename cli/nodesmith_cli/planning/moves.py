@@ -1,0 +1,94 @@
+"""Moves as JSON: what would go, what would come, in order, and why everything else stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import fsum
+from typing import Any
+
+from nodesmith.decisions.disruption.budgets import room
+from nodesmith.decisions.disruption.costs import price_of
+from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
+from nodesmith.decisions.provisioning import Inputs, Plan
+from nodesmith.model.moves import Reason
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.nodes import Node
+from nodesmith_cli.planning.report import plan_json
+
+HOURS_A_YEAR = 8760
+_DIGITS = 9
+
+
+def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
+    """Write what a pass has found. Prices are USD an hour, `harm` counts evictions, `seconds` is processor time.
+
+    `moves` are in the order in which they would begin, `kept` are nodes that may not go, with the rule and its object.
+    """
+    nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
+    there = {claim.name: (claim, nodes.get(claim.provider_id)) for claim in inputs.ledger.claims}
+    price = fsum(price_of(claim, node, inputs.catalog) for claim, node in there.values() if node)
+    saving = fsum(proposal.saving_hourly_usd for proposal in found.proposals)
+    return {
+        "moves": [_move(proposal, there, inputs) for proposal in found.proposals],
+        "kept": [_kept(name, blocker, there) for name, blocker in found.blocked.items()],
+        "budgets": _budgets(inputs),
+        "nodes": sum(node is not None for _, node in there.values()),
+        "priceHourly": round(price, _DIGITS),
+        "savingHourly": round(saving, _DIGITS),
+        "savingYearly": round(saving * HOURS_A_YEAR, 2),
+        "harm": round(fsum(proposal.harm for proposal in found.proposals), 3),
+        "isFinished": found.is_finished,
+        "seconds": round(seconds, 4),
+        "steps": found.steps,
+    }
+
+
+_There = Mapping[str, tuple[NodeClaim, Node | None]]
+
+
+def _move(proposal: Proposal, there: _There, inputs: Inputs) -> dict[str, Any]:
+    return {
+        "reason": proposal.reason.value,
+        "sources": [_source(name, there, inputs) for name in proposal.sources],
+        "replacements": plan_json(Plan(nodes=proposal.replacements))["nodes"],
+        "destinations": dict(proposal.destinations),
+        "savingHourly": round(proposal.saving_hourly_usd, _DIGITS),
+        "harm": round(proposal.harm, 3),
+        "worth": round(proposal.worth_usd, 6),
+        "why": proposal.why,
+    }
+
+
+def _source(name: str, there: _There, inputs: Inputs) -> dict[str, Any]:
+    claim, node = there[name]
+    return {
+        "node": node.name if node else "",
+        "nodeClaim": name,
+        "nodePool": claim.nodepool,
+        "instanceType": claim.instance_type,
+        "zone": claim.zone,
+        "capacityType": claim.capacity_type,
+        "priceHourly": round(price_of(claim, node, inputs.catalog), _DIGITS) if node else 0.0,
+    }
+
+
+def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:
+    node = there[name][1] if name in there else None
+    return {
+        "node": node.name if node else "",
+        "nodeClaim": name,
+        "rule": blocker.rule,
+        "object": blocker.object,
+        "message": blocker.message,
+    }
+
+
+def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
+    """Say for every NodePool how many nodes may go for each reason before anything is begun; null for all."""
+    pools = parsed_nodepools(inputs.snapshot.nodepools)
+    about = inputs.ledger, (), inputs.snapshot, inputs.now
+    return [
+        {"nodePool": name, **{reason.value: room(pools[name], reason.value, *about) for reason in Reason}}
+        for name in sorted(pools)
+    ]

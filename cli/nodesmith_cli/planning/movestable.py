@@ -1,0 +1,98 @@
+"""What people see of moves: what is saved, what goes and what comes in which order, and which rules keep the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_MOST_ROWS = 40
+
+
+def show_moves(to: Console, written: Mapping[str, Any]) -> None:
+    """Print moves; `written` is their JSON."""
+    _summary(to, written)
+    if written["moves"]:
+        to.print()
+        to.print(_moves(written["moves"]))
+    if written["kept"]:
+        to.print()
+        to.print(_kept(written["kept"]))
+
+
+def _summary(to: Console, written: Mapping[str, Any]) -> None:
+    before, saving = written["priceHourly"], written["savingHourly"]
+    to.print(f"{_count(written['nodes'], 'node')} at ${before:.4f}/hour", style="bold")
+    if not written["moves"]:
+        to.print("nothing to move: no set of nodes would do with less that is worth the harm")
+    else:
+        going = sum(len(move["sources"]) for move in written["moves"])
+        coming = sum(len(move["replacements"]) for move in written["moves"])
+        pods = sum(len(move["destinations"]) for move in written["moves"])
+        to.print(
+            f"{_count(len(written['moves']), 'move')}: {_count(going, 'node')} into {coming} new,"
+            f" {_count(pods, 'pod')} to restart"
+        )
+        to.print(
+            f"saves ${saving:.4f}/hour, ${written['savingYearly']:,.0f} a year"
+            f" ({saving / before if before else 0:.0%}), for {written['harm']:g} evictions' worth of harm",
+            style="green",
+        )
+    rest = "" if written["isFinished"] else ", not all looked at"
+    to.print(f"decided in {written['seconds']:.2f} s, {_count(written['steps'], 'step')}{rest}", style="dim")
+
+
+def _moves(moves: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table("", "reason", "goes", "comes", "pods", "harm", "saves/hour")
+    for number, move in enumerate(moves, start=1):
+        if number > _MOST_ROWS:
+            table.add_row("", "and more, see -o json")
+            break
+        table.add_row(
+            str(number),
+            move["reason"],
+            _alike(move["sources"]),
+            _alike(move["replacements"]) or Text("free room of others", style="dim"),
+            str(len(move["destinations"])),
+            f"{move['harm']:g}",
+            Text(f"${move['savingHourly']:.4f}", style="green" if move["savingHourly"] > 0 else "yellow"),
+        )
+    return table
+
+
+def _alike(nodes: Iterable[Mapping[str, Any]]) -> str:
+    """Count nodes by what they are, a line for each kind."""
+    kinds = Counter(f"{node['instanceType'] or '?'} {node['capacityType']} {node['zone']}" for node in nodes)
+    return "\n".join(f"{count} × {kind}" for kind, count in kinds.items())
+
+
+def _kept(kept: Iterable[Mapping[str, str]]) -> Table:
+    """One row for each rule and object, that which keeps most nodes first."""
+    table = _table("nodes", "stay", "why")
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for entry in kept:
+        key = entry["rule"], entry["object"], entry["message"]
+        found.setdefault(key, []).append(entry["node"] or entry["nodeClaim"])
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    for (rule, on, message), names in ordered[:_MOST_ROWS]:
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        table.add_row(f"{len(names):,}", Text(names[0] + more, style="yellow"), f"{rule} ({on}): {message}")
+    if len(ordered) > _MOST_ROWS:
+        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more, see -o json")
+    return table
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in titles:
+        right = title in {"", "nodes", "pods", "harm", "saves/hour"}
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "why")
+    return table
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

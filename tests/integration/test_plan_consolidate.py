@@ -1,0 +1,83 @@
+"""`nodesmith plan --consolidate` as a user runs it: what would go and come, and why the rest stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.benchmarks.packing.clusters import node
+from tests.benchmarks.packing.workloads import owned, pod
+from tests.builders import ZONES
+from tests.fleets import pool
+from tests.plancommand import Run, plan_command, written
+
+PROTECTED = {"karpenter.sh/do-not-disrupt": "true"}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return plan_command(monkeypatch, capsys)
+
+
+def cluster(folder: Path, **disruption: Any) -> str:
+    """Write three nodes of 8 cpu with two small pods each, those of the last protected."""
+    manifests: list[dict[str, Any]] = [pool(**disruption)]
+    for number, zone in enumerate(ZONES):
+        manifests.append(node(f"n-{number}", zone))
+        for which in "ab":
+            running = owned(pod(f"web-{number}-{which}", 500, 1024, {"app": "web"}), "web")
+            running["spec"]["nodeName"] = f"n-{number}"
+            running["metadata"]["annotations"] = PROTECTED if number == 2 else {}
+            manifests.append(running)
+    return written(folder, "cluster.yaml", *manifests)
+
+
+def test_moves_are_shown_with_what_they_save_and_the_rest_with_the_rule_that_keeps_it(
+    run: Run, tmp_path: Path
+) -> None:
+    ran = run("-f", cluster(tmp_path), "--consolidate", "-o", "json")
+
+    assert ran.status == 0, ran.err
+    found = ran.plan
+    assert sorted(s["node"] for move in found["moves"] for s in move["sources"]) == ["n-0", "n-1"]
+    assert sum(len(move["destinations"]) for move in found["moves"]) == 4
+    assert [(k["node"], k["rule"], k["object"]) for k in found["kept"]] == [
+        ("n-2", "DoNotDisrupt", "Pod/default/web-2-a")
+    ]
+    assert found["savingYearly"] == pytest.approx(found["savingHourly"] * 8760, rel=1e-4)
+    assert 0 < found["savingHourly"] < found["priceHourly"]
+    assert found["budgets"][0]["Underutilized"] == 3
+
+
+def test_the_table_says_the_same_in_words(run: Run, tmp_path: Path) -> None:
+    ran = run("-f", cluster(tmp_path), "--consolidate")
+
+    assert "3 nodes at $1.1520/hour" in ran.out
+    assert "a year" in ran.out
+    assert "Underutilized" in ran.out
+    assert "DoNotDisrupt (Pod/default/web-2-a)" in ran.out
+
+
+def test_budgets_say_how_much_of_it_goes_at_once(run: Run, tmp_path: Path) -> None:
+    ran = run("-f", cluster(tmp_path, budgets=[{"nodes": "1"}]), "--consolidate", "-o", "yaml")
+
+    found = yaml.safe_load(ran.out)
+    assert [len(move["sources"]) for move in found["moves"]] == [1]
+    assert [kept["rule"] for kept in found["kept"]] == ["Budget", "DoNotDisrupt"]
+
+
+def test_nothing_is_moved_where_the_nodepool_lets_go_of_empty_nodes_only(run: Run, tmp_path: Path) -> None:
+    ran = run("-f", cluster(tmp_path, policy="WhenEmpty"), "--consolidate")
+
+    assert "nothing to move" in ran.out
+    assert "Policy (NodePool/default)" in ran.out
+
+
+def test_an_audit_is_of_purchases_and_said_to_be_so(run: Run, tmp_path: Path) -> None:
+    ran = run("-f", cluster(tmp_path), "--consolidate", "--audit")
+
+    assert ran.status == 2
+    assert "--audit" in ran.err
