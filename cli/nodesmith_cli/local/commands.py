@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,14 +21,17 @@ from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
 from nodesmith_cli.local.places import cluster_of, region_of, zones_of
 from nodesmith_cli.local.progress import RunProgress
 from nodesmith_cli.local.running import Outcome, simulate, todays, with_defaults
+from nodesmith_cli.local.shrinking import Shrunk, shrink
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
-from nodesmith_cli.local.view import console, latency_table, screen
+from nodesmith_cli.local.view import console, latency_table, price_text, screen
 from nodesmith_cli.records import writable_state_folder
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _DURATION = re.compile(r"(?:\d+[hms])+", re.ASCII)
 _DEMO_LONGEST = "15m"
+_DEMO_LEFT = 10
+"""replicas, of 20"""
 
 
 def run(
@@ -69,16 +72,29 @@ def demo(*, speed: float, keep: Path | None) -> int:
     to_user.print(
         f"nodesmith demo: {_told(example)} in {place.region}, the clock {place.speed:g} times as fast as life"
     )
-    outcome, decisions = _simulate(place, manifests, _seconds(_DEMO_LONGEST), keep, to_user)
+    seconds = _seconds(_DEMO_LONGEST)
+    shrunk: list[Shrunk] = []
+
+    def half_of_the_work_goes(system: LocalSystem) -> None:
+        shrunk.append(shrink(system, "express-test", _DEMO_LEFT, seconds))
+
+    outcome, decisions = _simulate(place, manifests, seconds, keep, to_user, half_of_the_work_goes)
     show_faults(to_user, outcome.faults)
     _show(to_user, outcome)
     _show_why(to_user, decisions)
+    for each in shrunk:
+        _show_shrunk(to_user, each)
     _show_next(to_user)
     return exit_status(outcome)
 
 
 def _simulate(
-    place: Place, manifests: Manifests, seconds: float, keep: Path | None, progress_to: Console
+    place: Place,
+    manifests: Manifests,
+    seconds: float,
+    keep: Path | None,
+    progress_to: Console,
+    then: Callable[[LocalSystem], None] = lambda _: None,
 ) -> tuple[Outcome, Sequence[Mapping[str, Any]]]:
     with RunProgress(progress_to) as progress:
         timeline = Timeline(progress.entry)
@@ -87,6 +103,8 @@ def _simulate(
         ) as system:
             outcome = simulate(system, manifests, seconds)
             decisions = [record for record in system.decisions.all if record["plan"]["nodes"]]
+            if not outcome.unrest:
+                then(system)
     for complaint in system.invoker.complaints():
         progress_to.print(f"{complaint}; see {system.log}", style="yellow")
     return outcome, decisions
@@ -152,6 +170,21 @@ def _show_why(to: Console, decisions: Sequence[Mapping[str, Any]]) -> None:
         to.print(f"why these nodes: decision {record['id']}")
         to.print(f"  {summary(record)}")
         to.print(f"  {price_and_bound(record['plan'])}")
+
+
+def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
+    to.print()
+    to.print(f"half of the pods go: the Deployment is scaled to {_DEMO_LEFT} replicas")
+    for record in shrunk.decisions:
+        for move in record["plan"]["moves"] if not record["move"] else ():
+            to.print(f"  {move['why']}")
+    to.print()
+    to.print(screen(shrunk.after, to.width))
+    to.print()
+    before, after = price_text(shrunk.before.price), price_text(shrunk.after.price)
+    to.print(f"from {before} to {after} an hour: ${shrunk.saving_yearly_usd:,.0f} less in a year")
+    if shrunk.unrest:
+        to.print(f"time is up: {shrunk.unrest}", style="yellow")
 
 
 def _show_next(to: Console) -> None:

@@ -61,7 +61,7 @@ def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
             if isinstance(spec.get(name), str) and spec[name]:
                 ensure(spec[name])
     faults = apply_documents(system.objects, surroundings)
-    _wait(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.scene().nodepools))
+    wait_for(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.scene().nodepools))
     return faults + apply_documents(system.objects, workloads)
 
 
@@ -74,7 +74,7 @@ def settle(system: LocalSystem, longest_seconds: float) -> str:
         left = unrest(system.scene())
         return not left
 
-    _wait(system, longest_seconds, quiet)
+    wait_for(system, longest_seconds, quiet)
     return left
 
 
@@ -90,7 +90,8 @@ def simulate(system: LocalSystem, manifests: Manifests, longest_seconds: float) 
     return Outcome(report, latencies(report.timeline, system.claims_by_node()), tuple(faults), left)
 
 
-def _wait(system: LocalSystem, longest_seconds: float, done: Callable[[], bool]) -> None:
+def wait_for(system: LocalSystem, longest_seconds: float, done: Callable[[], bool]) -> None:
+    """Look again and again until it is done, at most so many seconds of the cluster's time."""
     until = system.clock.now() + timedelta(seconds=longest_seconds)
     while not done() and system.clock.now() < until:
         time.sleep(_GLANCE_SECONDS)

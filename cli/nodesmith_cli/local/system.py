@@ -197,7 +197,8 @@ class LocalSystem(Started):
         functions = {c.name: load_function(c.name, c.timeout_seconds) for c in CONCERNS}
         records = Bucket(client("s3"), deployment.bucket)
         self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)
-        functions["provisioning"] = functions["provisioning"].followed_by(self.decisions.collect)
+        for concern in ("provisioning", "disruption"):
+            functions[concern] = functions[concern].followed_by(self.decisions.collect)
         self._follow(stack)
         self.invoker = Invoker(client("sqs"), deployment, functions, self.clock, self._stopping)
         stack.callback(self.invoker.join)

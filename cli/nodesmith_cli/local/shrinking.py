@@ -1,0 +1,53 @@
+"""The demo's second act: half of the work goes, and the fleet follows it down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.decisions.disruption.record import DISRUPTION
+from nodesmith_cli.local.quiet import unrest
+from nodesmith_cli.local.report import HOURS_A_MONTH, Report
+from nodesmith_cli.local.running import wait_for
+from nodesmith_cli.local.system import LocalSystem
+
+MONTHS_A_YEAR = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A cluster before and after a Deployment was scaled down, and the decisions that led from one to the other.
+
+    `unrest` says what was still under way when time was up.
+    """
+
+    before: Report
+    after: Report
+    decisions: tuple[Mapping[str, Any], ...]
+    unrest: str = ""
+
+    @property
+    def saving_yearly_usd(self) -> float:
+        """What the nodes cost less in a year."""
+        hourly = self.before.price.hourly_usd - self.after.price.hourly_usd
+        return hourly * HOURS_A_MONTH * MONTHS_A_YEAR
+
+
+def shrink(system: LocalSystem, deployment: str, replicas: int, longest_seconds: float) -> Shrunk:
+    """Scale a Deployment and wait until a node has gone and all is quiet, at most so long by the cluster's time."""
+    before, known = system.report(), len(system.decisions.all)
+    there = {node.name for node in before.nodes}
+    with system.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
+        system.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
+    left = ""
+
+    def followed() -> bool:
+        nonlocal left
+        now = {str(node["metadata"]["name"]) for node in system.objects.list("nodes")}
+        left = "no node has gone yet" if there <= now else unrest(system.scene())
+        return not left
+
+    wait_for(system, longest_seconds, followed)
+    made = [record for record in system.decisions.all[known:] if record["concern"] == DISRUPTION]
+    return Shrunk(before, system.report(), tuple(made), left)
