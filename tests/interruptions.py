@@ -45,9 +45,9 @@ class Cluster(World):
     """A world in which nodes boot in 35 to 70 s, and nothing in the cluster moves while its API server is away."""
 
     def __init__(self, pods: dict[str, Any], seed: int, messages: Messages | None = None) -> None:
-        super().__init__(
-            pods, nodepool=builders.nodepool_manifest(requirements=SMALL), messages=messages or Messages()
-        )
+        pool = builders.nodepool_manifest(requirements=SMALL)
+        pool["spec"]["disruption"] = {"consolidateAfter": "Never"}
+        super().__init__(pods, nodepool=pool, messages=messages or Messages())
         self._boots_in = random.Random(seed)  # noqa: S311
         self._boot_times: dict[str, timedelta] = {}
         self.ready_after = self._boot_time

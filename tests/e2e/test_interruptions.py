@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodesmith_cli.local.cloud.announcing import announce_interruption
-from nodesmith_cli.local.cloud.stages import USUAL
+from nodesmith_cli.local.cloud.stages import USUAL, Delays
+from nodesmith_cli.local.timeline import pod_key
+from tests.e2e import manifests
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
-from tests.e2e.system import CLUSTER, HURRIED, Manifest
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System, Waited
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge", "m6a.xlarge", "r6a.xlarge")
 PODS, GRACE_SECONDS, WARNING = 9, 20, timedelta(minutes=2)
@@ -63,3 +67,121 @@ def test_two_nodes_that_ec2_takes_are_replaced_first_and_no_pod_is_killed_withou
     assert causes == dict.fromkeys(names, "SpotInterrupted")
     assert cut_short == []
     assert launched < min(first_gone) <= began + WARNING
+
+
+NODES, NOTICES, APPS = 30, 10, 10
+GRACES = range(10, 61, 5)
+ONE_NODE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge", "m6a.xlarge", "r6a.xlarge")
+SPOT = requirement("karpenter.sh/capacity-type", "spot")
+LAST_SECONDS = timedelta(seconds=15)
+"""Before the last moment that gives a pod its grace: only then may it be made to leave against its budget."""
+SLACK = timedelta(seconds=2)
+"""The API server writes whole seconds, and what happens is heard a little later."""
+
+
+def guarded(app: int) -> list[manifests.Manifest]:
+    """Give a Deployment of 30 pods of which 80 % must stay available; its grace is one of 10 to 60 s."""
+    name, grace = f"app-{app}", GRACES[app % len(GRACES)]
+    made = deployment(name, NODES, "380m", "500Mi", terminationGracePeriodSeconds=grace)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minAvailable": "80%", "selector": {"matchLabels": {"app": name}}},
+    }
+    return [taking(made, start_seconds=1.0, stop_seconds=min(8.0, grace / 2)), budget]
+
+
+def pending_seconds(waited: Mapping[str, Waited], before: Collection[str]) -> float:
+    """Give how long pods waited together that were made since."""
+    new = [each for key, each in waited.items() if key not in before]
+    assert all(each.running_at for each in new)
+    return sum((each.running_at - each.pending_at).total_seconds() for each in new if each.running_at)
+
+
+@dataclass(slots=True)
+class Witness:
+    """Sees who is killed: pods that are there when EC2 takes their instance, or had less than their grace."""
+
+    taken_at: Mapping[str, datetime]
+    killed: set[str] = field(default_factory=set)
+    told_to_go: dict[str, tuple[datetime, float]] = field(default_factory=dict)
+
+    def __call__(self, pod: Manifest, now: datetime, *, gone: bool) -> None:
+        taken_at = self.taken_at.get(pod["spec"].get("nodeName", ""))
+        name, metadata = pod["metadata"]["name"], pod["metadata"]
+        if taken_at is None or "deletionTimestamp" not in metadata:
+            return
+        grace = pod["spec"]["terminationGracePeriodSeconds"]
+        self.told_to_go.setdefault(name, (now, grace))
+        if metadata["deletionGracePeriodSeconds"] not in {0, grace} or (gone and now > taken_at + SLACK):
+            self.killed.add(name)  # 0 is what it has once it has stopped
+
+    def forced_early(self, forced: Collection[str], taken_at: datetime) -> set[str]:
+        """Name those of whom we took no refusal long before their last moment."""
+        told = {name: self.told_to_go[name] for name in forced if name in self.told_to_go}
+        return {
+            name
+            for name, (at, grace) in told.items()
+            if at < taken_at - timedelta(seconds=grace) - LAST_SECONDS - SLACK
+        }
+
+
+def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_where_nodes_are_deleted_first(
+    start: Start, figures: Figures
+) -> None:
+    system = start(delays=Delays.between(35, 70))
+    pool = nodepool(requirements=[ONE_NODE, SPOT])
+    pool["spec"]["disruption"] = {"consolidateAfter": "Never"}
+    system.apply(nodeclass(CLUSTER), pool)
+    system.until_nodepools_ready()
+    system.apply(*(each for app in range(APPS) for each in guarded(app)))
+    system.until_running(NODES * APPS, seconds=240)
+    system.until_settled(seconds=120)
+
+    victims = system.claims()[:NOTICES]
+    nodes = {claim["status"]["nodeName"] for claim in victims}
+    names = {claim["metadata"]["name"] for claim in victims}
+    before, before_pods = len(system.instances()), {pod_key(pod) for pod in system.pods()}
+    began = system.clock.now()
+    witness = Witness(dict.fromkeys(nodes, began + WARNING))
+    with system.followed_pods(witness), system.watched_pods() as waited:
+        for claim in victims:
+            instance = claim["status"]["providerID"].rpartition("/")[2]
+            announce_interruption(system.aws.client("events"), system.aws.region, instance, began)
+        system.until("they are gone", lambda: not names & claim_names(system), seconds=240)
+        system.until_running(NODES * APPS, seconds=120)
+    ours = pending_seconds(waited, before_pods)
+    system.until_settled(seconds=120)
+    told = [event["involvedObject"] for event in system.events("Disrupted")]
+    forced = {each["name"] for each in told if each["kind"] == "Pod"}
+    early = witness.forced_early(forced, began + WARNING)
+    bought = [claim for claim in system.ledger().claims if claim.created_at >= began]
+
+    before_pods = {pod_key(pod) for pod in system.pods()}
+    deleted = sorted(claim_names(system))[:NOTICES]
+    with system.watched_pods() as waited:
+        system.kubectl("delete", "nodeclaims", "--wait=false", *deleted)
+        system.until("they are gone too", lambda: not set(deleted) & claim_names(system), seconds=400)
+        system.until_running(NODES * APPS, seconds=120)
+    theirs = pending_seconds(waited, before_pods)
+
+    figures("interruption-pending-ratio", round(ours / theirs, 3))
+    figures("interruption-pending-pod-seconds", round(ours))
+    figures("delete-first-pending-pod-seconds", round(theirs))
+    figures("killed-without-grace", len(witness.killed))
+    figures("forced-against-budgets", len(forced))
+    figures("forced-early", len(early))
+    figures("second-replacements", max(0, len(bought) - NOTICES))
+    ready = max(claim.initialized_at for claim in bought if claim.initialized_at)
+    figures("notice-to-replacements-ready-s", round((ready - began).total_seconds(), 1))
+    assert witness.killed == set()
+    assert early == set()
+    assert len(bought) <= NOTICES
+    assert len(system.instances()) <= before
+    assert ours <= 0.25 * theirs
+
+
+def claim_names(system: System) -> set[str]:
+    """Name the NodeClaims that there are."""
+    return {claim["metadata"]["name"] for claim in system.claims()}
