@@ -236,6 +236,11 @@ def node(
     )
 
 
+JOINED = {"karpenter.sh/registered": "true", "karpenter.k8s.aws/ec2nodeclass": "default"}
+READY = {**JOINED, "karpenter.sh/initialized": "true"}
+"""What a Node is labelled with once it has joined; and once it takes pods."""
+
+
 def snapshot(*, pods: Sequence[Pod] = (), **fields: Any) -> Snapshot:
     """Give a snapshot with the NodePool and EC2NodeClass `default`, unless others are named."""
     known: dict[str, Any] = {"nodepools": (nodepool_manifest(),), "nodeclasses": (nodeclass_manifest(),)}

@@ -328,7 +328,8 @@ class World:
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
         awaited = bool(awaited or dead) or any(each["metadata"].get("deletionTimestamp") for each in ending)
-        return bound and done and shown and not (awaited or self.store.moves or self._closed())
+        under_way = self.store.moves or self._closed() or self._strangers()
+        return bool(bound and done and shown and not (awaited or under_way))
 
     def run(self, concern: Concern) -> None:
         """Invoke a function once; what it dies of or fails with brings its message back a little later."""
@@ -566,7 +567,6 @@ class World:
             made = {**pod_manifest(successor), "spec": dict(spec)}
             made["metadata"]["labels"] = self._labels[name]
             made["metadata"]["creationTimestamp"] = format_time(self.now)
-            made["metadata"]["creationTimestamp"] = format_time(self.now)
             self.cluster.pods[f"default/{successor}"] = made
 
     def _boot(self) -> None:
@@ -605,6 +605,13 @@ class World:
         offered = _amounts(node["status"]["allocatable"])
         return _requests(pod).fits_in(offered - total([_requests(p) for p in mine]))
 
+    def _strangers(self) -> list[str]:
+        """Name the Nodes that pods are on, and that are not there or not marked as ready for pods."""
+        nodes = self.cluster.nodes
+        used = sorted({p["spec"]["nodeName"] for p in self.pods.values() if p["spec"].get("nodeName")})
+        marks = {REGISTERED, INITIALIZED}
+        return [n for n in used if n not in nodes or marks - nodes[n]["metadata"]["labels"].keys()]
+
     def violations(self) -> list[str]:
         """Say what did not hold: instances nobody knows, claims with two, pods without a node."""
         alive = self.cloud.alive()
@@ -632,12 +639,7 @@ class World:
         found += [f"Node {name} left over" for name in self.cluster.nodes if not self._runs(name)]
         found += [f"Node {name} is tainted for nothing" for name in self._closed()]
         found += [f"move {move.id} stays {move.stage}" for move in self.store.moves.values()]
-        found += [
-            f"Node {name} is used but not initialized"
-            for name in sorted(filter(None, used))
-            if {REGISTERED, INITIALIZED} - self.cluster.nodes[name]["metadata"]["labels"].keys()
-        ]
-        return found
+        return found + [f"Node {name} is used but not initialized" for name in self._strangers()]
 
     def _closed(self) -> list[str]:
         """Name the Nodes that take no pods though nothing is to become of them."""

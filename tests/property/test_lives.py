@@ -73,16 +73,16 @@ class Lives(RuleBasedStateMachine):
         if names:
             cluster.delete(kind, names[which % len(names)])
 
-    @rule(which=st.integers(0, 3))
-    def somebody_removes_a_finalizer(self, which: int) -> None:
-        """Of a NodeClaim; a Node that is torn away so from under a running kubelet comes back as a stranger."""
-        objects = self.world.cluster.nodeclaims
+    @rule(kind=st.sampled_from(("Node", "NodeClaim")), which=st.integers(0, 3), deleted=st.booleans())
+    def somebody_removes_a_finalizer(self, kind: str, which: int, deleted: bool) -> None:
+        """And deletes it, or not. A Node torn away so from under a running kubelet comes back as a stranger."""
+        objects = self.world.cluster.nodes if kind == "Node" else self.world.cluster.nodeclaims
         names = sorted(objects)
         if names:
             name = names[which % len(names)]
             there = objects[name]
             objects[name] = {**there, "metadata": {**there["metadata"], "finalizers": []}}
-            if there["metadata"].get("deletionTimestamp"):
+            if deleted or there["metadata"].get("deletionTimestamp"):
                 del objects[name]
 
     @rule(which=st.integers(0, 3), state=st.sampled_from(("terminated", "shutting-down")))

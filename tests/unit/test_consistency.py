@@ -22,7 +22,7 @@ REGISTERED = replace(
     registered_at=NOW - timedelta(minutes=1),
     requests=parse_resources({"cpu": "3", "pods": "2"}),
 )
-NODE = builders.node("node-1", provider_id=REGISTERED.provider_id)
+NODE = builders.node("node-1", provider_id=REGISTERED.provider_id, labels=builders.READY)
 SMALLER = replace(NODE, capacity=parse_resources({"cpu": "3500m", "memory": "16Gi", "pods": "58"}))
 DONE = replace(REGISTERED, phase=Phase.INITIALIZED, initialized_at=NOW, phase_since=NOW)
 LACKS = "the Node shows 3500m cpu of 4 that were expected"
@@ -87,11 +87,12 @@ def test_a_claim_without_the_label_of_its_nodeclass_gets_it() -> None:
 def test_a_node_that_came_without_the_taint_is_warned_of() -> None:
     launched = replace(REGISTERED, phase=Phase.LAUNCHED, node_name="")
     register = Register(REGISTERED)
-    assert trouble(launched, register, NODE) == (
+    new = replace(NODE, labels={})
+    assert trouble(launched, register, new) == (
         "UnregisteredTaintMissing",
         "Node node-1 came without the taint karpenter.sh/unregistered:NoExecute",
     )
-    assert trouble(launched, register, replace(NODE, taints=(UNREGISTERED,))) is None
+    assert trouble(launched, register, replace(new, taints=(UNREGISTERED,))) is None
     opened = replace(NODE, labels={"karpenter.sh/registered": "true"})
     assert trouble(launched, register, opened) is None, "it was ourselves, a moment ago"
 

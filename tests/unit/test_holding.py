@@ -32,7 +32,7 @@ HELD = replace(
     registered_at=NOW - timedelta(seconds=30),
     held_until=NOW + timedelta(minutes=4, seconds=30),
 )
-NODE = builders.node("node-1", provider_id=LAUNCHED.provider_id)
+NODE = builders.node("node-1", provider_id=LAUNCHED.provider_id, labels=builders.JOINED)
 CORDONED = replace(NODE, taints=(REGISTERED_UNSCHEDULABLE,))
 AGENT, LOGS = builders.daemon("agent"), builders.daemon("logs")
 
@@ -66,7 +66,10 @@ def test_a_node_is_cordoned_as_it_is_opened_and_its_pods_are_not_sent_there_in_v
     assert isinstance(opened, Open)
     assert isinstance(register, Register)
     assert opened.claim.held_until == register.claim.held_until == NOW + timedelta(minutes=5)
-    assert registration_patch(opened.claim, NODE).unschedulable is True
+    assert registration_patch(opened.claim, replace(NODE, labels={})).unschedulable is True
+    assert registration_patch(opened.claim, NODE).unschedulable is None, (
+        "it was cordoned as it was registered"
+    )
 
 
 def test_without_the_annotation_no_node_is_cordoned() -> None:

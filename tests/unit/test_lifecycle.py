@@ -21,7 +21,7 @@ from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Condition, Node
 from nodesmith.model.resources import parse_resources
-from nodesmith.model.taints import Effect, Taint
+from nodesmith.model.taints import UNREGISTERED, Effect, Taint
 from tests import builders
 from tests.builders import NOW
 
@@ -35,7 +35,8 @@ REGISTERED = replace(
     requests=parse_resources({"cpu": "2", "memory": "2Gi", "pods": "2"}),
     startup_taints=(Taint("example.com/agent", Effect.NO_EXECUTE),),
 )
-NODE = builders.node("node-1", provider_id=CLAIM.provider_id)
+NEW = builders.node("node-1", provider_id=CLAIM.provider_id)
+NODE = builders.node("node-1", provider_id=CLAIM.provider_id, labels=builders.READY)
 
 
 def instance(state: str = "running", number: int = 1) -> Instance:
@@ -314,7 +315,7 @@ def test_registering_gives_the_node_the_claims_labels_annotations_and_taints_and
         annotations={"note": "x"},
         taints=(Taint("dedicated", Effect.NO_SCHEDULE, "web"),),
     )
-    patch = registration_patch(claim, NODE)
+    patch = registration_patch(claim, NEW)
     assert patch.labels["karpenter.sh/registered"] == "true"
     assert patch.labels["karpenter.sh/nodepool"] == "default"
     assert patch.annotations["note"] == "x"
@@ -359,3 +360,54 @@ def test_a_nodepool_made_anew_under_the_old_name_owns_none_of_the_old_claims() -
     (shown,) = next_steps([owned], builders.snapshot(nodes=(NODE,)), {}, (), NOW)
 
     assert "ownerReferences" not in manifest(shown.claim)["metadata"]
+
+
+INITIALIZED = REGISTERED.advanced(Phase.INITIALIZED, NOW)
+TORN = replace(NEW, taints=(UNREGISTERED,))
+"""The Node as its kubelet makes it anew after somebody has torn the old one away."""
+
+
+@pytest.mark.parametrize("claim", [REGISTERED, INITIALIZED], ids=["registered", "initialized"])
+def test_a_node_that_comes_back_as_a_stranger_is_opened_again(claim: NodeClaim) -> None:
+    opened, *_ = steps(claim, nodes=[TORN])
+    assert opened == Open(claim, "node-1")
+    patch = registration_patch(claim, TORN)
+    assert patch.labels["karpenter.sh/registered"] == "true"
+    assert patch.add_taints == claim.startup_taints
+    assert patch.add_finalizers == ("karpenter.sh/termination",)
+
+
+def test_one_that_is_opened_again_becomes_ready_for_pods_again_once_it_can_and_its_claim_stays_as_it_is() -> (
+    None
+):
+    closed = replace(NEW, labels=builders.JOINED, taints=INITIALIZED.startup_taints)
+    (wait,) = steps(INITIALIZED, nodes=[closed])
+    assert isinstance(wait, Wait)
+    assert (wait.claim.phase, wait.claim.reason) == (Phase.INITIALIZED, "StartupTaintsExist")
+    (again,) = steps(wait.claim, nodes=[replace(closed, taints=())])
+    assert again == Initialize(INITIALIZED)
+    assert steps(INITIALIZED, nodes=[NODE]) == []
+
+
+def test_a_registered_one_that_comes_back_is_not_initialized_before_it_is_open() -> None:
+    opened, wait = steps(REGISTERED, nodes=[TORN])
+    assert isinstance(opened, Open)
+    assert isinstance(wait, Wait)
+    assert wait.claim.reason == "KnownEphemeralTaintsExist"
+
+
+def test_one_that_comes_back_while_it_is_deleted_or_ends_is_left_to_termination() -> None:
+    deleted = replace(TORN, deleting=True)
+    assert not [c for c in steps(INITIALIZED, nodes=[deleted]) if isinstance(c, Open | Initialize)]
+    ending = INITIALIZED.terminating("Deleted", "by hand", NOW)
+    assert steps(ending, nodes=[TORN]) == []
+
+
+def test_a_node_in_service_without_the_label_of_its_nodeclass_gets_it_and_no_taint_of_its_start_again() -> (
+    None
+):
+    unmarked = replace(NODE, labels={k: v for k, v in NODE.labels.items() if "ec2nodeclass" not in k})
+    assert steps(INITIALIZED, nodes=[unmarked]) == [Open(INITIALIZED, "node-1")]
+    patch = registration_patch(INITIALIZED, unmarked)
+    assert patch.labels["karpenter.k8s.aws/ec2nodeclass"] == "default"
+    assert (patch.add_taints, patch.unschedulable) == ((), None)

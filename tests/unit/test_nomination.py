@@ -17,7 +17,19 @@ from nodesmith.model.labels import INITIALIZED
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.pods import Pod
-from tests.builders import NOW, bind, claim, inputs, ledger, node, nodepool_manifest, pods, shape, snapshot
+from tests.builders import (
+    JOINED,
+    NOW,
+    bind,
+    claim,
+    inputs,
+    ledger,
+    node,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+)
 
 WEB = pods(shape("3"), 2)
 KEYS = tuple(pod.key for pod in WEB)
@@ -102,7 +114,8 @@ class TestWhoIsNominated:
         assert [s for s in steps(REGISTERED, WEB, replace(NODE, name="n2")) if isinstance(s, Nominate)] == []
 
     def test_a_node_whose_pods_are_all_nominated_takes_its_next_step_only(self) -> None:
-        (step,) = steps(REGISTERED, [nominated(pod) for pod in WEB], NODE)
+        joined = replace(NODE, labels={**NODE.labels, **JOINED})
+        (step,) = steps(REGISTERED, [nominated(pod) for pod in WEB], joined)
 
         assert isinstance(step, Initialize)
 

@@ -1,4 +1,4 @@
-"""Drift, written down: in the ledger and on the NodeClaim, with the time since when its node is not what it should be."""
+"""Drift, written down: in the ledger and on the NodeClaim, with the time since when a node is not as it should be."""
 
 from __future__ import annotations
 

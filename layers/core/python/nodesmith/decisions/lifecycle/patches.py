@@ -13,9 +13,11 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
     """Give what registering puts on the Node: the claim's labels, annotations and taints; `unregistered` goes.
 
     A Node that is to be held is cordoned. One labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the
-    kubelet already.
+    kubelet already, and one that is registered had them: what it has shed since is not put back.
     """
-    synced = node is not None and node.labels.get(labels.DO_NOT_SYNC_TAINTS) == "true"
+    theirs = node.labels if node is not None else {}
+    synced = theirs.get(labels.DO_NOT_SYNC_TAINTS) == "true" or labels.REGISTERED in theirs
+    held = claim.held_until is not None and labels.REGISTERED not in theirs
     return NodePatch(
         labels={**labels_of(claim), labels.REGISTERED: "true"},
         annotations=annotations_of(claim),
@@ -23,7 +25,7 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
         remove_taints=(UNREGISTERED,),
         provider_id=claim.provider_id,
         add_finalizers=(labels.TERMINATION_FINALIZER,),
-        unschedulable=True if claim.held_until is not None else None,
+        unschedulable=True if held else None,
     )
 
 

@@ -27,7 +27,7 @@ def register(claim: NodeClaim, nodes: Sequence[Node], options: Options, now: dat
     """Take a launched claim further: its Node is there, or is awaited for a time after the launch."""
     timeout = options.registration_timeout
     if len(nodes) > 1:
-        return _wait(claim, *_multiple(claim, nodes))
+        return wait(claim, *_multiple(claim, nodes))
     if nodes:
         registered = claim.advanced(Phase.REGISTERED, now)
         held_until = now + options.daemonset_hold if options.daemonset_hold else None
@@ -35,7 +35,7 @@ def register(claim: NodeClaim, nodes: Sequence[Node], options: Options, now: dat
     if now - claim.phase_since >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes of the launch"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
-    return _wait(claim, "NodeNotFound", "Node not registered with cluster")
+    return wait(claim, "NodeNotFound", "Node not registered with cluster")
 
 
 def initialize(
@@ -47,12 +47,12 @@ def initialize(
     """
     node = next((node for node in nodes if node.name == claim.node_name), None)
     if node is None:
-        return _wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
+        return wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
     if len(nodes) > 1:
-        return _wait(claim, *_multiple(claim, nodes))
-    obstacle = _obstacle(claim, node) or _missing(daemonsets)
+        return wait(claim, *_multiple(claim, nodes))
+    obstacle = obstacle_of(claim, node) or _missing(daemonsets)
     if obstacle is not None:
-        return _wait(claim, *obstacle)
+        return wait(claim, *obstacle)
     initialized = claim.advanced(Phase.INITIALIZED, now)
     capacity, consistent = capacity_of(claim, node), checked(initialized, node)
     return Initialize(replace(consistent, capacity=capacity, allocatable=node.allocatable))
@@ -76,7 +76,8 @@ def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
     return "MultipleNodesFound", f"Nodes {names} have the providerID {claim.provider_id}"
 
 
-def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+def obstacle_of(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+    """Give the reason why a Node takes no pods yet, and in a sentence; None where it can."""
     if not node.is_ready:
         return "NodeNotReady", f"Node {node.name} is not Ready"
     identities = {t.identity for t in node.taints}
@@ -102,7 +103,7 @@ def _missing(daemonsets: Sequence[str]) -> tuple[str, str] | None:
     return "DaemonSetPodsPending", f"the Node is held for the pods of the DaemonSets {names}{more}"
 
 
-def _wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
+def wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
     """Note why the claim waits, once."""
     if (claim.reason, claim.message) == (reason, message):
         return None

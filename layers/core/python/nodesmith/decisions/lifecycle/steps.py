@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.lifecycle.consistency import check
 from nodesmith.decisions.lifecycle.holding import awaited, is_held
+from nodesmith.decisions.lifecycle.returning import initialize_again, is_stranger, is_unmarked
 from nodesmith.decisions.lifecycle.stages import end, initialize, register
 from nodesmith.decisions.nomination import to_nominate
 from nodesmith.model.commands import Command, Dismiss, End, Forget, Nominate, Open, Register, Show
@@ -78,6 +79,8 @@ def next_steps(
         if isinstance(command, Register):
             opened = replace(claim, held_until=command.claim.held_until)
             openings.append(Open(opened, nodes[0].name))
+        elif is_stranger(claim, nodes) or is_unmarked(claim, nodes):
+            openings.append(Open(claim, nodes[0].name))
         if command is None and _is_stale(claim, shown.get(claim.name)) and not _is_last(claim, shown):
             command = Show(claim)
         if command is not None:
@@ -116,7 +119,7 @@ def _next_step(
         case Phase.REGISTERED:
             return gone or initialize(claim, nodes, daemonsets, now)
         case Phase.INITIALIZED if len(nodes) == 1:
-            return gone or check(claim, nodes[0])
+            return gone or initialize_again(claim, nodes[0]) or check(claim, nodes[0])
         case Phase.INITIALIZED:
             return gone
         case Phase.GIVEN_UP:

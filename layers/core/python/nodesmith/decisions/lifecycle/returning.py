@@ -1,0 +1,42 @@
+"""Nodes that come back: of claims that have joined before, as Kubernetes shows them when the old object was torn away.
+
+Who lifts a Node's finalizer by hand removes the object from under its kubelet, which makes a new one: without our
+labels, closed by the taint that every new Node has. It is opened and initialized again, and its claim stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nodesmith.decisions.lifecycle.stages import obstacle_of, wait
+from nodesmith.model.commands import Command, Initialize
+from nodesmith.model.labels import INITIALIZED, REGISTERED
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
+
+_JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
+
+
+def is_stranger(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
+    """Tell whether a claim that has joined has a Node that does not know of it."""
+    return claim.phase in _JOINED and _is_ours_to_open(nodes) and REGISTERED not in nodes[0].labels
+
+
+def is_unmarked(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
+    """Tell whether a Node in service lacks the label of its NodeClass, as those that older versions made do."""
+    return claim.phase in _JOINED and _is_ours_to_open(nodes) and claim.nodeclass.label not in nodes[0].labels
+
+
+def initialize_again(claim: NodeClaim, node: Node) -> Command | None:
+    """Mark the Node of an initialized claim as ready for pods where it is not marked so, once it is."""
+    if INITIALIZED in node.labels or node.deleting:
+        return None
+    obstacle = obstacle_of(claim, node)
+    if obstacle is not None:
+        return wait(claim, *obstacle)
+    return Initialize(replace(claim, node_name=node.name, reason="", message=""))
+
+
+def _is_ours_to_open(nodes: Sequence[Node]) -> bool:
+    return len(nodes) == 1 and not nodes[0].deleting
