@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +11,7 @@ from nodesmith.controllers.look import Disruption, Look, Memory
 from nodesmith.controllers.moves import carry_on, close, open_again
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.disruption import telling
+from nodesmith.decisions.disruption.lots import in_lots
 from nodesmith.decisions.disruption.moments import next_change
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
@@ -28,6 +30,8 @@ SEARCH_EVERY = timedelta(seconds=20)
 """Those who wake us mean the moves under way; new ones are looked for this often at most, and with each tick."""
 SEEN_WITHIN = timedelta(seconds=5)
 """By then the cluster shows a taint."""
+ENOUGH = timedelta(seconds=20)
+"""A run that has carried moves on for so long leaves the search to the next: it may not last longer than a minute."""
 TOLD_AT_ONCE = 40
 """Events about nodes that stay, in one run; the others are told in the next."""
 _TIMELESS = datetime.min.replace(tzinfo=UTC)
@@ -46,8 +50,9 @@ def disrupt(run: Disruption) -> Look | None:
         open_again(look, strays(look.scene()))
     except (Transient, Rejected) as error:
         look.failures.append(str(error))
+    began = run.clock()
     carry_on(look)
-    if _is_worthwhile(look):
+    if run.clock() - began < ENOUGH and _is_worthwhile(look):
         _search(look)
     if look.failures:
         raise Transient("; ".join(look.failures))
@@ -76,8 +81,12 @@ def _search(look: Look) -> None:
     memory.looked_at = found.looked_at
     look.done["NodesBlocked"] = len(found.blocked)
     if found.proposals:
-        look.write_down(inputs.decision, record(inputs, found.proposals, look.digest, looked_at=looked_at))
-        _begin(look, inputs, found.proposals)
+        written = record(inputs, found.proposals, look.digest, looked_at=looked_at)
+        look.write_down(inputs.decision, written)
+        if _begin(look, inputs, in_lots(found.proposals)):
+            look.keep_snapshot(inputs.decision)
+        else:
+            look.supersede(inputs.decision, written)
     elif found.is_finished:
         memory.seen, memory.until = _seen(look), next_change(inputs)
     look.done["ClaimsDrifting"] = note_drift(inputs, run.store, run.cluster, look.failures)
@@ -87,8 +96,8 @@ def _search(look: Look) -> None:
         look.failures.append(str(error))
 
 
-def _begin(look: Look, inputs: Inputs, proposals: tuple[Proposal, ...]) -> None:
-    """Write moves down, then close their sources to new pods. Another run's commit leaves the rest to the next look."""
+def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
+    """Write moves down, then close their sources to new pods; give how many. Another run's commit ends it."""
     run, version, begun = look.run, inputs.ledger.version, list[Move]()
     try:
         for number, found in enumerate(proposals):
@@ -107,6 +116,7 @@ def _begin(look: Look, inputs: Inputs, proposals: tuple[Proposal, ...]) -> None:
             look.failures.append(f"move {move.id}: {error}")
     for reason in sorted({move.reason for move in begun}):
         run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)
+    return len(begun)
 
 
 def _move(id_: str, found: Proposal, now: datetime) -> Move:

@@ -127,10 +127,13 @@ class Look:
         return [claim for claim in self.ledger.claims if claim.name in names]
 
     def write_down(self, decision: str, written: Mapping[str, Any]) -> None:
-        """Keep a decision's record, before anything comes of it, and the snapshot that it was made from."""
+        """Keep a decision's record, before anything comes of it."""
         write_down(self.run.blobs, self.run.cluster_name, decision, written)
-        self.run.blobs.put(decision_snapshot_key(self.run.cluster_name, decision), self.data)
         self.decisions.append(decision)
+
+    def keep_snapshot(self, decision: str) -> None:
+        """Keep what a decision was made from, for replays: only once it has been carried out."""
+        self.run.blobs.put(decision_snapshot_key(self.run.cluster_name, decision), self.data)
 
     def supersede(self, decision: str, written: Mapping[str, Any]) -> None:
         """Note that nothing came of a decision, for another run was first."""

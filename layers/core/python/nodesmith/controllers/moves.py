@@ -12,17 +12,19 @@ from typing import assert_never
 
 from nodesmith.controllers.buying import TypeTable, buy, committable
 from nodesmith.controllers.look import Look
-from nodesmith.decisions.disruption import stages, telling
+from nodesmith.decisions.disruption import movesteps, telling
+from nodesmith.decisions.disruption.leftovers import empty
+from nodesmith.decisions.disruption.movesteps import Step
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search import look_again, may_end
-from nodesmith.decisions.disruption.stages import Step, next_step
+from nodesmith.decisions.disruption.stages import next_step
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.commands import End
 from nodesmith.model.events import Concern
-from nodesmith.model.moves import Move, Stage
+from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import DISRUPTED
@@ -66,27 +68,27 @@ def _goes_on(look: Look, move: Move) -> bool:
 def _take(look: Look, step: Step) -> bool:
     run = look.run
     match step:
-        case stages.Taint():
+        case movesteps.Taint():
             close(look, step.claims)
             run.wake_me(step.wait)
             return False
-        case stages.Await():
+        case movesteps.Await():
             if step.wait is not None:
                 run.wake_me(step.wait)
             run.tell(telling.of_waiting(step.move, step.for_claims))
             return False
-        case stages.LookAgain():
+        case movesteps.LookAgain():
             return _second_look(look, step.move)
-        case stages.Conclude():
+        case movesteps.Conclude():
             return _conclude(look, step.move)
-        case stages.EndSources():
+        case movesteps.EndSources():
             return _end(look, step)
-        case stages.Abandon():
+        case movesteps.Abandon():
             return _abandon(look, step.move, step.why)
-        case stages.TidyUp():
+        case movesteps.TidyUp():
             _end_all(look, step.claims)
             return True
-        case stages.ForgetMove():
+        case movesteps.ForgetMove():
             run.store.forget_move(step.move)
             return True
         case _:
@@ -111,7 +113,7 @@ def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:
 
 def _second_look(look: Look, move: Move) -> bool:
     """Look again at a proposed move; where it stands, buy what replaces its sources, or let them end."""
-    inputs = look.inputs(move.id)
+    move, inputs = _still_empty(look, move), look.inputs(move.id)
     found = look_again(move, inputs)
     if isinstance(found, str):
         return _abandon(look, move, found)
@@ -126,6 +128,14 @@ def _second_look(look: Look, move: Move) -> bool:
     return True
 
 
+def _still_empty(look: Look, move: Move) -> Move:
+    """Let go of those of many empty nodes that pods have come to: the others may end all the same."""
+    if move.reason is not Reason.EMPTY or len(move.sources) == 1:
+        return move
+    left = {claim.name for claim in empty(look.claims(move.sources), look.snapshot)}
+    return replace(move, sources=tuple(name for name in move.sources if name in left) or move.sources[:1])
+
+
 def _buy(look: Look, inputs: Inputs, found: Proposal, move: Move) -> None:
     run, written = look.run, record(inputs, [found], look.digest, move=move.id)
     look.write_down(inputs.decision, written)
@@ -135,6 +145,7 @@ def _buy(look: Look, inputs: Inputs, found: Proposal, move: Move) -> None:
     except Conflict:
         look.supersede(inputs.decision, written)
         raise
+    look.keep_snapshot(inputs.decision)
     look.done["NodeClaimsLaunched"] += len(settled.launched)
     look.done["NodeClaimsGivenUp"] += len(settled.given_up)
     run.wake(Concern.LIFECYCLE, "claims changed")
@@ -153,7 +164,7 @@ def _conclude(look: Look, move: Move) -> bool:
     return True
 
 
-def _end(look: Look, step: stages.EndSources) -> bool:
+def _end(look: Look, step: movesteps.EndSources) -> bool:
     """Let the sources of a move end. Termination drains them; provisioning buys for pods whose place was taken."""
     run = look.run
     _end_all(look, step.claims)

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from nodesmith.decisions.disruption.leftovers import empty, unneeded
+from nodesmith.decisions.disruption.movesteps import (
+    Abandon,
+    Await,
+    Conclude,
+    EndSources,
+    ForgetMove,
+    LookAgain,
+    Step,
+    Taint,
+    TidyUp,
+)
 from nodesmith.decisions.scheduling.rooms import is_closed, is_going
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.model.ledger import Ledger
@@ -18,78 +29,12 @@ from nodesmith.model.snapshot import Snapshot
 
 SECOND_LOOK = timedelta(seconds=15)
 """How long a proposed move must stand before it is looked at again (Karpenter's figure); one for drift need not."""
-PROPOSED_WITHIN = timedelta(minutes=5)
+PROPOSED_WITHIN = timedelta(minutes=10)
 """How long the second look may take to come: until then the cluster must have shown the taint."""
 READY_WITHIN = timedelta(minutes=10)
 """How long replacements may take to be ready (Karpenter's least)."""
 REMEMBERED = timedelta(minutes=5)
 """How long the sources of an abandoned move are left alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """Close these claims' Nodes to new pods; look again after `wait`."""
-
-    move: Move
-    claims: tuple[NodeClaim, ...]
-    wait: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class Await:
-    """Nothing to do yet. `wait` is None where others wake us; `for_claims` are those waited for."""
-
-    move: Move
-    wait: timedelta | None = None
-    for_claims: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LookAgain:
-    """The second look is due."""
-
-    move: Move
-
-
-@dataclass(frozen=True, slots=True)
-class Conclude:
-    """Everything that replaces the sources is ready."""
-
-    move: Move
-
-
-@dataclass(frozen=True, slots=True)
-class EndSources:
-    """Let these claims end; they are as they are from then on."""
-
-    move: Move
-    claims: tuple[NodeClaim, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Abandon:
-    """It is not to be."""
-
-    move: Move
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class TidyUp:
-    """Let these replacements, which nobody uses, end; they are as they are from then on."""
-
-    move: Move
-    claims: tuple[NodeClaim, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetMove:
-    """Nothing is left to be done or remembered."""
-
-    move: Move
-
-
-Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | TidyUp | ForgetMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +108,7 @@ def _proposed(move: Move, scene: Scene) -> Step:
 
 
 def _replacing(move: Move, scene: Scene) -> Step:
-    lost = _lost(move, scene) or _missing(move, scene)
+    lost = _lost(move, scene) or _missing(move, scene) or _paused(scene)
     if lost:
         return Abandon(move, lost)
     coming = tuple(n for n in move.replacements if scene.claims[n].phase is not Phase.INITIALIZED)
@@ -201,6 +146,10 @@ def _missing(move: Move, scene: Scene) -> str:
             why = ": ".join(filter(None, (claim.reason, claim.message)))
             return f"NodeClaim {name}, which was to replace it, is not to be had: {why}"
     return ""
+
+
+def _paused(scene: Scene) -> str:
+    return str(scene.ledger.paused or "")
 
 
 def _ends(move: Move, scene: Scene) -> Iterable[NodeClaim]:

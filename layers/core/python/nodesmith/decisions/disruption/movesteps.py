@@ -1,0 +1,76 @@
+"""The steps of moves: a closed union; one that nobody carries out fails the type check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+from nodesmith.model.moves import Move
+from nodesmith.model.nodeclaims import NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """Close these claims' Nodes to new pods; look again after `wait`."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+    wait: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Nothing to do yet. `wait` is None where others wake us; `for_claims` are those waited for."""
+
+    move: Move
+    wait: timedelta | None = None
+    for_claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The second look is due."""
+
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """Everything that replaces the sources is ready."""
+
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class EndSources:
+    """Let these claims end; they are as they are from then on."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """It is not to be."""
+
+    move: Move
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TidyUp:
+    """Let these replacements, which nobody uses, end; they are as they are from then on."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetMove:
+    """Nothing is left to be done or remembered."""
+
+    move: Move
+
+
+Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | TidyUp | ForgetMove

@@ -1,0 +1,205 @@
+"""What is to be done next about a move, stage by stage, and what is left over of those that were abandoned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.disruption.leftovers import ABANDONED
+from nodesmith.decisions.disruption.lots import LARGEST_LOT, in_lots
+from nodesmith.decisions.disruption.moments import LATEST, next_change
+from nodesmith.decisions.disruption.movesteps import (
+    Abandon,
+    Await,
+    Conclude,
+    EndSources,
+    ForgetMove,
+    LookAgain,
+    Step,
+    Taint,
+    TidyUp,
+)
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.stages import (
+    PROPOSED_WITHIN,
+    READY_WITHIN,
+    REMEMBERED,
+    SECOND_LOOK,
+    Scene,
+    next_step,
+    strays,
+)
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Backoff
+from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.pauses import Pause
+from nodesmith.model.pods import Pod
+from nodesmith.model.taints import DISRUPTED
+from tests import builders
+from tests.builders import NOW
+
+OLD = builders.claim("default-old", phase=Phase.INITIALIZED, node_name="old", initialized_at=NOW)
+NEW = builders.claim("default-new", phase=Phase.REGISTERED, node_name="new")
+READY = replace(NEW, phase=Phase.INITIALIZED)
+MOVE = Move("m", Reason.UNDERUTILIZED, (OLD.name,), Stage.PROPOSED, NOW, NOW, why="it is half empty")
+REPLACING = MOVE.at(Stage.REPLACING, NOW, replacements=(NEW.name,))
+LEFT = REPLACING.at(Stage.ABANDONED, NOW, why="the world has changed")
+
+
+def step(
+    move: Move,
+    *claims: NodeClaim,
+    tainted: bool = True,
+    after: timedelta = timedelta(0),
+    pods: tuple[Pod, ...] = (),
+    **ledger: Any,
+) -> Step:
+    return next_step(move, scene(move, *claims, tainted=tainted, after=after, pods=pods, **ledger))
+
+
+def scene(
+    move: Move,
+    *claims: NodeClaim,
+    tainted: bool = True,
+    after: timedelta = timedelta(0),
+    pods: tuple[Pod, ...] = (),
+    **ledger: Any,
+) -> Scene:
+    taints = [DISRUPTED] if tainted else []
+    nodes = (
+        builders.node("old", provider_id=OLD.provider_id, taints=taints),
+        builders.node("new", provider_id=NEW.provider_id),
+    )
+    seen = builders.snapshot(nodes=nodes, pods=pods)
+    return Scene.of(seen, builders.ledger(claims=claims, moves=(move,), **ledger), NOW + after)
+
+
+def test_a_proposed_move_closes_its_nodes_until_the_cluster_shows_it() -> None:
+    for after in (timedelta(0), SECOND_LOOK, timedelta(minutes=2)):
+        found = step(MOVE, OLD, tainted=False, after=after)
+        assert isinstance(found, Taint)
+        assert found.claims == (OLD,)
+
+
+def test_the_second_look_comes_after_a_quarter_of_a_minute_and_for_drift_at_once() -> None:
+    assert step(MOVE, OLD) == Await(MOVE, SECOND_LOOK)
+    assert step(MOVE, OLD, after=SECOND_LOOK) == LookAgain(MOVE)
+    drifted = replace(MOVE, reason=Reason.DRIFTED)
+    assert step(drifted, OLD) == LookAgain(drifted)
+
+
+def test_a_cluster_that_never_shows_the_taint_ends_the_move() -> None:
+    assert isinstance(step(MOVE, OLD, tainted=False, after=PROPOSED_WITHIN), Abandon)
+
+
+@pytest.mark.parametrize("move", [MOVE, REPLACING], ids=["proposed", "replacing"])
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ((), "default-old is gone"),
+        ((OLD.terminating("SpotInterrupted", "", NOW),), "ends already: SpotInterrupted"),
+    ],
+)
+def test_a_source_that_is_lost_ends_the_move(move: Move, claims: tuple[NodeClaim, ...], why: str) -> None:
+    found = step(move, *claims, NEW)
+    assert isinstance(found, Abandon)
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ((), "default-new, which was to replace it, is gone"),
+        ((replace(NEW, phase=Phase.LAUNCHED).given_up("Ice", "none", NOW),), "is not to be had: Ice: none"),
+        ((NEW.terminating("Deleted", "by hand", NOW),), "is not to be had: Deleted: by hand"),
+    ],
+)
+def test_a_replacement_that_is_lost_ends_the_move(claims: tuple[NodeClaim, ...], why: str) -> None:
+    found = step(REPLACING, OLD, *claims)
+    assert isinstance(found, Abandon)
+    assert why in found.why
+
+
+def test_replacements_are_waited_for_as_long_as_in_karpenter() -> None:
+    assert step(REPLACING, OLD, NEW) == Await(REPLACING, for_claims=(NEW.name,))
+    found = step(REPLACING, OLD, NEW, after=READY_WITHIN)
+    assert found == Abandon(REPLACING, "NodeClaim default-new was not ready within 10 minutes")
+
+
+def test_once_all_replacements_are_ready_the_move_is_concluded_unless_disruption_is_paused() -> None:
+    assert step(REPLACING, OLD, READY) == Conclude(REPLACING)
+    found = step(REPLACING, OLD, READY, paused=Pause(NOW, "a release"))
+    assert isinstance(found, Abandon)
+    assert "a release" in found.why
+
+
+def test_sources_end_for_the_moves_reason_and_then_it_is_forgotten() -> None:
+    ending = REPLACING.at(Stage.ENDING, NOW)
+    found = step(ending, OLD, READY)
+    assert isinstance(found, EndSources)
+    assert [(c.name, c.cause, c.message) for c in found.claims] == [
+        ("default-old", "Underutilized", "it is half empty")
+    ]
+    assert step(ending, *found.claims, READY) == ForgetMove(ending)
+    assert step(ending, READY) == ForgetMove(ending)
+
+
+def test_what_an_abandoned_move_has_bought_and_nobody_uses_ends() -> None:
+    for claim in (NEW, READY, replace(NEW, phase=Phase.PENDING, provider_id="", node_name="")):
+        found = step(LEFT, OLD, claim)
+        assert isinstance(found, TidyUp)
+        assert [(c.name, c.cause) for c in found.claims] == [(claim.name, ABANDONED)]
+
+
+def test_what_an_abandoned_move_has_bought_stays_where_pods_run_on_it_or_wait() -> None:
+    shape = builders.shape()
+    (bound, waiting) = (*builders.bind(shape, "new"), *builders.pods(shape))
+    agent = builders.bind(builders.daemon(), "new")
+    assert step(LEFT, OLD, READY, pods=(bound,)) == Await(LEFT)
+    assert step(LEFT, OLD, READY, pods=(bound,), after=REMEMBERED) == ForgetMove(LEFT)
+    assert step(LEFT, OLD, READY, pods=(waiting,)) == Await(LEFT)
+    assert isinstance(step(LEFT, OLD, READY, pods=(waiting,), after=REMEMBERED), TidyUp)
+    assert isinstance(step(LEFT, OLD, READY, pods=tuple(agent)), TidyUp)
+    meant = replace(NEW, nominated=(waiting.key,))
+    assert step(LEFT, OLD, meant, pods=(waiting,), after=REMEMBERED) == Await(LEFT)
+
+
+def test_an_abandoned_move_is_remembered_for_a_while() -> None:
+    assert step(LEFT, OLD) == Await(LEFT)
+    assert step(LEFT, OLD, after=REMEMBERED) == ForgetMove(LEFT)
+
+
+def test_a_node_is_closed_for_nothing_where_no_move_and_no_end_is_behind_it() -> None:
+    assert strays(scene(MOVE, OLD, READY)) == []
+    assert strays(scene(LEFT, OLD, READY)) == [OLD]
+    assert strays(scene(LEFT, OLD, READY, tainted=False)) == []
+    assert strays(scene(LEFT, OLD.terminating("Deleted", "", NOW), READY)) == []
+
+
+def test_empty_nodes_go_in_lots_and_all_others_by_themselves() -> None:
+    empty = [Proposal(Reason.EMPTY, (f"e{n}",), saving_hourly_usd=0.1) for n in range(LARGEST_LOT + 2)]
+    half = Proposal(Reason.UNDERUTILIZED, ("h",))
+    lots = in_lots([empty[0], half, *empty[1:]])
+    assert [len(lot.sources) for lot in lots] == [LARGEST_LOT, 2, 1]
+    assert lots[1].why == "2 nodes without pods save 0.2000 USD an hour"
+    assert lots[2] is half
+    assert in_lots([empty[0]]) == [empty[0]]
+
+
+def test_time_alone_changes_something_when_a_node_has_been_quiet_a_back_off_ends_or_a_minute_does() -> None:
+    pool = builders.nodepool_manifest()
+    pool["spec"]["disruption"] = {"consolidateAfter": "3m"}
+    quiet = builders.snapshot(nodepools=(pool,), nodes=(builders.node("old", provider_id=OLD.provider_id),))
+    key = OfferingKey("spot", "m5.large", "us-east-1a")
+    backoff = {key: Backoff(NOW + timedelta(minutes=2), 1)}
+    made = builders.inputs(snapshot=quiet, ledger=builders.ledger(claims=(OLD,)))
+    assert next_change(builders.inputs()) == NOW + LATEST
+    assert next_change(made) == NOW + timedelta(minutes=3)
+    short = replace(made, ledger=builders.ledger(claims=(OLD,), unavailable=backoff))
+    assert next_change(short) == NOW + timedelta(minutes=2)
+    pool["spec"]["disruption"]["budgets"] = [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]
+    assert next_change(short) == NOW + timedelta(minutes=1)
