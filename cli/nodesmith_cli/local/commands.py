@@ -17,6 +17,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.durations import duration_seconds
 from nodesmith_cli.explain import price_and_bound, summary
 from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.interrupting import Interrupted, drawn, interrupt_two
 from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
 from nodesmith_cli.local.places import cluster_of, region_of, zones_of
 from nodesmith_cli.local.progress import RunProgress
@@ -74,16 +75,20 @@ def demo(*, speed: float, keep: Path | None) -> int:
     )
     seconds = _seconds(_DEMO_LONGEST)
     shrunk: list[Shrunk] = []
+    interrupted: list[Interrupted | None] = []
 
-    def half_of_the_work_goes(system: LocalSystem) -> None:
+    def further_acts(system: LocalSystem) -> None:
         shrunk.append(shrink(system, "express-test", _DEMO_LEFT, seconds))
+        interrupted.append(interrupt_two(system, seconds))
 
-    outcome, decisions = _simulate(place, manifests, seconds, keep, to_user, half_of_the_work_goes)
+    outcome, decisions = _simulate(place, manifests, seconds, keep, to_user, further_acts)
     show_faults(to_user, outcome.faults)
     _show(to_user, outcome)
     _show_why(to_user, decisions)
     for each in shrunk:
         _show_shrunk(to_user, each)
+    for found in filter(None, interrupted):
+        _show_interrupted(to_user, found)
     _show_next(to_user)
     return exit_status(outcome)
 
@@ -185,6 +190,15 @@ def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
     to.print(f"from {before} to {after} an hour: ${shrunk.saving_yearly_usd:,.0f} less in a year")
     if shrunk.unrest:
         to.print(f"time is up: {shrunk.unrest}", style="yellow")
+
+
+def _show_interrupted(to: Console, found: Interrupted) -> None:
+    to.print()
+    to.print("EC2 takes nodes at two minutes' notice: what replaces them is there first")
+    for line in drawn(found):
+        to.print(line)
+    if found.unrest:
+        to.print(f"time is up: {found.unrest}", style="yellow")
 
 
 def _show_next(to: Console) -> None:

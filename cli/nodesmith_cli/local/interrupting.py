@@ -1,0 +1,134 @@
+"""The demo's last act: EC2 takes two nodes at two minutes' notice; the time until then is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodesmith.model.labels import SPOT
+from nodesmith.model.notices import WARNING
+from nodesmith_cli.local.cloud.announcing import announce_interruption
+from nodesmith_cli.local.running import wait_for
+from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.timeline import BOUND, DELETED, LAUNCHED, PENDING, READY, Entry
+
+NOTICE_SECONDS = WARNING.total_seconds()
+_VICTIMS = 2
+_COLUMNS = 48
+_COMING, _SERVING, _LEAVING = "░", "█", "▒"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One node, in seconds since the notice; `what` is said of it.
+
+    `since` is when EC2 was asked for it, `ready` when it served, `leaving` when the first of its pods left, `until`
+    when it was gone; None for what has not happened.
+    """
+
+    name: str
+    what: str
+    since: float = 0.0
+    ready: float = 0.0
+    leaving: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """What became of the interruption. `waits` are the seconds that pods were pending, each for itself.
+
+    `unrest` says what was still under way when time was up.
+    """
+
+    lives: tuple[Life, ...]
+    waits: tuple[float, ...]
+    unrest: str = ""
+
+
+def interrupt_two(system: LocalSystem, longest_seconds: float) -> Interrupted | None:
+    """Let EC2 take two spot nodes, and wait until they are gone and all pods run; None where there are no such."""
+    before = system.report()
+    victims = [node.name for node in before.nodes if node.capacity_type == SPOT][:_VICTIMS]
+    if not victims:
+        return None
+    homes = {pod: node.name for node in before.nodes for pod in node.pods}
+    events, began = system.aws.client("events"), system.clock.now()
+    with system.stage(f"EC2 announces that it takes {len(victims)} nodes in two minutes"):
+        for node in victims:
+            provider_id = str(system.objects.get("nodes", node)["spec"]["providerID"])
+            announce_interruption(events, system.aws.region, provider_id.rpartition("/")[2], began)
+    left = ""
+
+    def over() -> bool:
+        nonlocal left
+        there = {str(node["metadata"]["name"]) for node in system.objects.list("nodes")}
+        still, running = sorted(there & set(victims)), system.report().running
+        left = f"{still[0]} is still there" if still else ""
+        if not left and running < before.running:
+            left = f"{running} of {before.running} pods run"
+        return not left
+
+    wait_for(system, longest_seconds, over)
+    entries = [entry for entry in system.timeline.entries if entry.at >= began]
+    bought = _bought(entries, began, {name: node for node, name in system.claims_by_node().items()})
+    taken = [_taken(name, entries, began, homes) for name in victims]
+    return Interrupted((*taken, *bought), tuple(_waits(entries)), left)
+
+
+def _taken(name: str, entries: Iterable[Entry], began: datetime, homes: dict[str, str]) -> Life:
+    own = {f"Pod/{pod}" for pod, home in homes.items() if home == name}
+    gone = {e.object: _seconds(e, began) for e in entries if e.what == DELETED}
+    first = min((at for what, at in gone.items() if what in own), default=None)
+    until = gone.get(f"Node/{name}")
+    what = "" if until is None or first is None else f"pods leave at {first:.0f} s, gone at {until:.0f} s"
+    return Life(name, what, leaving=first, until=until)
+
+
+def _bought(entries: Sequence[Entry], began: datetime, nodes: dict[str, str]) -> Iterator[Life]:
+    ready = {e.object: _seconds(e, began) for e in entries if e.what == READY}
+    for entry in entries:
+        if entry.what == LAUNCHED and entry.object.startswith("NodeClaim/"):
+            claim, since = entry.object.partition("/")[2], _seconds(entry, began)
+            at = ready.get(f"Node/{nodes.get(claim, '')}", NOTICE_SECONDS)
+            yield Life(nodes.get(claim, claim), f"bought at {since:.0f} s, ready at {at:.0f} s", since, at)
+
+
+def _waits(entries: Iterable[Entry]) -> Iterator[float]:
+    """Give how long each pod that came meanwhile was without a node."""
+    came: dict[str, datetime] = {}
+    for entry in entries:
+        if entry.what == PENDING and entry.object.startswith("Pod/"):
+            came[entry.object] = entry.at
+        elif entry.what == BOUND and entry.object in came:
+            yield (entry.at - came.pop(entry.object)).total_seconds()
+
+
+def _seconds(entry: Entry, began: datetime) -> float:
+    return (entry.at - began).total_seconds()
+
+
+def drawn(found: Interrupted) -> Iterator[str]:
+    """Draw every node's life on one scale, from the notice to the moment at which EC2 takes the instances."""
+    width = max(len(life.name.partition(".")[0]) for life in found.lives)
+    quarters = "".join(f"{NOTICE_SECONDS * n / 4:<{_COLUMNS // 4}.0f}" for n in range(4))
+    yield f"  {'':<{width}}  {quarters}{NOTICE_SECONDS:.0f} s"
+    for life in found.lives:
+        yield f"  {life.name.partition('.')[0]:<{width}}  {_bar(life):<{_COLUMNS}}  {life.what}".rstrip()
+    yield f"  {_SERVING} serves   {_LEAVING} its pods leave   {_COMING} on its way"
+    if found.waits:
+        waited = f"the longest for {max(found.waits):.1f} s"
+        yield f"  {len(found.waits)} pods came anew on other nodes: {waited}, {sum(found.waits):.0f} pod-seconds in all"
+
+
+def _bar(life: Life) -> str:
+    return "".join(_sign(life, NOTICE_SECONDS * (column + 0.5) / _COLUMNS) for column in range(_COLUMNS))
+
+
+def _sign(life: Life, at: float) -> str:
+    if at < life.since or (life.until is not None and at >= life.until):
+        return " "
+    if at < life.ready:
+        return _COMING
+    return _LEAVING if life.leaving is not None and at >= life.leaving else _SERVING
