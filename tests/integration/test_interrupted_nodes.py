@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from nodesmith.controllers.termination import Termination, end_nodes
+from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.events import Concern
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest, OfferingKey
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate, Notice
+from nodesmith.model.times import format_time
 from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cloud import Call
@@ -104,6 +107,8 @@ def test_a_pod_that_a_budget_guards_goes_in_the_last_seconds_that_leave_it_its_g
     world.live(LIFE)
     assert world.harm == []
     assert timedelta(seconds=75) <= deletions[0] - began <= timedelta(seconds=90)
+    (told,) = {event.message for event in world.cluster.events if event.reason == "Disrupted"}
+    assert f"ends at {format_time(began + timedelta(minutes=2))}" in told
 
 
 def test_ec2_that_throttles_for_half_a_minute_is_asked_until_it_answers() -> None:
@@ -310,3 +315,38 @@ def test_a_scheduled_change_is_worked_off_within_the_budgets() -> None:
     assert most == 1
     assert world.violations() == []
     assert len(world.cloud.instances) == 8
+
+
+def test_all_nodes_in_a_capacity_block_are_replaced_before_ec2_begins_to_take_them() -> None:
+    world = settled(3)
+    inside = claims(world)[:2]
+    for claim in inside:
+        world.store.claims[claim.name] = replace(
+            claim, labels={**claim.labels, RESERVATION_ID: "cr-00000001"}
+        )
+    ends = world.now + timedelta(minutes=40)
+    detail = {"capacity-reservation-id": "cr-00000001", "end-date": format_time(ends)}
+    event = builders.ec2_event("Capacity Block Reservation Expiration Warning", detail, world.now)
+    world.letters.append((world.now, event))
+    world._deliver()
+    world.run(Concern.INTERRUPTION)
+    ending = {claim.name: claim for claim in claims(world) if claim.is_ending}
+    assert ending.keys() == {claim.name for claim in inside}
+    assert {(c.cause, c.deadline) for c in ending.values()} == {
+        ("ReservationExpires", ends - timedelta(minutes=30))
+    }
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 5
+
+
+def test_an_instance_that_fails_ec2s_checks_is_replaced_first() -> None:
+    world = settled(terminationGracePeriodSeconds=20)
+    victim = claims(world)[0]
+    until = world.now + timedelta(minutes=3)
+    world.cloud.told[victim.instance_id] = Notice(Fate.IMPAIRED, victim.instance_id, until, "fails")
+    world.live(timedelta(seconds=65))
+    assert world.store.claims[victim.name].cause == "InstanceImpaired"
+    world.live(LIFE)
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 3
