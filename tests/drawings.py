@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
+from nodesmith.model.moves import ONWARD, Stage
 from nodesmith.model.nodeclaims import SUCCESSORS, Phase
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "concerns" / "termination.md"
-BEGIN, END = "<!-- phases: drawn from the code -->\n", "<!-- end of the drawing -->\n"
+Word = TypeVar("Word", bound=StrEnum)
+_CONCERNS = Path(__file__).resolve().parents[1] / "docs" / "concerns"
+END = "<!-- end of the drawing -->\n"
 
 
 def phases() -> str:
-    """Draw what may follow what in a claim's life, as GitHub draws mermaid."""
-    arrows = [f"    {phase} --> {after}" for phase in Phase for after in Phase if after in SUCCESSORS[phase]]
-    ends = [f"    {phase} --> [*]: forgotten" for phase in Phase if not SUCCESSORS[phase]]
-    gone = [f"    {Phase.TERMINATING} --> [*]: its instance is gone"]
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.PENDING}", *arrows, *gone, *ends, "```"]
+    """Draw what may follow what in a claim's life."""
+    return _states(Phase, SUCCESSORS, [f"    {Phase.TERMINATING} --> [*]: its instance is gone"])
+
+
+def stages() -> str:
+    """Draw what may follow what in a move's life."""
+    return _states(Stage, ONWARD)
+
+
+def _states(words: Iterable[Word], onward: Mapping[Word, frozenset[Word]], also: Iterable[str] = ()) -> str:
+    """Draw states as GitHub draws mermaid; the first is where everything begins."""
+    all_words = list(words)
+    arrows = [f"    {one} --> {after}" for one in all_words for after in all_words if after in onward[one]]
+    ends = [f"    {one} --> [*]: forgotten" for one in all_words if not onward[one]]
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {all_words[0]}", *arrows, *also, *ends, "```"]
     return "\n".join(lines) + "\n"
 
 
-def redrawn(text: str) -> str:
-    """Give a page with its drawing as it must be. Raises ValueError where there is no place for it."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page has no place for a drawing: {BEGIN.strip()} … {END.strip()}")
-    return before + begin + phases() + end + after
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A drawing, the page that it is on, and the line there that it begins after."""
 
+    page: Path
+    begin: str
+    draw: Callable[[], str]
+
+    def redrawn(self, text: str) -> str:
+        """Give a page with its drawing as it must be. Raises ValueError where there is no place for it."""
+        before, begin, rest = text.partition(self.begin)
+        _, end, after = rest.partition(END)
+        if not (begin and end):
+            raise ValueError(f"the page has no place for a drawing: {self.begin.strip()} … {END.strip()}")
+        return before + begin + self.draw() + end + after
+
+
+DRAWINGS = (
+    Drawing(_CONCERNS / "termination.md", "<!-- phases: drawn from the code -->\n", phases),
+    Drawing(_CONCERNS / "disruption.md", "<!-- stages: drawn from the code -->\n", stages),
+)
 
 if __name__ == "__main__":
-    PAGE.write_text(redrawn(PAGE.read_text()))
+    for drawing in DRAWINGS:
+        drawing.page.write_text(drawing.redrawn(drawing.page.read_text()))

@@ -1,5 +1,9 @@
-from tests.drawings import PAGE, redrawn
+import pytest
+
+from tests.drawings import DRAWINGS, Drawing
 
 
-def test_the_phases_are_drawn_as_the_code_has_them() -> None:
-    assert PAGE.read_text() == redrawn(PAGE.read_text()), "draw them anew: python -m tests.drawings"
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.page.stem)
+def test_what_follows_what_is_drawn_as_the_code_has_it(drawing: Drawing) -> None:
+    text = drawing.page.read_text()
+    assert text == drawing.redrawn(text), "draw it anew: python -m tests.drawings"

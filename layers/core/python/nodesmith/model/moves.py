@@ -34,6 +34,15 @@ class Stage(StrEnum):
     """It is not to be: its sources are opened again, and what was bought for it goes."""
 
 
+ONWARD: Mapping[Stage, frozenset[Stage]] = {
+    Stage.PROPOSED: frozenset({Stage.REPLACING, Stage.ENDING, Stage.ABANDONED}),
+    Stage.REPLACING: frozenset({Stage.ENDING, Stage.ABANDONED}),
+    Stage.ENDING: frozenset(),
+    Stage.ABANDONED: frozenset(),
+}
+"""What may follow what; after the last two a move is forgotten."""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """What is to become of some NodeClaims, by name. Prices are USD an hour; `id` is unique in the ledger."""
@@ -61,7 +70,9 @@ class Move:
         return self.stage is Stage.ABANDONED
 
     def at(self, stage: Stage, now: datetime, **changes: Any) -> Move:
-        """Give the move in another stage."""
+        """Give the move in its next stage. Raises ValueError where none leads there."""
+        if stage not in ONWARD[self.stage]:
+            raise ValueError(f"move {self.id}: no step leads from {self.stage} to {stage}")
         return replace(self, stage=stage, stage_since=now, **changes)
 
 
