@@ -17,6 +17,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.model.shownclaims import shown_claim
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.explainstay import Stay
 
 Told = dict[str, Any]
 PriceOf = Callable[[str, str, str, str], tuple[float, bool] | None]
@@ -84,11 +85,13 @@ def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
     return f"cluster {snapshot.cluster} has no Node, NodeClaim or instance {name}{hint}"
 
 
-def tell(subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime) -> Told:
+def tell(
+    subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime, stay: Stay | None = None
+) -> Told:
     """Put together what is known of a node, as JSON data.
 
     `waiting` is the one thing that its end waits for, `obstacles` what would hold it up; both are null and empty for
-    one that goes on, or that is not nodesmith's.
+    one that goes on, or that is not nodesmith's. `staying` is why one that goes on does so.
     """
     node, claim = subject.node, subject.claim
     waiting = _waiting(subject, snapshot, now)
@@ -111,6 +114,8 @@ def tell(subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime)
         "ageSeconds": _seconds(born, now),
         "pods": sum(pod.node == node.name and must_go(pod.shape) for pod in snapshot.pods) if node else 0,
         "ending": subject.is_ending,
+        "cause": (claim.cause if claim and claim.is_ending else "") or None,
+        "staying": _staying(stay, price, now) if stay else None,
         "deadline": subject.deadline.isoformat() if subject.deadline else None,
         "waiting": _told(waiting, price, now) if waiting else None,
         "obstacles": [] if subject.is_ending else list(_obstacles(node, snapshot, now)),
@@ -144,15 +149,32 @@ def _told(waiting: Waiting, price: tuple[float, bool] | None, now: datetime) -> 
     }
 
 
+def _staying(stay: Stay, price: tuple[float, bool] | None, now: datetime) -> Told:
+    seconds = _seconds(stay.since, now) if stay.since else None
+    return {
+        "reason": stay.rule,
+        "message": stay.message,
+        "on": stay.on,
+        "leaves": stay.leaves,
+        "since": stay.since.isoformat() if stay.since else None,
+        "seconds": seconds,
+        "cost": price[0] * seconds / _SECONDS_AN_HOUR if price and seconds is not None else None,
+    }
+
+
 def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator[Told]:
     for found in obstacles(node.name, snapshot, now) if node else ():
         yield {"reason": found.reason, "message": found.message, "on": found.on, "fix": found.fix or None}
 
 
 def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:
-    region = _label(subject, REGION) or (_label(subject, ZONE) or "")[:-1]
     where = (_label(subject, CAPACITY_TYPE), _label(subject, INSTANCE_TYPE), _label(subject, ZONE))
-    return price_of(region, *(part or "" for part in where))
+    return price_of(region_of(subject), *(part or "" for part in where))
+
+
+def region_of(subject: Subject) -> str:
+    """Give the region that a node is in, as far as its labels tell."""
+    return _label(subject, REGION) or (_label(subject, ZONE) or "")[:-1]
 
 
 def _label(subject: Subject, key: str) -> str | None:

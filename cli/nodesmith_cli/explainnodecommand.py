@@ -10,10 +10,12 @@ from functools import cache
 from typing import Literal
 
 from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where, printable
-from nodesmith_cli.explainnode import PriceOf, named, nobody, subjects, tell
+from nodesmith_cli.explainnode import PriceOf, Subject, named, nobody, region_of, subjects, tell
+from nodesmith_cli.explainstay import Stay, why_it_stays
 from nodesmith_cli.nodeview import ending_lines, lines
 from nodesmith_cli.records import Blobs
 
@@ -37,9 +39,18 @@ def show_nodes(
     if subject is None:
         print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
         return UNHEARD_OF
-    told = tell(subject, snapshot, prices, now)
+    told = tell(subject, snapshot, prices, now, _stay(subject, snapshot, blobs, now))
     _print(told, lines(told), output)
     return SAME
+
+
+def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Stay | None:
+    """Say why a node that does not end stays; None where its region's catalogue is not known."""
+    if subject.claim is None or subject.is_ending:
+        return None
+    catalog = _catalog(region_of(subject), blobs)
+    claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
+    return why_it_stays(subject.claim, claims, snapshot, catalog, now) if catalog is not None else None
 
 
 def _print(data: object, told: Iterable[str], output: Literal["table", "json"]) -> None:
@@ -67,20 +78,27 @@ def kept_snapshot(where: Where) -> tuple[Snapshot, Blobs]:
     return decode(data), blobs
 
 
-def _prices(blobs: Blobs | None) -> PriceOf:
-    """Give prices by the catalogue that the bucket holds for a region, else by the package's."""
+def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
+    """Give a region's catalogue, that of the bucket or the package's; None for one that neither knows."""
     from nodesmith.adapters.catalogformat import decode
     from nodesmith.adapters.catalogs import embedded_catalog
+
+    data = blobs.get(catalog_key(region)) if blobs else None
+    try:
+        return decode(data) if data is not None else embedded_catalog(region)
+    except Rejected:
+        return None  # nodes may be anywhere, of anybody
+
+
+def _prices(blobs: Blobs | None) -> PriceOf:
+    """Give prices by the catalogue that the bucket holds for a region, else by the package's."""
     from nodesmith_cli.local.prices import prices
     from nodesmith_cli.local.report import PriceOf as InRegion
 
     @cache
     def of_region(region: str) -> InRegion | None:
-        data = blobs.get(catalog_key(region)) if blobs else None
-        try:
-            return prices(decode(data) if data is not None else embedded_catalog(region))
-        except Rejected:
-            return None  # nodes may be anywhere, of anybody
+        catalog = _catalog(region, blobs)
+        return prices(catalog) if catalog is not None else None
 
     def price_of(region: str, capacity_type: str, instance_type: str, zone: str) -> tuple[float, bool] | None:
         known = of_region(region)

@@ -13,6 +13,17 @@ from nodesmith import __version__
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.catalog import catalog_command
 from nodesmith_cli.convert import convert_command
+from nodesmith_cli.explainapp import explain_app
+from nodesmith_cli.options import (
+    BucketOption,
+    BucketRegionOption,
+    ClusterOption,
+    KeepOption,
+    NoCapacityOption,
+    OutputOption,
+    RegionOption,
+    SpeedOption,
+)
 from nodesmith_cli.pause import pause_command, resume_command
 from nodesmith_cli.plan import PlanCommand, plan_command
 from nodesmith_cli.validate import validate_command
@@ -29,22 +40,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # importing what draws boxes around the help takes longer than all the rest
 )
 local_app = typer.Typer(help="The whole system on this machine: no cloud, no cluster.", no_args_is_help=True)
-explain_app = typer.Typer(help="What was decided, and why.", no_args_is_help=True)
-
-Output = Literal["table", "json"]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the outcome.")]
-SpeedOption = Annotated[float, typer.Option(help="How many times as fast as life the clock runs.")]
-RegionOption = Annotated[
-    str, typer.Option(help="The region; else that of the zones in the manifests, else us-east-1.")
-]
-NoCapacityOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Pools that EC2 has run out of, with * and ?: m5.large:us-east-1a, spot:c7*.",
-    ),
-]
-KeepOption = Annotated[Path | None, typer.Option(help="Folder for the records of decisions.")]
 
 
 @app.command()
@@ -156,11 +151,6 @@ def local_interrupt(
     raise typer.Exit(interrupt(node, within=within, kubeconfig=kubeconfig))
 
 
-ClusterOption = Annotated[str, typer.Option(help="The cluster; else the one that decided last.")]
-BucketOption = Annotated[str, typer.Option(help="A deployment's bucket; else the records of local runs.")]
-BucketRegionOption = Annotated[str, typer.Option(help="The bucket's region; else that of your AWS settings.")]
-
-
 @app.command("status")
 def status_command(
     kubeconfig: Annotated[
@@ -185,119 +175,6 @@ def status_command(
 
     where = Where(cluster, bucket, region, keep)
     raise typer.Exit(status(where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
-
-
-@explain_app.command("decision")
-def explain_decision(
-    decision: Annotated[
-        str, typer.Argument(metavar="ID", help="Its id, a part of it that is unique, or `latest`.")
-    ] = "latest",
-    cluster: ClusterOption = "",
-    bucket: BucketOption = "",
-    region: BucketRegionOption = "",
-    keep: KeepOption = None,
-    file: Annotated[Path | None, typer.Option(help="A record by itself, compressed or not.")] = None,
-    replay: Annotated[
-        bool, typer.Option("--replay", help="Decide again from the same inputs; exit status 1 if it differs.")
-    ] = False,
-    output: OutputOption = "table",
-) -> None:
-    """Tell one decision: what it buys, at what price, and why.
-
-    With its inputs, and the reason for each pod that was not placed.
-    """
-    from nodesmith_cli.explaincommands import Where, show
-
-    where = Where(cluster, bucket, region, keep)
-    raise typer.Exit(show(decision, where, file=file, output=output, replay=replay))
-
-
-@explain_app.command("decisions")
-def explain_decisions(
-    cluster: ClusterOption = "",
-    bucket: BucketOption = "",
-    region: BucketRegionOption = "",
-    keep: KeepOption = None,
-    output: OutputOption = "table",
-) -> None:
-    """List the decisions of a cluster, oldest first."""
-    from nodesmith_cli.explaincommands import Where, show_all
-
-    raise typer.Exit(show_all(Where(cluster, bucket, region, keep), output))
-
-
-@explain_app.command("pod")
-def explain_pod(
-    pod: Annotated[
-        str, typer.Argument(metavar="[NAMESPACE/]NAME", help="The pod; without a namespace, in `default`.")
-    ],
-    cluster: ClusterOption = "",
-    bucket: BucketOption = "",
-    region: BucketRegionOption = "",
-    keep: KeepOption = None,
-    last: Annotated[
-        int, typer.Option(min=1, help="How many decisions to look through at most, newest first.")
-    ] = 1000,
-    output: OutputOption = "table",
-) -> None:
-    """Tell what stands in the way of a pod, or which node it gets, by the newest decision that speaks of it.
-
-    Exit status 1 where none does and the cluster's newest snapshot does not know the pod either.
-    """
-    from datetime import UTC, datetime
-
-    from nodesmith_cli.explaincommands import Where, show_pod
-
-    where = Where(cluster, bucket, region, keep)
-    raise typer.Exit(show_pod(pod, where, last=last, output=output, now=datetime.now(UTC)))
-
-
-@explain_app.command("nodepool")
-def explain_nodepool(
-    nodepool: Annotated[str, typer.Argument(metavar="[NAME]", help="The NodePool; else all.")] = "",
-    cluster: ClusterOption = "",
-    bucket: BucketOption = "",
-    region: BucketRegionOption = "",
-    keep: KeepOption = None,
-    output: OutputOption = "table",
-) -> None:
-    """Tell how a NodePool comes to its instance types: how many each of its requirements removes, what is left."""
-    from nodesmith_cli.explaincommands import Where, show_nodepools
-
-    raise typer.Exit(show_nodepools(nodepool, Where(cluster, bucket, region, keep), output))
-
-
-@explain_app.command("node")
-def explain_node(
-    node: Annotated[
-        str,
-        typer.Argument(metavar="[NAME]", help="Node, NodeClaim or instance id; else all that are ending."),
-    ] = "",
-    kubeconfig: Annotated[
-        str,
-        typer.Option(
-            metavar="[CONTEXT]", help="The cluster: a context or a kubeconfig file; else the current one."
-        ),
-    ] = "",
-    cluster: ClusterOption = "",
-    bucket: BucketOption = "",
-    region: BucketRegionOption = "",
-    keep: KeepOption = None,
-    output: OutputOption = "table",
-) -> None:
-    """Tell why a node is not gone yet: the one thing it waits for, since when, and what it costs an hour.
-
-    Of a node that is not ending: its NodeClaim, phase, age and price, and the pods that nobody may ever evict.
-    The cluster is looked at as it is now; with --bucket or --keep, as its newest snapshot there shows it.
-    Exit status 1 where there is no such node.
-    """
-    from datetime import UTC, datetime
-
-    from nodesmith_cli.explaincommands import Where
-    from nodesmith_cli.explainnodecommand import show_nodes
-
-    where, now = Where(cluster, bucket, region, keep), datetime.now(UTC)
-    raise typer.Exit(show_nodes(node, where, kubeconfig=kubeconfig, output=output, now=now))
 
 
 app.add_typer(local_app, name="local")

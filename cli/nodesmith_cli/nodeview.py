@@ -14,6 +14,9 @@ Told = Mapping[str, Any]
 def lines(told: Told) -> Iterator[str]:
     """Tell of one node, line by line, what `nodesmith_cli.explainnode.tell` put together."""
     yield f"{'node' if told['node'] else 'NodeClaim'} {told['node'] or told['nodeClaim']}: {_state(told)}"
+    if told["cause"]:
+        yield f"  cause     {told['cause']}"
+    yield from _staying(told["staying"])
     waiting = told["waiting"]
     if waiting:
         yield f"  waits     {waiting['message']}"
@@ -42,6 +45,14 @@ def ending_lines(found: Sequence[Told]) -> Iterator[str]:
         waiting = told["waiting"]
         why = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(told)
         yield f"  {_name(told):<{width}}  {_price(told) or '-':>13}  {why}"
+
+
+def _staying(staying: Told | None) -> Iterator[str]:
+    if staying is None:
+        return
+    yield f"  {'leaves' if staying['leaves'] else 'stays':<9} {staying['message']}"
+    if staying["since"]:
+        yield f"  since     {_when(staying['since'], staying['seconds'])}{_spent(staying)}"
 
 
 def _state(told: Told) -> str:

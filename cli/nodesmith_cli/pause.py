@@ -26,8 +26,8 @@ def pause_command(
     """Let no node be disrupted that could as well go on, until `resume`.
 
     Consolidation, drift, replacement ahead of expireAfter and of changes that EC2 announces wait; moves under way that
-    have not begun to drain are undone. What cannot wait goes on: nodes that are deleted, past their expireAfter or sick,
-    and what EC2 takes.
+    have not begun to drain are undone. What cannot wait goes on: nodes that are deleted, past expireAfter or sick, and
+    what EC2 takes.
     """
     typer.echo(pause(_store(table, cluster, region), cluster, why, datetime.now(UTC)))
 

@@ -11,6 +11,7 @@ from nodesmith.decisions.termination.replacing import AWAITING_REPLACEMENT
 from nodesmith.decisions.termination.waiting import why_not_gone
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate
+from nodesmith.model.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where, printable
 from nodesmith_cli.explainnode import Subject, subjects
@@ -45,6 +46,7 @@ def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
         "ending": sum(each.is_ending for each in found),
         "pods": len(snapshot.pods),
         "pending": len(waiting),
+        "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
@@ -93,6 +95,8 @@ def lines(told: Told) -> Iterator[str]:
     counts = [f"{told[what]} {word}" for what, word in _COUNTS if told[what]]
     yield _count(told["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
     yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
+    if told["paused"]:
+        yield told["paused"]
     found = told["interruptions"]
     yield f"{_count(len(found), 'interruption')} under way"
     width = max((len(each["name"]) for each in found), default=0)

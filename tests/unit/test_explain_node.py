@@ -12,12 +12,14 @@ from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.pods import Pod
 from nodesmith.model.selectors import parse_selector
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.volumeattachments import VolumeAttachment
 from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
+from nodesmith_cli.explainstay import why_it_stays
 from nodesmith_cli.nodeview import ending_lines, lines
-from tests.builders import NOW, bind, claim, node, shape, snapshot
+from tests.builders import NOW, READY, bind, catalog, claim, node, nodepool_manifest, shape, snapshot
 
 BORN = NOW - timedelta(hours=30)
 DELETED = NOW - timedelta(minutes=6)
@@ -201,3 +203,99 @@ def test_a_nodeclaim_that_cannot_be_read_leaves_its_node_to_be_told(blocked: Sna
     broken = {"kind": "NodeClaim", "metadata": {"name": "a"}, "spec": {"nodeClassRef": 3}}
     found = told("node-a", replace(blocked, nodeclaims=(broken,)))
     assert (found["nodeClaim"], found["ending"]) == (None, True)
+
+
+def staying(
+    written: dict[str, Any],
+    *pods: Pod,
+    pool: dict[str, Any] | None = None,
+    claims: tuple[dict[str, Any], ...] = (),
+    nodes: tuple[Node, ...] = (),
+) -> tuple[str, bool, str]:
+    """Say why a node of this claim stays, whether it is to leave, and how that is told."""
+    its = replace(its_node("a"), labels={**WHERE, **READY})
+    seen = snapshot(
+        pods=pods,
+        nodes=(its, *nodes),
+        nodeclaims=(written, *claims),
+        nodepools=(pool or nodepool_manifest(),),
+    )
+    subject = named("node-a", seen, NOW)
+    assert subject is not None
+    assert subject.claim is not None
+    stay = why_it_stays(subject.claim, [subject.claim], seen, catalog(), NOW)
+    assert stay is not None
+    told = tell(subject, seen, price_of, NOW, stay)
+    assert told["staying"]["reason"] == stay.rule
+    line = next(line for line in lines(told) if stay.message in line)
+    return stay.rule, stay.leaves, line
+
+
+ALIVE = shown("a", *LIFE)
+ON_DEMAND = {
+    **ALIVE,
+    "metadata": {**ALIVE["metadata"], "labels": {**WHERE, "karpenter.sh/capacity-type": "on-demand"}},
+}
+
+
+def test_a_node_without_pods_is_said_to_leave() -> None:
+    assert staying(ALIVE)[:2] == ("Empty", True)
+
+
+def test_a_node_that_asks_to_be_left_alone_says_so() -> None:
+    alone = replace(shape("1"), annotations={"karpenter.sh/do-not-disrupt": "true"})
+    rule, leaves, line = staying(ALIVE, *bind(alone, "node-a"))
+    assert (rule, leaves) == ("DoNotDisrupt", False)
+    assert line.startswith("  stays ")
+
+
+def test_what_a_nodepool_says_keeps_its_nodes() -> None:
+    never = nodepool_manifest()
+    never["spec"]["disruption"] = {"consolidateAfter": "Never"}
+    assert staying(ALIVE, pool=never)[0] == "ConsolidateAfter"
+    none = nodepool_manifest()
+    none["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}
+    assert staying(ALIVE, pool=none)[0] == "Budget"
+    paused = nodepool_manifest()
+    since = {"type": "DisruptionPaused", "status": "True", "lastTransitionTime": "2026-11-21T11:00:00Z"}
+    paused["status"] = {"conditions": [since]}
+    rule, _, line = staying(ALIVE, pool=paused)
+    assert rule == "Paused"
+    assert "disruption is paused since 2026-11-21 11:00 UTC" in line
+
+
+def test_what_consolidation_finds_of_a_node_by_itself_is_said() -> None:
+    rule, leaves, line = staying(ALIVE, *bind(shape("3500m", "14Gi"), "node-a"))
+    assert (rule, leaves) == ("Consolidation", False)
+    assert line == "  stays     by itself it cannot be replaced by anything cheaper"
+    rule, leaves, line = staying(ON_DEMAND, *bind(shape("100m", "64Mi"), "node-a"))
+    assert (rule, leaves) == ("Underutilized", True)
+    assert line.startswith("  leaves    its pods would do with less, and save $0.0")
+
+
+def test_a_drifted_node_says_by_what_it_has_drifted() -> None:
+    drifted = shown("a", *LIFE)
+    found = {
+        "type": "Drifted",
+        "status": "True",
+        "reason": "AMIDrift",
+        "lastTransitionTime": "2026-11-21T10:00:00Z",
+    }
+    drifted["status"]["conditions"].append(found)
+    rule, leaves, line = staying(drifted, *bind(shape("1"), "node-a"))
+    assert (rule, leaves) == ("AMIDrift", True)
+    assert line.startswith("  leaves    it has drifted (AMIDrift)")
+
+
+def test_a_node_that_ends_says_what_for() -> None:
+    ending = claim("a", phase=Phase.PENDING, created_at=BORN, labels=WHERE)
+    for phase in LIFE:
+        ending = ending.advanced(phase, BORN)
+    written = manifest(with_instance(ending).terminating("Drifted", "it has drifted", DELETED))
+    written["metadata"]["deletionTimestamp"] = DELETED.isoformat()
+    seen = snapshot(nodes=(its_node("a"),), nodeclaims=(written,))
+    subject = named("a", seen, NOW)
+    assert subject is not None
+    told = tell(subject, seen, price_of, NOW)
+    assert told["cause"] == "Drifted"
+    assert "  cause     Drifted" in list(lines(told))

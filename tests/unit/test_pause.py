@@ -11,8 +11,9 @@ from nodesmith.decisions.readiness import nodepool_update
 from nodesmith.errors import Rejected
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.pauses import Pause
+from nodesmith.model.pauses import Pause, shown_pause
 from nodesmith_cli.pause import pause, resume
+from nodesmith_cli.status import lines, tell
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.store import FakeStore
@@ -80,6 +81,21 @@ def condition(paused: Pause | None, shown: Condition | None = None) -> Condition
     assert update is not None
     conditions = {c["type"]: (c["type"], c["status"], c["message"]) for c in update.status["conditions"]}
     return conditions.get("DisruptionPaused")
+
+
+def test_status_and_whoever_reads_the_cluster_see_that_it_is_paused() -> None:
+    pause = Pause(NOW, "a release")
+    manifest = builders.nodepool_manifest()
+    update = nodepool_update(
+        manifest, parse_nodepool(manifest), {}, None, builders.snapshot(), NOW, paused=pause
+    )
+    assert update is not None
+    shown = {**manifest, "status": update.status}
+    assert shown_pause([shown]) == pause
+    assert shown_pause([manifest]) is None
+    told = tell(builders.snapshot(nodepools=(shown,)), NOW)
+    assert str(pause) in list(lines(told))
+    assert tell(builders.snapshot(), NOW)["paused"] is None
 
 
 def test_nodepools_show_that_disruption_is_paused_and_that_it_is_no_longer() -> None:

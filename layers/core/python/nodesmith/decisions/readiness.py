@@ -17,7 +17,7 @@ from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.nodespec import write_requirements
-from nodesmith.model.pauses import Pause
+from nodesmith.model.pauses import PAUSED, Pause
 from nodesmith.model.problems import Parsed, Problem
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.resources import format_resources, total
@@ -27,7 +27,6 @@ from nodesmith.model.times import format_time
 RESOLVE_AGAIN = timedelta(minutes=5)
 RESOLVE_AGAIN_SOON = timedelta(minutes=1)
 """where something is missing, or where what is free of a reservation comes and goes"""
-PAUSED = "DisruptionPaused"
 _LONGEST_MESSAGE = 1024
 _REGISTRATION_FAILURES = {
     "RegistrationTimeout": "RegistrationFailed",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.model.times import parse_time
+
+PAUSED = "DisruptionPaused"
+"""The condition of NodePools while disruption is paused."""
 RATE_WINDOW = timedelta(hours=1)
 
 
@@ -30,6 +34,17 @@ class Departure:
     claim: str
     nodepool: str
     at: datetime
+
+
+def shown_pause(nodepools: Iterable[Mapping[str, Any]]) -> Pause | None:
+    """Read from NodePool objects that disruption is paused; None where none of them says so."""
+    for manifest in nodepools:
+        for condition in (manifest.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == PAUSED and condition.get("status") == "True":
+                said = str(condition.get("message") or "")
+                since = parse_time(str(condition["lastTransitionTime"]))
+                return Pause(since, said.removeprefix(str(Pause(since))).removeprefix(": "))
+    return None
 
 
 def pause_item(pause: Pause) -> dict[str, Any]:

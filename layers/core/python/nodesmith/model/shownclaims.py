@@ -9,7 +9,13 @@ from typing import Any, TypeAlias
 
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclaimobjects import AWAITING, DISRUPTION_REASON, parse_nodeclaim
+from nodesmith.model.nodeclaimobjects import (
+    AWAITING,
+    DISRUPTION_REASON,
+    NODECLASS_HASH,
+    NODEPOOL_HASH,
+    parse_nodeclaim,
+)
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import parse_resources
@@ -52,6 +58,7 @@ def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]
         zone=own.get(labels.ZONE, ""),
         capacity_type=own.get(labels.CAPACITY_TYPE, ""),
         annotations=FrozenMap(metadata.get("annotations")),
+        **_drift(metadata.get("annotations") or {}, conditions.get("Drifted", {})),
         capacity=parse_resources(status.get("capacity")),
         allocatable=parse_resources(status.get("allocatable")),
     )
@@ -70,6 +77,18 @@ def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None)
     cause = str(conditions.get(DISRUPTION_REASON, {}).get("reason") or "")
     ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since, cause=cause)
     return _along(_END, ending, conditions)
+
+
+def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the hashes that it was bought with, and whether it has drifted."""
+    has = condition.get("status") == "True"
+    return {
+        "nodepool_hash": annotations.get(NODEPOOL_HASH, ""),
+        "nodeclass_hash": annotations.get(NODECLASS_HASH, ""),
+        "hash_version": annotations.get(f"{NODEPOOL_HASH}-version", ""),
+        "drift": str(condition.get("reason")) if has else "",
+        "drifted_at": parse_time(str(condition["lastTransitionTime"])) if has else None,
+    }
 
 
 def _along(way: _Way, claim: NodeClaim, conditions: _Conditions) -> NodeClaim:

@@ -1,0 +1,96 @@
+"""Why a node that is not ending stays: the one rule that keeps it, or what consolidation found when it looked at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
+from nodesmith.decisions.disruption.passing import Pass, no_budget
+from nodesmith.decisions.disruption.proposals import Blocker
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.catalog import Catalog
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Reason
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.pauses import shown_pause
+from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_zones, statuses
+
+_STEPS = 10_000
+
+
+class Stay(NamedTuple):
+    """Why a node stays, and since when, where that is known. One that `leaves` is only waited for."""
+
+    rule: str
+    message: str
+    on: str
+    since: datetime | None = None
+    leaves: bool = False
+
+
+def why_it_stays(
+    claim: NodeClaim, claims: Sequence[NodeClaim], snapshot: Snapshot, catalog: Catalog, now: datetime
+) -> Stay | None:
+    """Look at one node as disruption would; None where it is not for disruption to look at.
+
+    `claims` are those that the cluster shows. Moves under way are known by their taints only.
+    """
+    if not claim.nodepool or claim.is_ending:
+        return None
+    pause = shown_pause(snapshot.nodepools)
+    ledger = Ledger(
+        claims=tuple(claims),
+        nodeclasses=statuses(snapshot.nodeclasses, assumed_zones(catalog)),
+        cluster=ClusterInfo(snapshot.cluster, "", "", "10.100.0.0/16", KUBERNETES),
+        paused=pause,
+    )
+    look = Pass(Inputs(snapshot, ledger, catalog, NodeSettings(), now, "explain"), _STEPS)
+    blocker = look.blocked.get(claim.name)
+    if blocker is not None:
+        return _stay(blocker, pause.since if pause and blocker.rule == "Paused" else None)
+    one = next((each for each in look.survey.candidates if each.name == claim.name), None)
+    return _of_candidate(one, look) if one is not None else None
+
+
+def _of_candidate(one: Candidate, look: Pass) -> Stay:
+    drift = look.drift.get(one.name) or one.claim.drift
+    reason = Reason.DRIFTED if drift else Reason.UNDERUTILIZED if one.pods else Reason.EMPTY
+    blocker = None if drift else look.blocker(one)
+    if blocker is None and look.allowed.nodes(one.pool, reason) == 0:
+        blocker = no_budget(one)
+    since = one.claim.drifted_at if drift else quiet_since(one)
+    if blocker is not None:
+        return _stay(blocker, since)
+    on = f"NodeClaim/{one.name}"
+    if drift:
+        return Stay(
+            drift,
+            f"it has drifted ({drift}): it is replaced as soon as its pods have somewhere to go",
+            on,
+            since,
+            True,
+        )
+    if not one.pods:
+        return Stay(
+            "Empty", "no pod on it would be missed: it goes with one of the next looks", on, since, True
+        )
+    found = look.judge.consolidation([one], look.try_without([one]))
+    if isinstance(found, str):
+        return Stay("Consolidation", f"by itself {found}", on, since)
+    saving = f"${found.saving_hourly_usd:.4f}/hour"
+    return Stay(
+        "Underutilized",
+        f"its pods would do with less, and save {saving}: it is looked at in turn",
+        on,
+        since,
+        True,
+    )
+
+
+def _stay(blocker: Blocker, since: datetime | None) -> Stay:
+    return Stay(blocker.rule, blocker.message, blocker.object, since)
