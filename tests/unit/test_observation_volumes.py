@@ -361,15 +361,16 @@ def test_refused_pods_share_a_shape_and_keep_their_own_reasons() -> None:
     ]
 
 
-def test_a_pod_that_has_a_node_is_of_the_same_shape_wherever_its_volumes_are() -> None:
+def test_a_pod_that_has_a_node_is_known_by_where_its_volumes_are_for_its_node_may_go_away() -> None:
+    zones = (A, B, B)
     pods = [pod_with(f"data-{n}", name=f"web-{n}", nodeName="n1") for n in range(3)]
     found = seen(
         *pods,
         claims=[claim(f"data-{n}", bound_to=f"pv-{n}") for n in range(3)],
-        volumes=[volume(f"pv-{n}", zone) for n, zone in enumerate((A, B, C))],
+        volumes=[volume(f"pv-{n}", zone) for n, zone in enumerate(zones)],
     )
-    assert len({pod.shape for pod in found.values()}) == 1
-    assert all(is_anywhere(pod) for pod in found.values())
+    assert [places(found[f"web-{n}"]) for n in range(3)] == [[{zone}] for zone in zones]
+    assert len({pod.shape for pod in found.values()}) == 2
 
 
 def test_an_alternative_with_a_value_that_no_label_can_have_is_refused() -> None:

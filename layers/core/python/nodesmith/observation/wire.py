@@ -4,7 +4,7 @@ Shapes are written once, each with its pods as columns: `names`, `created` (seco
 `nodeNames`, -1 for none; of a pod that is only promised a node, as `flags` say, that one) and `flags`; by name what
 few pods have: `deletions` and `started`, moments too. Nodes, PodDisruptionBudgets and Karpenter's objects are reduced
 manifests, sorted by name; `podEvents` is when each of the nodes had its last. Volumes are not in it: from where a
-pending pod's can be reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached
+pod's can be reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached
 (`spec.attachments`, against a node's `status.allocatable`); why they keep a pod from every node is in `refusals`, by
 its name. Of nodes that end `volumeattachments` has the volumes that they still hold.
 """

@@ -105,9 +105,9 @@ def _groups(
     for pod in observed.pods:
         keys = guarded.get(pod.namespace, others)
         labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
-        waits = pod.claims and (pod.is_provisionable or pod.nominated_node)  # its node may go away
-        reach = volumes.reach(pod) if waits else Reach()
-        refusal = reach.refusal or (attachments.refusal(pod) if waits else "")
+        mounts = bool(pod.claims)  # of those that have a node, too: it may go away, their volumes stay
+        reach = volumes.reach(pod) if mounts else Reach()
+        refusal = reach.refusal or (attachments.refusal(pod) if mounts else "")
         kind = _Kind(pod.shape, labels, reach.terms, attachments.count(pod))
         groups.setdefault(kind, []).append((pod, refusal))
     for kind, members in sorted(groups.items(), key=lambda item: item[0]):
