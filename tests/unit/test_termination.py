@@ -281,6 +281,18 @@ def test_a_terminating_pod_that_would_outlive_the_deadline_is_hurried() -> None:
     assert pods_of(steps(seen(slow), ending), DeletePods) == [slow[0].key]
 
 
+@pytest.mark.parametrize(("later", "hurried"), [(0, 0), (5, 0), (6, 1)])
+def test_a_terminating_pod_that_would_outlive_the_deadline_by_a_moment_is_left_its_grace(
+    later: int, hurried: int
+) -> None:
+    deadline = NOW + timedelta(seconds=30)
+    ends = deadline + timedelta(seconds=later)
+    found = drain(
+        builders.bind(WEB, "node-a", deleting=True, deletion_at=ends), Allowances(()), deadline, NOW
+    )
+    assert len(found.delete) == hurried
+
+
 def test_at_its_deadline_the_instance_goes_whatever_is_on_it() -> None:
     protected = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}), "node-a")
     held = VolumeAttachment("node-a", "pv-1")

@@ -67,7 +67,7 @@ def test_a_replacement_that_is_not_ready_yet_is_not_told() -> None:
 def test_ends_that_ec2_did_not_announce_are_no_interruptions() -> None:
     commands = [Advance(drained("Deleted")), Advance(drained(Fate.TERMINATED))]
     assert looked(commands, [bought(1)]) == Toll()
-    assert displaced([drained("Deleted")]) is None
+    assert displaced([drained("Deleted")], NOW) is None
 
 
 def test_pods_whose_grace_is_cut_short_are_killed_and_others_are_not() -> None:
@@ -85,13 +85,14 @@ def test_pods_that_were_still_ending_when_the_instance_went_are_killed() -> None
 
 
 def test_the_notice_dates_from_two_minutes_before_its_end_where_ec2_says_when() -> None:
-    assert noticed_at(interrupted()) == NOTICED
-    assert noticed_at(interrupted(deadline=None)) == HEARD
-    assert noticed_at(interrupted(Fate.SCHEDULED)) == HEARD
+    assert noticed_at(interrupted(), NOW) == NOTICED
+    assert noticed_at(interrupted(deadline=None), NOW) == HEARD
+    assert noticed_at(interrupted(Fate.SCHEDULED), NOW) == HEARD
+    assert noticed_at(interrupted(deadline=NOW), NOW) == HEARD  # when the instance was seen to be gone
 
 
 def test_pods_that_have_waited_since_the_first_notice_are_counted_and_others_are_not() -> None:
-    since = displaced([interrupted(), drained("Deleted")])
+    since = displaced([interrupted(), drained("Deleted")], NOW)
     assert since == NOTICED
     new = pods(key="default/new", node="", created_at=NOW)
     others = [pods(), replace(new, created_at=NOTICED - timedelta(seconds=1)), replace(new, deleting=True)]

@@ -129,7 +129,7 @@ def _begun(
 def _count_waiting(run: Termination, claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> None:
     """Count how long pods have been without a node since EC2 took theirs, until none is any more."""
     alarm = run.alarm
-    alarm.displaced = displaced(claims) or alarm.displaced
+    alarm.displaced = displaced(claims, now) or alarm.displaced
     if alarm.displaced is None:
         return
     waiting = waiting_since(alarm.displaced, snapshot.pods)
@@ -137,7 +137,7 @@ def _count_waiting(run: Termination, claims: Sequence[NodeClaim], snapshot: Snap
     if waiting and now - since <= LONGEST_SILENCE:
         run.note("PodPendingSeconds", waiting * (now - since).total_seconds())
     alarm.counted_at = now
-    if not waiting and displaced(claims) is None:
+    if not waiting and displaced(claims, now) is None:
         alarm.displaced = alarm.counted_at = None
 
 

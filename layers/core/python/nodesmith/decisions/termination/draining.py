@@ -18,8 +18,10 @@ from nodesmith.model.taints import DISRUPTED, first_untolerated
 
 STUCK_AFTER = timedelta(minutes=1)
 """How long past the end of its grace a terminating pod is waited for."""
-LOOK_AHEAD = timedelta(seconds=10)
-"""So much sooner than its grace demands is a pod deleted: the look that finds it due may come late."""
+LOOK_AHEAD = timedelta(seconds=12)
+"""So much sooner than its grace demands is a pod deleted: the look that finds it due may come late, and take long."""
+OVERSHOOT = timedelta(seconds=5)
+"""So much later than the deadline may the grace of a pod end that has been told to go: less would not help it."""
 PRESSING = timedelta(seconds=10)
 """So much before that it is asked to leave, within its budgets, whatever it was to wait for."""
 _LEAST_GRACE_SECONDS = 1
@@ -86,7 +88,7 @@ def tier(pod: Pod) -> int:
 def _is_overdue(pod: Pod, deadline: datetime, now: datetime) -> bool:
     """Tell whether a pod would outlive the deadline unless it is deleted now."""
     if pod.deleting:
-        return pod.deletion_at is not None and pod.deletion_at > deadline
+        return pod.deletion_at is not None and pod.deletion_at > deadline + OVERSHOOT
     return now > _last_moment(pod, deadline)
 
 

@@ -53,7 +53,7 @@ def toll(
                     _dies(pod, now) for pod in snapshot.pods if pod.node and pod.node == command.node
                 )
             case Advance() | TerminateInstances() if claim.drained_at == now:
-                noticed, plan = noticed_at(claim), _bought_for(claim, claims)
+                noticed, plan = noticed_at(claim, now), _bought_for(claim, claims)
                 drained.append((now - noticed).total_seconds())
                 launched += _last((each.launched_at for each in plan), noticed)
                 ready += _last((each.initialized_at for each in plan), noticed)
@@ -62,17 +62,20 @@ def toll(
     return Toll(tuple(launched), tuple(ready), tuple(drained), killed)
 
 
-def noticed_at(claim: NodeClaim) -> datetime:
-    """Give when EC2 gave notice of a claim's end, as far as that is known."""
+def noticed_at(claim: NodeClaim, now: datetime) -> datetime:
+    """Give when EC2 gave notice of a claim's end, as far as that is known.
+
+    A deadline that is over says nothing of it: it may be the moment at which the instance was gone.
+    """
     heard = claim.terminating_at or claim.phase_since
-    if claim.cause in _TWO_MINUTES and claim.deadline is not None:
+    if claim.cause in _TWO_MINUTES and claim.deadline is not None and claim.deadline > now:
         return min(heard, claim.deadline - WARNING)
     return heard
 
 
-def displaced(claims: Iterable[NodeClaim]) -> datetime | None:
+def displaced(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
     """Give since when pods may be without a node because EC2 takes theirs; None where it takes none."""
-    return min((noticed_at(c) for c in claims if c.is_ending and c.cause in WARNED), default=None)
+    return min((noticed_at(c, now) for c in claims if c.is_ending and c.cause in WARNED), default=None)
 
 
 def waiting_since(moment: datetime, pods: Iterable[Pod]) -> int:
