@@ -11,6 +11,7 @@ from nodesmith.adapters.fleets import fleet_request
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.events import parse_hint
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest
+from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, to_item
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
@@ -39,7 +40,10 @@ class StampedCloud(FakeCloud):
 class WritingStore(FakeStore):
     """Writes claims as DynamoDB's adapter does, and leaves reading them back to the next load."""
 
-    def commit(self, version: int, claims: Sequence[NodeClaim], decision: str) -> None:
+    def commit(
+        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+    ) -> None:
+        assert move is None, "moves are no part of the hot path"
         for claim in claims:
             json.dumps(to_item(claim))
             self.claims[claim.name] = replace(claim, revision=1)
