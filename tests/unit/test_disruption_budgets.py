@@ -18,6 +18,7 @@ from nodesmith.model.budgets import Budget, read_budget, write_budget
 from nodesmith.model.cron import last_hit, parse_cron
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
+from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool, parse_nodepool
 from nodesmith.model.pauses import Departure, Pause
@@ -273,3 +274,13 @@ def test_the_last_moment_is_the_one_that_trying_every_minute_finds(
             tried = moment
         moment -= timedelta(minutes=1)
     assert last_hit(cron, after, until) == tried
+
+
+def test_a_share_is_one_of_the_nodes_that_there_are_however_many_of_them_are_being_replaced() -> None:
+    """Of nine nodes 11 % are one, and not two, while a tenth stands ready in the stead of one of them."""
+    pool = nodepool({}, budgets=[{"nodes": "11%"}])
+    *others, new = CLAIMS
+    move = Move("m", Reason.DRIFTED, (others[0].name,), Stage.REPLACING, NOW, NOW, replacements=(new.name,))
+    assert left(pool, Ledger(claims=CLAIMS, moves=(move,)), others[:1]) == 0
+    ending = others[0].terminating("Drifted", "", NOW)
+    assert left(pool, Ledger(claims=(ending, *others[1:], new))) == 0

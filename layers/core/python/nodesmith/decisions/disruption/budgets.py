@@ -2,7 +2,8 @@
 
 Rules are Karpenter's: of all budgets that are active and name the reason the least counts; a percentage is rounded up;
 nodes that end or are not Ready are already disrupted, whatever the cause; one whose schedule cannot be read allows
-none. Ours are the clock that a schedule goes by, the number of nodes in an hour, and that all of it can be paused.
+none. Ours are the clock that a schedule goes by, the number of nodes in an hour, that all of it can be paused, and that
+a share is one of the nodes that a NodePool has: of a node that is being replaced and its replacement one counts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from nodesmith.model.budgets import Budget
 from nodesmith.model.cron import is_schedule, last_hit, parse_cron
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.pauses import RATE_WINDOW
@@ -39,7 +41,8 @@ def room(
     ready = {node.provider_id for node in snapshot.nodes if node.is_ready}
     counted = [c for c in ledger.claims if c.nodepool == pool.name and c.phase in _COUNTED]
     disrupted = [c for c in counted if c.is_ending or c in going or c.provider_id not in ready]
-    at_once = allowed(pool.disruption.budgets, reason, len(counted), len(disrupted), now)
+    doubled = [c for c in counted if c.name in ledger.replacements or c.cause == Reason.DRIFTED]
+    at_once = allowed(pool.disruption.budgets, reason, len(counted) - len(doubled), len(disrupted), now)
     most = pool.disruption.most_an_hour
     if most is None:
         return at_once

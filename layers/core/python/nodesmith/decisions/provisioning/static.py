@@ -50,9 +50,7 @@ def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
     return max(0, min(pool.replicas - serving, room))
 
 
-def planned(
-    pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs
-) -> Iterator[PlannedNode]:
+def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs) -> Iterator[PlannedNode]:
     """Write down so many nodes beside `mine`. Raises Rejected, before the first, with what stands in the way."""
     nodeclasses = parsed_nodeclasses(inputs.snapshot)
     obstacle, cluster = pool_obstacle(pool, nodeclasses, inputs.ledger, inputs.now), inputs.ledger.cluster

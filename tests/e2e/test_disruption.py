@@ -1,0 +1,102 @@
+"""The fleet follows the work down, and is renewed within its budgets, on the real control plane."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import fsum
+
+from nodesmith.model.labels import ZONE
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith_cli.local.cloud.account import RELEASES
+from tests.e2e.conftest import Figures, Start
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, zone_spread
+from tests.e2e.system import CLUSTER, HURRIED, System
+
+SIZES = requirement("node.kubernetes.io/instance-type", "c6a.2xlarge", "c6a.4xlarge", "m6a.2xlarge")
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
+ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
+NODES, AT_ONCE = 40, 4
+
+
+def price_hourly_usd(claims: tuple[NodeClaim, ...]) -> float:
+    """Give what runs, or is on its way to: EC2 charges until an instance has been told to end."""
+    return fsum(claim.price_hourly_usd for claim in claims if claim.phase is not Phase.TERMINATED)
+
+
+def skew(system: System) -> int:
+    """Give by how many pods the zones of the nodes differ at most."""
+    zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in system.nodes()}
+    pods = Counter(zones[pod["spec"]["nodeName"]] for pod in system.pods())
+    return max(pods.values()) - min(pods[zone] for zone in zones.values())
+
+
+def test_when_half_of_the_pods_go_nodes_go_and_those_that_stay_are_spread(
+    start: Start, figures: Figures
+) -> None:
+    system = start(speed=HURRIED)
+    web = deployment("web", 20, topologySpreadConstraints=zone_spread("web", "ScheduleAnyway"))
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[SIZES, ON_DEMAND]))
+    system.until_nodepools_ready()
+    system.apply(web)
+    system.until_running(20, seconds=120)
+    system.until_settled()
+    before = system.ledger().claims
+    prices = [price_hourly_usd(before)]
+
+    system.kubectl("scale", "deployment", "web", "--replicas=10")
+    system.until_running(10)
+    left = skew(system)
+
+    def two_are_left() -> bool:
+        claims = system.ledger().claims
+        prices.append(price_hourly_usd(claims))
+        return len(claims) == 2 and all(claim.phase is Phase.INITIALIZED for claim in claims)
+
+    system.until("two nodes are left", two_are_left, seconds=240)
+    system.until_running(10)
+    after = system.ledger().claims
+    new = [claim for claim in after if claim.name not in {old.name for old in before}]
+    figures("price-before-hourly-usd", round(prices[0], 4))
+    figures("price-after-hourly-usd", round(price_hourly_usd(after), 4))
+    assert max(prices) <= prices[0] + price_hourly_usd(tuple(new)) + 1e-9
+    assert price_hourly_usd(after) < 0.7 * prices[0]
+    assert skew(system) <= max(1, left), (
+        "the ReplicaSet has chosen who stays; moving the others makes it no worse"
+    )
+
+
+def test_nodes_of_an_old_image_are_renewed_a_few_at_a_time(start: Start, figures: Figures) -> None:
+    system = start(speed=HURRIED)
+    old, new = ([{"alias": f"al2023@v{release}"}] for release in (RELEASES[0], RELEASES[-1]))
+    pool = nodepool(requirements=[ONE_SIZE, ON_DEMAND])
+    pool["spec"]["disruption"] = {"budgets": [{"nodes": "10%"}], "consolidateAfter": "Never"}
+    system.apply(nodeclass(CLUSTER, amiSelectorTerms=old), pool)
+    system.until_nodepools_ready()
+    system.apply(deployment("web", NODES))
+    system.until_running(NODES, seconds=240)
+    system.until_settled(seconds=120)
+    first = {claim.name for claim in system.ledger().claims}
+    images = {claim.image_id for claim in system.ledger().claims}
+    assert (len(first), len(images)) == (NODES, 1)
+    at_once: list[int] = []
+
+    system.apply(nodeclass(CLUSTER, amiSelectorTerms=new))
+
+    def renewed() -> bool:
+        ledger = system.ledger()
+        moving = {name for move in ledger.moves if not move.is_over for name in move.sources}
+        ending = {c.name for c in ledger.claims if c.is_ending and c.phase is not Phase.TERMINATED}
+        at_once.append(len((moving | ending) & {claim.name for claim in ledger.claims}))
+        return not first & {claim.name for claim in ledger.claims}
+
+    began = system.clock.now()
+    with system.watched_pods() as waited:
+        system.until("no node of the old image is left", renewed, seconds=900)
+        system.until_running(NODES, seconds=60)
+    system.until_settled()
+    figures("renewed-nodes", NODES)
+    figures("renewed-in-s", round((system.clock.now() - began).total_seconds()))
+    figures("at-once-most", max(at_once))
+    figures("pods-made-again", len(waited))
+    assert max(at_once) <= AT_ONCE
+    assert not images & {claim.image_id for claim in system.ledger().claims}
