@@ -82,10 +82,9 @@ def _search(look: Look) -> None:
     look.done["NodesBlocked"] = len(found.blocked)
     if found.proposals:
         written = record(inputs, found.proposals, look.digest, looked_at=looked_at)
+        look.keep_snapshot(inputs.decision)
         look.write_down(inputs.decision, written)
-        if _begin(look, inputs, in_lots(found.proposals)):
-            look.keep_snapshot(inputs.decision)
-        else:
+        if not _begin(look, inputs, in_lots(found.proposals)):
             look.supersede(inputs.decision, written)
     elif found.is_finished:
         memory.seen, memory.until = _seen(look), next_change(inputs)

@@ -132,7 +132,7 @@ class Look:
         self.decisions.append(decision)
 
     def keep_snapshot(self, decision: str) -> None:
-        """Keep what a decision was made from, for replays: only once it has been carried out."""
+        """Keep what a decision was made from, for replays; where it buys, only once EC2 has been asked."""
         self.run.blobs.put(decision_snapshot_key(self.run.cluster_name, decision), self.data)
 
     def supersede(self, decision: str, written: Mapping[str, Any]) -> None:
