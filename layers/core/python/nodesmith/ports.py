@@ -45,7 +45,7 @@ class Store(Protocol):
         """Write a claim's progress; give it with its new revision. Raises Conflict when its revision has moved."""
 
     def forget(self, claim: NodeClaim) -> None:
-        """Remove a claim that has ended; an end is remembered as a departure. Raises Conflict when its revision moved."""
+        """Remove a claim that has ended; its end is kept as a departure. Raises Conflict when its revision moved."""
 
     def pause(self, pause: Pause | None) -> None:
         """Note that no node is disrupted that could as well go on; None lets it begin again."""
