@@ -23,6 +23,12 @@ def test_the_local_queues_hide_redeliver_and_bury_messages_as_the_deployed_ones_
     }
 
 
+def test_the_local_queues_hand_messages_over_as_the_deployed_ones_do() -> None:
+    assert [(c.batch_size, c.window_seconds) for c in deployment.CONCERNS] == [
+        (c.batch_size, c.window_seconds) for c in CLUSTER_CONCERNS
+    ]
+
+
 def test_local_names_are_the_deployed_ones() -> None:
     assert deployment.TABLE_NAME == names.TABLE_NAME
     assert deployment.queue_name("shop", "lifecycle") == names.physical_name("shop", "lifecycle")

@@ -30,6 +30,8 @@ class Concern:
     name: str
     tick_minutes: int
     timeout_seconds: int
+    batch_size: int = BATCH_SIZE
+    window_seconds: int = 0
 
     @property
     def visibility_seconds(self) -> int:
@@ -39,7 +41,7 @@ class Concern:
 
 CONCERNS = (
     Concern("provisioning", 1, 60),
-    Concern("interruption", 1, 60),
+    Concern("interruption", 1, 60, batch_size=100, window_seconds=1),
     Concern("disruption", 1, 60),
     Concern("lifecycle", 1, 60),
     Concern("termination", 1, 60),

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.deployment import CONCERNS, Deployment, queue_arn
-from nodesmith_cli.local.eventsource import EventSource
+from nodesmith_cli.local.eventsource import EventSource, Mapped
 from nodesmith_cli.local.functions import Function
 
 LONGEST_POLL_SECONDS = 20
@@ -98,6 +98,9 @@ class Invoker(EventSources):
         urls = deployment.queue_urls
         body = json.dumps({"cluster": deployment.cluster, "why": "tick"}, separators=(",", ":"))
         arns = {concern: queue_arn(deployment.region, deployment.cluster, concern) for concern in functions}
-        sources = {c: EventSource(sqs, urls[c], each, arns[c]) for c, each in functions.items()}
+        mapped = {each.name: Mapped(each.batch_size, each.window_seconds) for each in CONCERNS}
+        sources = {
+            c: EventSource(sqs, urls[c], each, arns[c], mapped[c], clock) for c, each in functions.items()
+        }
         ticks = [Tick(each.name, urls[each.name], body, each.tick_minutes * 60) for each in CONCERNS]
         super().__init__(sqs, sources, ticks, clock, stopping)
