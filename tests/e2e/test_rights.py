@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes import ApiCluster
-from nodesmith.errors import Transient
+from nodesmith.errors import Rejected, Transient
 from nodesmith.model.evictions import BUDGET, Evicted, EvictionRefused, Gone, PodOnNode
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
 from nodesmith_cli.local.controlplane import User
 from nodesmith_cli.local.real import RealCluster
+from tests import builders
 from tests.contract.worlds import a_claim
 from tests.e2e.conftest import BUILD
 from tests.patience import patient
 
-WRITER = "k8s-aws-v1.writer"
+WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
+LIMITS = Path(__file__).parents[2] / "forwarder" / "base" / "writerlimits.yaml"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+POOL, CLASS = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
 Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[RealCluster]:
-    known = {WRITER: User("nodesmith", ("nodesmith:writer",))}
+    known = {WRITER: User("nodesmith", ("nodesmith:writer",)), ADMIN: User("admin", ("system:masters",))}
     with RealCluster(BUILD / "test_rights" / "plane", authenticate=known.get, rights=True) as running:
         yield running
 
@@ -140,6 +146,50 @@ def test_a_node_is_given_an_owner_that_blocks_held_deleted_and_let_go(
     assert plane.objects.find("nodes", "i-2") is None
     writer.delete_nodeclaim("default-abc")
     assert plane.objects.find("nodeclaims", "default-abc") is None
+
+
+@pytest.fixture(scope="module")
+def limited(plane: RealCluster) -> ApiServer:
+    """Give the functions' API server, in a cluster with a NodePool, an EC2NodeClass, and limits to writing them."""
+    admin = ApiServer(connect(plane.url, plane.ca_bundle, lambda: ADMIN))
+    for limit in yaml.safe_load_all(LIMITS.read_text()):
+        plural = {
+            "ValidatingAdmissionPolicy": "policies",
+            "ValidatingAdmissionPolicyBinding": "policybindings",
+        }
+        admin.create(f"{ADMISSION}/validatingadmission{plural[limit['kind']]}", limit)
+    for path, made in ((POOL, builders.nodepool_manifest()), (CLASS, builders.nodeclass_manifest())):
+        admin.create(path, {**made, "metadata": {"name": "default", "annotations": {"example.com/a": "b"}}})
+    server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
+
+    def is_denied() -> bool:
+        new = str(time.monotonic_ns())  # what is so already is no change, and nothing to deny
+        try:
+            server.patch(f"{POOL}/default", {"metadata": {"labels": {"example.com/try": new}}})
+        except Rejected:
+            return True
+        return False
+
+    until("the limits hold", is_denied)
+    return server
+
+
+def test_the_functions_may_write_hashes_onto_what_they_may_not_change_otherwise(limited: ApiServer) -> None:
+    cluster, said = ApiCluster(limited), {"karpenter.sh/nodepool-hash": "1"}
+    cluster.annotate("NodePool", "default", said)
+    cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
+    there = limited.get(f"{POOL}/default")
+    assert there is not None
+    assert there["metadata"]["annotations"] == {"example.com/a": "b", **said}
+    refused: tuple[tuple[str, Json], ...] = (
+        (POOL, {"spec": {"weight": 5}}),
+        (POOL, {"metadata": {"annotations": {"example.com/a": None}}}),
+        (POOL, {"metadata": {"annotations": {"nodesmith.dev/node-repair": "On"}}}),
+        (CLASS, {"spec": {"userData": "#!/bin/sh"}}),
+    )
+    for path, patch in refused:
+        with pytest.raises(Rejected, match="ValidatingAdmissionPolicy 'nodesmith-writer'"):
+            limited.patch(f"{path}/default", patch)
 
 
 def test_what_the_functions_never_do_they_may_not(plane: RealCluster) -> None:
