@@ -21,8 +21,8 @@ from nodesmith.observation.wire import decode
 from nodesmith.settings import decision_key, decision_snapshot_key
 from nodesmith_cli.explain import explain, summary
 from tests import builders, moves
-from tests.moves import LIVES, ON_DEMAND, Life, settled
-from tests.world import STEP, Boundaries, Messages, World, catalog
+from tests.moves import LIVES, ON_DEMAND, Life, settled, shrink
+from tests.world import STEP, Boundaries, Messages, World, catalog, pod_manifest
 
 CHEAPER, ROOM = LIVES[:2]
 BY_NAME = pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
@@ -255,3 +255,33 @@ def test_a_decision_about_a_move_is_told_in_words() -> None:
     told = "\n".join(explain(second))
     assert "1 node with 2 pods into 1 new saves 0.2140 USD an hour, at the harm of 2 evictions" in told
     assert "on-demand, $0.1700/hour, for default/web-00, default/web-01" in told
+
+
+def test_of_many_empty_nodes_one_that_a_pod_has_come_to_stays_and_the_others_go() -> None:
+    small = (*ON_DEMAND, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4"))
+    pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)}
+    world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
+    world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "100%"}]}
+    world.concerns = moves.MOVING
+    world.settle()
+    shrink(world, 0)
+    until(world, lambda: stages(world) == [Stage.PROPOSED])
+    (move,) = world.store.moves.values()
+    assert len(move.sources) == 3
+    late_pod(world)
+    world.live(timedelta(minutes=3))
+    world.settle()
+    assert world.violations() == []
+    assert list(world.pods) == ["late"], "it was not asked to leave"
+    assert len(world.cloud.alive()) == 1
+
+
+def test_why_a_node_stays_is_said_once_in_a_quarter_of_an_hour() -> None:
+    world = settled(3)
+    for pod in world.pods.values():
+        pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    world.live(timedelta(minutes=12))
+    told = [
+        e for e in world.cluster.events if e.reason == "DisruptionBlocked" and "do-not-disrupt" in e.message
+    ]
+    assert sorted(event.kind for event in told) == ["Node", "NodeClaim"]
