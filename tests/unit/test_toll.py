@@ -33,7 +33,11 @@ def drained(cause: str = "SpotInterrupted") -> NodeClaim:
 
 def bought(number: int, decision: str = "d1", ready: datetime | None = NOW, created: int = 4) -> NodeClaim:
     at = NOTICED + timedelta(seconds=created)
-    known = {"launched_at": at + timedelta(seconds=number), "initialized_at": ready, "decision": decision}
+    known: dict[str, Any] = {
+        "launched_at": at + timedelta(seconds=number),
+        "initialized_at": ready,
+        "decision": decision,
+    }
     return builders.claim(f"new-{number}", created_at=at, **known)
 
 
