@@ -41,7 +41,8 @@ def room(
     ready = {node.provider_id for node in snapshot.nodes if node.is_ready}
     counted = [c for c in ledger.claims if c.nodepool == pool.name and c.phase in _COUNTED]
     disrupted = [c for c in counted if c.is_ending or c in going or c.provider_id not in ready]
-    doubled = [c for c in counted if c.name in ledger.replacements or c.cause == Reason.DRIFTED]
+    bought = ledger.replacements
+    doubled = [c for c in counted if c.name in bought or c.cause == Reason.DRIFTED]
     at_once = allowed(pool.disruption.budgets, reason, len(counted) - len(doubled), len(disrupted), now)
     most = pool.disruption.most_an_hour
     if most is None:
