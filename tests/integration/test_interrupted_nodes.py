@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.controllers.reckoning import Reckoning
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.events import Concern
@@ -140,7 +141,7 @@ def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float
     own = Termination(
         builders.CLUSTER,
         *(world.store, world.cloud, world.cluster, world.blobs, world.hints, world.clock),
-        note=lambda name, value: figures.setdefault(name, []).append(value),
+        reckoning=Reckoning(lambda name, value: figures.setdefault(name, []).append(value)),
     )
     others = world.run
     monkeypatch.setattr(

@@ -145,11 +145,12 @@ def termination() -> Handler:
     """Compose termination: nodes that are to go are drained, their instances terminated, their claims forgotten."""
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.adapters.store import DynamoStore
+    from nodesmith.controllers.reckoning import Reckoning
     from nodesmith.controllers.termination import Alarm, Termination, end_nodes
 
     parts = Parts(Concern.TERMINATION)
     store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
-    alarm = Alarm()
+    alarm, reckoning = Alarm(), Reckoning(parts.telemetry.note)
 
     def end_nodes_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)
@@ -162,7 +163,7 @@ def termination() -> Handler:
             parts.hints,
             now,
             alarm,
-            parts.telemetry.note,
+            reckoning,
         )
         parts.telemetry.ran(end_nodes(run))
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from nodesmith.controllers.reckoning import Reckoning
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
-from nodesmith.decisions.termination.toll import displaced, toll, waiting_since
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.commands import (
@@ -37,27 +37,11 @@ HURRY = timedelta(minutes=3)
 """Before a deadline: from then on looks come as fast as after something was done, so that each pod has its grace."""
 
 
-Note = Callable[[str, float], None]
-"""Takes a figure by its name; one that ends in `Seconds` is so many seconds, others are counts."""
-LONGEST_SILENCE = timedelta(minutes=2)
-"""Between two looks at pods that wait: two ticks. What a function that slept longer has missed is not guessed."""
-
-
 @dataclass(slots=True)
 class Alarm:
-    """What this function keeps from run to run.
-
-    When it has already asked to be woken, so that looks do not multiply. Since when pods may wait because EC2 took
-    their node, and when it last counted them.
-    """
+    """When this function has already asked to be woken; kept from run to run, so that looks do not multiply."""
 
     due: datetime | None = None
-    displaced: datetime | None = None
-    counted_at: datetime | None = None
-
-
-def _unheard(name: str, value: float) -> None:
-    """Let a figure be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +56,7 @@ class Termination:
     hints: Hints
     clock: Callable[[], datetime]
     alarm: Alarm = field(default_factory=Alarm)
-    note: Note = _unheard
+    reckoning: Reckoning = field(default_factory=Reckoning)
 
 
 def end_nodes(run: Termination) -> Counter[str]:
@@ -87,7 +71,7 @@ def end_nodes(run: Termination) -> Counter[str]:
     done: Counter[str] = Counter()
     failures: list[str] = []
     claims = _begun(run, ledger, snapshot, now, done, failures)
-    _count_waiting(run, claims, snapshot, now)
+    run.reckoning.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):
         _raise(failures)
         return done
@@ -98,7 +82,7 @@ def end_nodes(run: Termination) -> Counter[str]:
         failures.append(str(error))
         checked, instances = [], {}
     commands = next_steps(claims, snapshot, instances, checked, now)
-    _note_toll(run, commands, claims, snapshot, now)
+    run.reckoning.tell(commands, claims, snapshot, now)
     _carry_out(run, commands, done, failures)
     _wake(run, claims, commands, done, now)
     _raise(failures)
@@ -124,37 +108,6 @@ def _begun(
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {command.claim.name}: {error}")
     return list(claims.values())
-
-
-def _count_waiting(run: Termination, claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> None:
-    """Count how long pods have been without a node since EC2 took theirs, until none is any more."""
-    alarm = run.alarm
-    alarm.displaced = displaced(claims, now) or alarm.displaced
-    if alarm.displaced is None:
-        return
-    waiting = waiting_since(alarm.displaced, snapshot.pods)
-    since = alarm.counted_at or now
-    if waiting and now - since <= LONGEST_SILENCE:
-        run.note("PodPendingSeconds", waiting * (now - since).total_seconds())
-    alarm.counted_at = now
-    if not waiting and displaced(claims, now) is None:
-        alarm.displaced = alarm.counted_at = None
-
-
-def _note_toll(
-    run: Termination,
-    commands: Sequence[TerminationCommand],
-    claims: Sequence[NodeClaim],
-    snapshot: Snapshot,
-    now: datetime,
-) -> None:
-    found = toll(commands, claims, snapshot, now)
-    took = {"Launched": found.launched, "Ready": found.ready, "Drained": found.drained}
-    for step, spans in took.items():
-        for seconds in spans:
-            run.note(f"NoticeTo{step}Seconds", seconds)
-    if found.killed:
-        run.note("PodsKilledWithoutGrace", found.killed)
 
 
 def _carry_out(
