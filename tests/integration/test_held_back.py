@@ -1,0 +1,99 @@
+"""What holds disruption back in the small world: a pause, a rate; and drift, which budgets let through node by node."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.pauses import Pause
+from tests import builders
+from tests.moves import MOVING, ON_DEMAND, settled, shrink
+from tests.world import STEP, World, pod_manifest
+
+HOUR = timedelta(hours=1)
+
+
+def price(world: World) -> float:
+    return sum(claim.price_hourly_usd for claim in world.store.claims.values() if not claim.is_ending)
+
+
+def shown(world: World, kind: str) -> list[tuple[str, str]]:
+    """Give status and reason of a condition of the NodePool, or of all NodeClaims."""
+    objects: Any = [*world.cluster.nodepools.values(), *world.cluster.nodeclaims.values()]
+    conditions = [c for each in objects for c in (each.get("status") or {}).get("conditions") or ()]
+    return [(c["status"], c["reason"]) for c in conditions if c["type"] == kind]
+
+
+def test_while_disruption_is_paused_nothing_goes_and_afterwards_it_does() -> None:
+    world = settled(7, ON_DEMAND)
+    before = price(world)
+    world.store.pause(Pause(world.now, "a release"))
+    shrink(world, 2)
+    world.live(timedelta(minutes=10))
+    assert (world.store.moves, price(world)) == ({}, before)
+    assert shown(world, "DisruptionPaused") == [("True", "Paused")]
+    world.store.pause(None)
+    world.live(timedelta(minutes=10))
+    world.settle()
+    assert price(world) < before / 2
+    assert shown(world, "DisruptionPaused") == [("False", "Resumed")]
+    assert world.violations() == []
+
+
+def test_a_move_that_has_not_begun_to_drain_is_undone_by_a_pause() -> None:
+    world = settled(7, ON_DEMAND)
+    shrink(world, 2)
+    while not world.store.moves:
+        world.live(STEP)
+    world.store.pause(Pause(world.now))
+    before = set(world.store.claims)
+    world.live(timedelta(minutes=15))
+    assert set(world.store.claims) == before
+    assert (world.store.moves, world.violations()) == ({}, [])
+
+
+def scattered(pods: int, annotations: dict[str, str]) -> World:
+    """Give a cluster in which each pod has a node of its own, of a NodePool whose budgets allow everything."""
+    pool = builders.nodepool_manifest(requirements=ON_DEMAND)
+    pool["metadata"]["annotations"] = annotations
+    pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
+    apart = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    manifests = {f"web-{n}": pod_manifest(f"web-{n}", affinity=affinity) for n in range(pods)}
+    world = World(manifests, nodepool=pool)
+    world.concerns = MOVING
+    world.settle()
+    world.live(timedelta(minutes=2))
+    assert len(world.cloud.alive()) == pods
+    return world
+
+
+def test_no_more_nodes_go_in_an_hour_than_the_nodepool_says_though_they_are_forgotten_meanwhile() -> None:
+    world = scattered(4, {"nodesmith.dev/max-disruptions-per-hour": "2"})
+    shrink(world, 0)
+    world.live(timedelta(minutes=50))
+    assert (len(world.cloud.alive()), len(world.store.claims)) == (2, 2)
+    world.live(timedelta(minutes=25))
+    world.settle()
+    assert len(world.cloud.alive()) == 0
+
+
+def test_drifted_nodes_say_so_and_are_renewed_as_budgets_allow() -> None:
+    world = scattered(4, {})
+    pool = world.cluster.nodepools["default"]
+    pool["spec"]["disruption"]["budgets"] = [{"nodes": "1"}]
+    pool["spec"]["template"]["metadata"] = {"labels": {"team": "blue"}}
+    pool["metadata"]["generation"] = 2
+    old, at_once, told = set(world.store.claims), 0, set[tuple[str, str]]()
+    end = world.now + HOUR
+    while old & set(world.store.claims) and world.now < end:
+        world.live(STEP)
+        at_once = max(at_once, sum(c.is_ending for c in world.store.claims.values()))
+        told.update(shown(world, "Drifted"))
+    world.settle()
+    assert old & set(world.store.claims) == set()
+    assert (at_once, told) == (1, {("True", "NodePoolDrifted")})
+    assert {claim.labels["team"] for claim in world.store.claims.values()} == {"blue"}
+    assert {claim.phase for claim in world.store.claims.values()} == {Phase.INITIALIZED}
+    assert world.violations() == []
