@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from nodesmith_cli.options import BucketOption, BucketRegionOption, ClusterOption, KeepOption, OutputOption
+from nodesmith_cli.options import (
+    BucketOption,
+    BucketRegionOption,
+    ClusterOption,
+    KeepOption,
+    KubeconfigOption,
+    OutputOption,
+)
 
 explain_app = typer.Typer(help="What was decided, and why.", no_args_is_help=True)
 
@@ -98,12 +105,7 @@ def explain_node(
         str,
         typer.Argument(metavar="[NAME]", help="Node, NodeClaim or instance id; else all that are ending."),
     ] = "",
-    kubeconfig: Annotated[
-        str,
-        typer.Option(
-            metavar="[CONTEXT]", help="The cluster: a context or a kubeconfig file; else the current one."
-        ),
-    ] = "",
+    kubeconfig: KubeconfigOption = "",
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",

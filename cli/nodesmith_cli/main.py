@@ -19,6 +19,7 @@ from nodesmith_cli.options import (
     BucketRegionOption,
     ClusterOption,
     KeepOption,
+    KubeconfigOption,
     NoCapacityOption,
     OutputOption,
     RegionOption,
@@ -153,12 +154,7 @@ def local_interrupt(
 
 @app.command("status")
 def status_command(
-    kubeconfig: Annotated[
-        str,
-        typer.Option(
-            metavar="[CONTEXT]", help="The cluster: a context or a kubeconfig file; else the current one."
-        ),
-    ] = "",
+    kubeconfig: KubeconfigOption = "",
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",

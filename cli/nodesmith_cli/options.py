@@ -24,3 +24,9 @@ KeepOption = Annotated[Path | None, typer.Option(help="Folder for the records of
 ClusterOption = Annotated[str, typer.Option(help="The cluster; else the one that decided last.")]
 BucketOption = Annotated[str, typer.Option(help="A deployment's bucket; else the records of local runs.")]
 BucketRegionOption = Annotated[str, typer.Option(help="The bucket's region; else that of your AWS settings.")]
+KubeconfigOption = Annotated[
+    str,
+    typer.Option(
+        metavar="[CONTEXT]", help="The cluster: a context or a kubeconfig file; else the current one."
+    ),
+]

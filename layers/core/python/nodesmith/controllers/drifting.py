@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from nodesmith.controllers.rewriting import rewrite
 from nodesmith.decisions.disruption.drift import Today, noted
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.ports import Cluster, Store
 
 MOST_AT_ONCE = 200
@@ -16,13 +15,4 @@ def note_drift(inputs: Inputs, store: Store, cluster: Cluster, failures: list[st
     """Write down which claims drift now, or do no longer; count them. The oldest come first, as they do to go."""
     today = Today.of(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
     changed = sorted(noted(inputs.ledger.claims, today), key=lambda claim: (claim.created_at, claim.name))
-    count = 0
-    for claim in changed[:MOST_AT_ONCE]:
-        try:
-            cluster.apply_nodeclaim(manifest(store.save(claim)))
-            count += 1
-        except Conflict:
-            continue  # it has moved on meanwhile; the next run finds it again
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {claim.name}: {error}")
-    return count
+    return rewrite(changed[:MOST_AT_ONCE], store, cluster, failures)

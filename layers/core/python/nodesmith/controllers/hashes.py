@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nodesmith.controllers.rewriting import rewrite
 from nodesmith.decisions.hashes import rehashed, unstated
-from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.errors import Rejected, Transient
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodepools import NodePool
@@ -39,13 +39,4 @@ def renew_hashes(
     failures: list[str],
 ) -> int:
     """Give claims of another version today's hashes, in the ledger and on their objects; count them."""
-    count = 0
-    for claim in rehashed(claims, pools, nodeclasses):
-        try:
-            cluster.apply_nodeclaim(manifest(store.save(claim)))
-            count += 1
-        except Conflict:
-            continue  # it has moved on meanwhile; the next run finds it again
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {claim.name}: {error}")
-    return count
+    return rewrite(rehashed(claims, pools, nodeclasses), store, cluster, failures)
