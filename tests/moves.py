@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +11,8 @@ from typing import Any
 from nodesmith.model.events import Concern
 from nodesmith.model.launches import Instance
 from tests import builders
-from tests.world import CONCERNS, Boundaries, Messages, World, pod_manifest
+from tests.crashes import SLOWEST_RUN
+from tests.world import CONCERNS, STEP, Boundaries, Messages, World, pod_manifest
 
 MOVING = (*CONCERNS, Concern.DISRUPTION)
 ON_DEMAND = (
@@ -19,6 +21,9 @@ ON_DEMAND = (
 )
 QUIET = timedelta(minutes=2)
 """From when the cluster has settled to when pods go; then the next tick finds that they have."""
+
+LONG_ENOUGH = timedelta(minutes=4)
+"""From when pods go: by then a move has begun, and the world is not settled before it is over."""
 
 
 def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders.EXPRESS) -> World:
@@ -52,7 +57,7 @@ class Life:
         if boundaries is not None:
             boundaries.look = world.held
             world.boundaries = boundaries
-        world.live(timedelta(minutes=4))
+        world.live(LONG_ENOUGH)
         world.settle()
         return world
 
@@ -73,6 +78,38 @@ def crashes(life: Life, sample: int = 0) -> Iterator[tuple[frozenset[int], list[
     for moment in moments[:: max(1, len(moments) // sample)] if sample else moments:
         fatal = frozenset({moment})
         yield fatal, life.told(Boundaries(fatal)).violations()
+
+
+def several_crashes(life: Life, sets: int) -> Iterator[tuple[frozenset[int], list[str]]]:
+    """Tell a life with several crashes at random, so many times."""
+    boundaries, dice = Boundaries(), random.Random(life.name)  # noqa: S311
+    life.told(boundaries)
+    moments = boundaries.distinct()
+    for _ in range(sets):
+        fatal = frozenset(dice.sample(moments, dice.choice((2, 3, 5))))
+        yield fatal, life.told(Boundaries(fatal)).violations()
+
+
+def pauses(life: Life, sample: int) -> Iterator[tuple[int, list[str]]]:
+    """Tell a life with a function standing still at so many of its boundaries, while all others go on."""
+    undisturbed = Boundaries()
+    life.told(undisturbed)
+    moments = undisturbed.distinct()
+    for moment in moments[:: max(1, len(moments) // sample)]:
+        boundaries = Boundaries()
+        world = life.begun()
+        boundaries.look, world.boundaries = world.held, boundaries
+        boundaries.visits[moment] = lambda world=world: _go_on(world)  # type: ignore[misc]
+        world.live(LONG_ENOUGH)
+        world.settle()
+        yield moment, world.violations()
+
+
+def _go_on(world: World) -> None:
+    for _ in range(SLOWEST_RUN // STEP):
+        world.pass_time()
+        for concern in world.concerns:
+            world.visit(concern)
 
 
 def _later(seconds: int, what: Callable[[World], None]) -> Callable[[World], None]:

@@ -79,6 +79,15 @@ def test_a_crash_at_any_call_leaves_no_pod_without_a_place_no_taint_and_no_node_
     assert broken == {}
 
 
+@BY_NAME
+def test_several_crashes_leave_nothing_behind_either(life: Life) -> None:
+    assert {where: faults for where, faults in moves.several_crashes(life, 3) if faults} == {}
+
+
+def test_a_function_that_stands_still_until_its_time_is_up_does_no_harm_when_it_goes_on() -> None:
+    assert {where: faults for where, faults in moves.pauses(CHEAPER, 10) if faults} == {}
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_hints_lost_doubled_and_late_change_only_when_a_move_ends(seed: int) -> None:
     life = LIVES[seed % len(LIVES)]
