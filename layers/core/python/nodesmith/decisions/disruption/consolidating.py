@@ -51,7 +51,7 @@ def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetim
             if under_way.left > 0:
                 _look_at_next(lot, under_way)
         lots = [lot for lot in lots if lot.waiting]
-    left = [one for one in candidates if one.name not in under_way.gone]
+    left = [one for one in candidates if under_way.is_free(one)]
     if len(groups) > 1 and len(left) <= LARGEST and under_way.left > 0:
         _look_at_next(_lot(left, looked_at, under_way), under_way)
 
@@ -69,11 +69,13 @@ def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], und
 
 def _look_at_next(lot: _Lot, under_way: Pass) -> None:
     """Look at the next set of a lot; where budgets allow none, that is all that there is to be said of them."""
+    under_way.seen += [one.name for one in lot.waiting if not under_way.is_free(one)]
+    lot.waiting = [one for one in lot.waiting if under_way.is_free(one)]
     window = under_way.allowed.within(lot.waiting, Reason.UNDERUTILIZED, LARGEST)
     if not window:
         under_way.blocked.update({one.name: no_budget(one) for one in lot.waiting})
+    under_way.seen += [one.name for one in window or lot.waiting]
     done = {one.name for one in _best_of(window, lot, under_way) or window or lot.waiting}
-    under_way.seen += sorted(done)
     lot.waiting = [one for one in lot.waiting if one.name not in done]
 
 

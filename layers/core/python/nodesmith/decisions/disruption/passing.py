@@ -37,6 +37,7 @@ class Pass:
         self.blocked = dict(self.survey.blocked)
         self.seen: list[str] = []
         self.gone: set[str] = set()
+        self.destinations: set[str] = set()
         self._is_thorough = len(self.survey.candidates) <= FEW
 
     def _drift(self) -> dict[str, str]:
@@ -74,6 +75,7 @@ class Pass:
         """Propose a move; nothing that it takes is there for others."""
         self.found.append(found)
         self.gone.update(found.sources)
+        self.destinations.update(found.destinations.values())
         self.allowed.take(sources)
         self.fleet.settle(sources, trial)
 
@@ -82,6 +84,10 @@ class Pass:
         saving = fsum(source.price_hourly_usd for source in sources)
         worth = worth_usd(sources, 0.0, self.judge.known, self.inputs.now)
         return proposal(Reason.EMPTY, sources, None, (), saving, worth)
+
+    def is_free(self, one: Candidate) -> bool:
+        """Tell whether no move that has been proposed takes a node, or moves pods to it."""
+        return one.name not in self.gone and one.node.name not in self.destinations
 
     def note_budget(self, candidates: Iterable[Candidate], reason: Reason) -> None:
         """Note of candidates that stay only because a budget allows no more that this is so."""
@@ -94,7 +100,7 @@ class Pass:
         is_finished = self.left > 0
         there = set(marks(self.inputs))
         soon = {name for name, blocker in self.blocked.items() if blocker.rule == "ConsolidateAfter"}
-        seen = there - soon if is_finished else set(self.seen)
+        seen = (there if is_finished else {*self.seen, *self.blocked, *self.gone}) - soon
         times = {name: at for name, at in looked_at.items() if name in there}
         times.update(dict.fromkeys(sorted(seen), min(self.inputs.now, self.inputs.snapshot.taken_at)))
         blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}

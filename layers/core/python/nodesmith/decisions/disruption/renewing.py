@@ -8,7 +8,8 @@ one by one: it keeps as many as its replicas say, whoever runs on them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
@@ -23,23 +24,32 @@ from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodepools import NODES, NodePool
 
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
-def renew(candidates: Iterable[Candidate], under_way: Pass) -> None:
-    """Propose to replace drifted nodes as far as budgets allow."""
+
+def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
+    """Propose to replace drifted nodes as far as budgets allow; half of the steps are left for consolidation."""
+    reserve = under_way.left // 2
     order = sorted(
-        (one for one in candidates if one.name in under_way.drift and one.name not in under_way.gone),
-        key=lambda one: (bool(one.pods), one.claim.drifted_at or under_way.inputs.now, one.name),
+        (one for one in candidates if one.name in under_way.drift and under_way.is_free(one)),
+        key=lambda one: (
+            bool(one.pods),
+            looked_at.get(one.name, _NEVER),
+            one.claim.drifted_at or under_way.inputs.now,
+            one.name,
+        ),
     )
     static: dict[str, list[Candidate]] = defaultdict(list)
     for one in order:
-        if under_way.left <= 0:
+        if under_way.left <= reserve:
             break
-        if not under_way.allowed.within([one], Reason.DRIFTED):
+        if not under_way.is_free(one) or not under_way.allowed.within([one], Reason.DRIFTED):
             continue
         if one.pool.is_static:
             if not _is_promised(one, under_way):
                 static[one.pool.name].append(one)
             continue
+        under_way.seen.append(one.name)
         found, trial = renewed(one, under_way)
         if isinstance(found, Proposal):
             under_way.accept([one], found, trial)

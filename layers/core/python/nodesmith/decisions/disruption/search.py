@@ -41,7 +41,7 @@ def propose(
     under_way = Pass(inputs, steps)
     consolidatable = under_way.consolidatable()
     let_go([one for one in consolidatable if not one.pods], under_way)
-    renew(under_way.survey.candidates, under_way)
+    renew(under_way.survey.candidates, looked_at, under_way)
     left = [one for one in consolidatable if one.pods and one.name not in under_way.gone]
     consolidate(left, looked_at, under_way)
     return under_way.outcome(looked_at)

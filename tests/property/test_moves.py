@@ -1,0 +1,95 @@
+"""Whatever runs in a cluster: moves keep every rule, lower the price, and come to an end.
+
+The same on thousands of problems is a benchmark (`python -m tests.benchmarks disruption`).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodesmith.decisions.disruption.costs import price_of
+from nodesmith.decisions.disruption.proposals import Proposals
+from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.provisioning import Inputs
+from tests.problems.shrunk import moved, shrunk, violations
+
+SEEDS = st.integers(0, 100_000)
+_MOST_PASSES = 25
+
+
+@settings(max_examples=60)
+@given(seed=SEEDS)
+def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_place(seed: int) -> None:
+    cluster = shrunk(seed)
+    inputs = cluster.inputs()
+
+    assert violations(cluster, inputs, propose(inputs)) == []
+
+
+def potential(inputs: Inputs) -> tuple[float, int]:
+    """Give what all nodes cost together, and their number."""
+    nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
+    priced = [price_of(c, nodes[c.provider_id], inputs.catalog) for c in inputs.ledger.claims]
+    return round(sum(priced), 6), len(priced)
+
+
+@settings(max_examples=25)
+@given(seed=SEEDS)
+def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_nothing_is_found(
+    seed: int,
+) -> None:
+    cluster = shrunk(seed)
+    inputs = cluster.inputs()
+    for number in range(_MOST_PASSES):
+        found = propose(inputs)
+        if not found.proposals:
+            return
+        assert violations(cluster, inputs, found) == []
+        cluster, before = moved(cluster, found.proposals, inputs, number), potential(inputs)
+        inputs = cluster.inputs()
+        assert potential(inputs) < before
+    raise AssertionError(f"something is still found after {_MOST_PASSES} passes")
+
+
+def told(found: Proposals) -> object:
+    """Give what a pass says, but for the names of claims."""
+    return [
+        (p.reason, p.sources, len(p.replacements), round(p.saving_hourly_usd, 9), sorted(p.destinations))
+        for p in found.proposals
+    ], found.blocked
+
+
+@settings(max_examples=25)
+@given(seed=SEEDS, order=st.randoms(use_true_random=False))
+def test_the_order_of_objects_changes_nothing(seed: int, order: random.Random) -> None:
+    inputs = shrunk(seed).inputs()
+    seen = inputs.snapshot
+    nodes, claims = list(seen.nodes), list(inputs.ledger.claims)
+    order.shuffle(nodes)
+    order.shuffle(claims)
+    other = replace(
+        inputs,
+        snapshot=replace(seen, nodes=tuple(nodes)),
+        ledger=replace(inputs.ledger, claims=tuple(claims)),
+    )
+
+    assert told(propose(other)) == told(propose(inputs))
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS)
+def test_passes_that_run_out_of_steps_come_to_every_node_in_the_end(seed: int) -> None:
+    inputs = shrunk(seed).inputs()
+    names = {claim.name for claim in inputs.ledger.claims}
+    looked_at = propose(inputs, steps=1).looked_at
+    for _ in range(len(names)):
+        now = inputs.now + timedelta(seconds=10)
+        inputs = replace(inputs, now=now, snapshot=replace(inputs.snapshot, taken_at=now))
+        looked_at = propose(inputs, looked_at, steps=1).looked_at
+
+    assert names <= looked_at.keys()
