@@ -16,7 +16,7 @@ from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import is_ending
-from tests.world import STEP, Messages, World, pod_manifest
+from tests.world import STEP, Boundaries, Messages, World, pod_manifest
 
 SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 BOOT_SECONDS = 35, 70
@@ -230,3 +230,28 @@ def _guarded_pods(nodes: int, dice: random.Random) -> dict[str, Any]:
             pod["metadata"]["ownerReferences"][0]["name"] = f"app-{app}"
             pods[pod["metadata"]["name"]] = pod
     return dict(dice.sample(sorted(pods.items()), len(pods)))  # or the pods of one app share their nodes
+
+
+def killed_everywhere(sample: int = 0) -> tuple[int, dict[int, list[str]]]:
+    """Interrupt one of two nodes, and kill a function once at each boundary, or at about `sample` of them.
+
+    Give how many there were, and those after which something did not hold.
+    """
+    undisturbed = Boundaries()
+    assert _killed(undisturbed) == []
+    moments = undisturbed.distinct()
+    moments = moments[:: max(1, len(moments) // sample)] if sample else moments
+    found = {moment: _killed(Boundaries(frozenset({moment}))) for moment in moments}
+    return len(moments), {moment: broken for moment, broken in found.items() if broken}
+
+
+def _killed(boundaries: Boundaries) -> list[str]:
+    world = Cluster({f"web-{n}": pod_manifest(f"web-{n}", "3") for n in range(2)}, seed=0)
+    world.settle()
+    before = len(world.cloud.instances)
+    boundaries.look = world.held
+    world.boundaries = boundaries
+    world.warn(world.claims()[0].instance_id)
+    world.live(timedelta(minutes=8))
+    bought = len(world.cloud.instances) - before
+    return world.violations() + [f"{bought} instances were bought for one"] * (bought != 1)

@@ -47,7 +47,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),
-    "interruptions": partial(interruptions.figures, runs=50, storms=1),
+    "interruptions": partial(interruptions.figures, runs=50, storms=1, sample=40),
 }
 
 

@@ -6,15 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.benchmarks.figures import Figure
-from tests.interruptions import APPS, Survival, storm, survived
+from tests.interruptions import APPS, Survival, killed_everywhere, storm, survived
 
 RUNS = 1000
 STORMS = 3
 
 
-def figures(runs: int = RUNS, storms: int = STORMS) -> list[Figure]:
-    """Live through single interruptions with troubles, and through storms in either order."""
-    return [*_survival([survived(seed) for seed in range(runs)]), *_storms(storms)]
+def figures(runs: int = RUNS, storms: int = STORMS, sample: int = 0) -> list[Figure]:
+    """Live through single interruptions with troubles, through storms in either order, and through crashes.
+
+    Functions are killed at every boundary, or at about `sample` of them.
+    """
+    return [*_survival([survived(seed) for seed in range(runs)]), *_storms(storms), _crashes(sample)]
 
 
 def _survival(lived: Sequence[Survival]) -> list[Figure]:
@@ -45,3 +48,11 @@ def _storms(count: int) -> list[Figure]:
         Figure("forced-early", len(early), "pods", 0, "; ".join(early[:3]) or "against their budgets"),
         Figure("storm-left-over", sum(len(each.left_over) for each in ours), "objects", 0),
     ]
+
+
+def _crashes(sample: int) -> Figure:
+    points, broken = killed_everywhere(sample)
+    note = "; ".join(f"at {moment}: {found[0]}" for moment, found in sorted(broken.items())[:3])
+    return Figure(
+        "interruption-crash-violations", len(broken), "crashes", 0, note or f"of {points}, one each"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +19,8 @@ from nodesmith.model.times import format_time
 from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cloud import Call
-from tests.world import STEP, Boundaries, Messages, World, pod_manifest
+from tests.interruptions import killed_everywhere
+from tests.world import STEP, Messages, World, pod_manifest
 
 SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 LIFE = timedelta(minutes=8)
@@ -210,30 +210,10 @@ def test_a_warning_that_is_lost_is_seen_within_a_minute() -> None:
     assert len(world.cloud.instances) == 3
 
 
-def _crashed(prepare: Callable[[World], None]) -> dict[int, tuple[list[str], int]]:
-    """Kill a function at each boundary of the story in turn; give where something did not hold."""
-
-    def told(boundaries: Boundaries) -> World:
-        world = settled()
-        boundaries.look = world.held
-        world.boundaries = boundaries
-        prepare(world)
-        world.live(LIFE)
-        return world
-
-    undisturbed = Boundaries()
-    assert told(undisturbed).violations() == []
-    moments = undisturbed.distinct()
-    broken = {}
-    for moment in moments[:: max(1, len(moments) // 40)]:
-        world = told(Boundaries(frozenset({moment})))
-        if world.violations() or len(world.cloud.instances) != 3:
-            broken[moment] = world.violations(), len(world.cloud.instances)
-    return broken
-
-
 def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end() -> None:
-    assert _crashed(lambda world: world.warn(claims(world)[0].instance_id)) == {}
+    points, broken = killed_everywhere(sample=40)
+    assert points >= 40
+    assert broken == {}
 
 
 def test_an_instance_that_is_terminated_without_warning_is_cleaned_up_and_replaced_at_once() -> None:
