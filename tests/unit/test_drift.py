@@ -114,8 +114,12 @@ def test_requirements_drift_only_where_the_node_does_not_meet_them_any_more() ->
 
 
 def test_what_its_instance_type_is_like_is_no_drift_where_nobody_knew_it_at_the_launch() -> None:
-    unknown = replace(CLAIM, labels={k: v for k, v in CLAIM.labels.items() if "karpenter.k8s.aws" not in k})
+    of_type = ("karpenter.k8s.aws", "kubernetes.io/arch")
+    unknown = replace(CLAIM, labels={k: v for k, v in CLAIM.labels.items() if not k.startswith(of_type)})
     assert drifted(unknown, today()) == ""
+    gpus = [*EXPRESS, {"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["t4"]}]
+    assert drifted(unknown, today(changed_pool(requirements=gpus))) == ""
+    assert drifted(CLAIM, today(changed_pool(requirements=gpus))) == "RequirementsDrifted"
 
 
 def test_a_type_that_is_not_sold_any_more_is_missed_after_an_hour() -> None:
@@ -126,13 +130,17 @@ def test_a_type_that_is_not_sold_any_more_is_missed_after_an_hour() -> None:
     assert drifted(young, today(catalog=without)) == ""
 
 
-def test_a_type_without_stock_is_sold_all_the_same_and_a_reserved_one_as_on_demand() -> None:
+def test_a_type_without_stock_is_sold_all_the_same_and_a_reserved_one_need_not_be_for_sale() -> None:
     offered = Offering(CLAIM.zone, "on-demand", 1.0, available=False)
     catalog = replace(embedded_catalog("us-east-1"), offerings={CLAIM.instance_type: (offered,)})
     assert (
         drifted(replace(CLAIM, capacity_type="on-demand"), today(catalog=catalog)) != "InstanceTypeNotFound"
     )
     assert drifted(replace(CLAIM, capacity_type="spot"), today(catalog=catalog)) == "InstanceTypeNotFound"
+    nowhere = replace(catalog, offerings={})
+    assert drifted(replace(CLAIM, capacity_type="reserved"), today(catalog=nowhere)) != "InstanceTypeNotFound"
+    unknown = replace(CLAIM, capacity_type="reserved", instance_type="m0.large")
+    assert drifted(unknown, today(catalog=nowhere)) == "InstanceTypeNotFound"
 
 
 def changed_class(**spec: Any) -> tuple[Snapshot, NodeClassStatus]:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
 from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import NODECLASS, ON_DEMAND, RESERVED, WELL_KNOWN
+from nodesmith.model.labels import ARCH, NODECLASS, RESERVED, WELL_KNOWN
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -80,16 +80,22 @@ def noted(claims: Iterable[NodeClaim], today: Today) -> list[NodeClaim]:
 
 def _refuses(wanted: Requirement, claim: NodeClaim) -> bool:
     value = claim.labels.get(wanted.key) or claim.requirements.settled.get(wanted.key)
-    if value is None:  # what its instance type is like may not have been known when it was launched
-        return wanted.key not in WELL_KNOWN and not wanted.tolerates_absence
-    return not wanted.allows(value)
+    if value is not None:
+        return not wanted.allows(value)
+    # What its instance type is like may not have been known when it was launched: then it has no such label.
+    is_unknown = wanted.key in WELL_KNOWN and ARCH not in claim.labels
+    return not is_unknown and not wanted.tolerates_absence
 
 
 def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
-    """Tell whether its instance type is sold this way at all, be there stock of it or not."""
-    ways = {claim.capacity_type, ON_DEMAND} if claim.capacity_type == RESERVED else {claim.capacity_type}
+    """Tell whether its instance type is sold this way at all, be there stock of it or not.
+
+    A reserved one need not be for sale in its zone: whether its reservation is still there is looked at apart.
+    """
+    if claim.capacity_type == RESERVED:
+        return claim.instance_type in catalog.facts
     offered = catalog.offerings.get(claim.instance_type, ())
-    return any(o.zone == claim.zone and o.capacity_type in ways for o in offered)
+    return any((o.zone, o.capacity_type) == (claim.zone, claim.capacity_type) for o in offered)
 
 
 def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
