@@ -175,6 +175,20 @@ def test_pods_that_wait_or_die_because_nothing_came_in_time_are_counted(
     assert 180 <= sum(figures["PodPendingSeconds"]) <= 300
 
 
+def test_a_pool_that_interrupts_again_after_it_had_capacity_is_left_alone_for_longer() -> None:
+    world = settled(1)
+
+    def interrupt_and_go_on() -> OfferingKey:
+        (claim,) = claims(world)
+        world.warn(claim.instance_id)
+        world.live(LIFE)
+        return OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
+
+    first, second, third = (interrupt_and_go_on() for _ in range(3))
+    assert first == third != second
+    assert {pool: world.store.unavailable[pool].failures for pool in (first, second)} == {first: 2, second: 1}
+
+
 def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None:
     world = settled(4)
     decisions = len(world.store.decisions)

@@ -56,11 +56,14 @@ from nodesmith.model.ledger import FIRST_BACKOFF, Ledger, next_backoff
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
+from nodesmith.model.notices import Fate
 from nodesmith.ports import Cloud, Cluster, Store
 
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
 """A profile that has just been made is unknown to EC2 for some seconds."""
 
+INTERRUPTIONS = frozenset(Fate)
+"""Reasons of back-offs that only time mends."""
 TypeLookup = Callable[[str, str], InstanceType | None]
 
 ATTEMPTED_AT = "attemptedAt"
@@ -116,7 +119,9 @@ def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, no
     short = backoffs(outcomes, ledger, now)
     if short:
         store.save_unavailable(short)
-    recovered = sorted(served(outcomes) & set(ledger.unavailable))
+    known = served(outcomes) & set(ledger.unavailable)
+    # That a pool has capacity again says nothing of how long it leaves us an instance.
+    recovered = sorted(key for key in known if ledger.unavailable[key].reason not in INTERRUPTIONS)
     if recovered:
         store.clear_unavailable(recovered)
 
