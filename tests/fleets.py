@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -15,6 +19,13 @@ from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
 from tests import builders
+
+
+@lru_cache(maxsize=1)
+def kinds() -> Mapping[str, InstanceType]:
+    """Give the embedded catalogue's types by name."""
+    return {kind.name: kind for kind in instance_types(builders.catalog(), NodeConfiguration())}
+
 
 ANY_NUMBER: tuple[Mapping[str, Any], ...] = ({"nodes": "100%"},)
 
@@ -40,7 +51,8 @@ def worker(
     **fields: Any,
 ) -> Worker:
     """Give an initialised node, two hours old; keywords are fields of the Node, `claim` those of its claim."""
-    labels = {INSTANCE_TYPE: kind, CAPACITY_TYPE: capacity_type, NODEPOOL: pool, INITIALIZED: "true"}
+    labels = dict(kinds()[kind].labels)
+    labels |= {INSTANCE_TYPE: kind, CAPACITY_TYPE: capacity_type, NODEPOOL: pool, INITIALIZED: "true"}
     labels |= fields.pop("labels", {})
     node = builders.node(name, cpu=cpu, memory=memory, zone=zone, labels=labels, **fields)
     since = builders.NOW - timedelta(hours=2)
@@ -55,6 +67,7 @@ def worker(
         "zone": zone,
         "capacity_type": capacity_type,
         "instance_type": kind,
+        "labels": FrozenMap(node.labels),
     }
     return Worker(node, builders.claim(f"claim-{name}", **(known | dict(claim or {}))))
 

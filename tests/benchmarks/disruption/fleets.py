@@ -6,30 +6,21 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import lru_cache
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.model.capacity import NodeConfiguration
-from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodes import Condition, Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
 from tests import builders
-from tests.fleets import Worker, fleet, pool
+from tests.fleets import Worker, fleet, kinds, pool
 
 TEAM = "example.com/team"
 _ASKS = ((250, 900), (500, 1900), (250, 950), (1000, 3700), (100, 400))
 """cpu (milli) and memory (MiB) of the pods of each Deployment, in turn: 20 pods of these fill about a node"""
 _KIND = "m5.2xlarge"
-
-
-@lru_cache(maxsize=1)
-def kinds() -> Mapping[str, InstanceType]:
-    """Give the embedded catalogue's types by name."""
-    return {kind.name: kind for kind in instance_types(builders.catalog(), NodeConfiguration())}
 
 
 def machine(

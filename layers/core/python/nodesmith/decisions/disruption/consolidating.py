@@ -73,7 +73,8 @@ def _look_at_next(lot: _Lot, under_way: Pass) -> None:
     lot.waiting = [one for one in lot.waiting if under_way.is_free(one)]
     window = under_way.allowed.within(lot.waiting, Reason.UNDERUTILIZED, LARGEST)
     if not window:
-        under_way.blocked.update({one.name: no_budget(one) for one in lot.waiting})
+        for one in lot.waiting:
+            under_way.blocked.setdefault(one.name, no_budget(one))
     under_way.seen += [one.name for one in window or lot.waiting]
     done = {one.name for one in _best_of(window, lot, under_way) or window or lot.waiting}
     lot.waiting = [one for one in lot.waiting if one.name not in done]

@@ -32,6 +32,7 @@ from nodesmith.decisions.scheduling.rooms import Room, is_going, nominations, ro
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.defaultspreads import with_default_spreads
+from nodesmith.model.labels import SPOT
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.pods import Pod
@@ -77,7 +78,10 @@ class Fleet:
         ground = without_ending(preempting_only(seen, claims), claims)
         ground = _without(ground, {c.provider_id for c in claims if c.name in moving and c.provider_id})
         offers = pools(ground, inputs.ledger, inputs.catalog, settings, inputs.now)
-        self.tiers, self.promised = offers.tiers, frozenset[str]()
+        self.tiers, self.promised = (
+            tuple(tuple(map(_widely, tier)) for tier in offers.tiers),
+            frozenset[str](),
+        )
         self._inputs, self._daemonsets = inputs, ground.daemonsets
         self._launching = TemplateLaunching(offers.templates)
         self._shapes = {pod.key: pod.shape for pod in ground.pods}
@@ -163,6 +167,15 @@ class Fleet:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
         about = inputs.decision, cluster, inputs.now, inputs.settings, choices, self._numbers, self._templates
         return buy(self.tiers, assignment.demands, Order(*about))
+
+
+def _widely(template: Template) -> Template:
+    """Let spot be asked for as widely as where it is scarce: whoever gives up a node that works wants the next to last.
+
+    What is not cheaper than what it replaces is cut off afterwards.
+    """
+    zones = {offering.zone for choice in template.choices for offering in choice.offerings}
+    return replace(template, scarce=template.scarce | {(SPOT, zone) for zone in zones})
 
 
 def _trial(chosen: Attempt, left: Iterable[Room]) -> Trial:

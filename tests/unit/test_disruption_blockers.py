@@ -1,0 +1,155 @@
+"""Why nodes stay: one rule each, and the object that it stands on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.disruption.search import propose
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.labels import DO_NOT_DISRUPT, INSTANCE_TYPE
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.selectors import parse_selector
+from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import DISRUPTED
+from tests.builders import NOW, claim, daemon, pods, shape
+from tests.fleets import Worker, fleet, pool, running, worker
+
+SMALL = shape("500m", "1Gi")
+
+
+def protected(value: str, of: Shape = SMALL) -> Shape:
+    return replace(of, annotations=FrozenMap({DO_NOT_DISRUPT: value}))
+
+
+def guard(name: str = "guard", *, allowed: int = 0, app: str = "web", **fields: Any) -> PodDisruptionBudget:
+    known: dict[str, Any] = {
+        "selector": parse_selector({"matchLabels": {"app": app}}),
+        "disruptions_allowed": allowed,
+        "current_healthy": 3,
+        "desired_healthy": 3,
+        "expected_pods": 3,
+        "always_allow_unhealthy": False,
+        "min_available": "",
+        "max_unavailable": "1",
+    }
+    return PodDisruptionBudget(f"default/{name}", **(known | fields))
+
+
+def blocked(one: Worker, of: Shape = SMALL, count: int = 1, **about: Any) -> tuple[str, str]:
+    """Give rule and object of what keeps a node with such pods; empty where it may go."""
+    fields = about.pop("pod", {})
+    found = propose(fleet([one], running(of, {one.node.name: count}, **fields), **about))
+    blocker = found.blocked.get(one.claim.name)
+    assert (blocker is None) == bool(found.proposals)
+    return (blocker.rule, blocker.object) if blocker else ("", "")
+
+
+def test_a_node_with_a_small_pod_on_it_may_be_replaced() -> None:
+    assert blocked(worker("a")) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("disruption", "rule"),
+    [
+        ({"after": "Never"}, "ConsolidateAfter"),
+        ({"policy": "WhenEmpty"}, "Policy"),
+        ({"budgets": [{"nodes": "0"}]}, "Budget"),
+        ({"budgets": [{"nodes": "100%"}, {"nodes": "0", "reasons": ["Underutilized"]}]}, "Budget"),
+    ],
+)
+def test_a_nodepool_keeps_its_nodes_by_what_it_says_of_disruption(
+    disruption: dict[str, Any], rule: str
+) -> None:
+    assert blocked(worker("a"), pools=[pool(**disruption)]) == (rule, "NodePool/default")
+
+
+def test_nodes_of_a_static_nodepool_are_never_consolidated() -> None:
+    assert blocked(worker("a"), pools=[pool(replicas=1)]) == ("Static", "NodePool/default")
+
+
+def test_a_node_whose_nodepool_is_gone_stays() -> None:
+    assert blocked(worker("a", pool="old")) == ("NodePool", "NodePool/old")
+
+
+def test_a_node_that_ends_or_is_tainted_by_somebody_else_is_no_candidate() -> None:
+    ending = worker("a", claim={"phase": Phase.TERMINATING})
+    assert blocked(ending) == ("Ending", "NodeClaim/claim-a")
+    assert blocked(worker("a", taints=(DISRUPTED,))) == ("Ending", "NodeClaim/claim-a")
+
+
+def test_a_node_that_is_not_initialized_stays() -> None:
+    assert blocked(worker("a", claim={"phase": Phase.REGISTERED})) == ("NotInitialized", "NodeClaim/claim-a")
+
+
+def test_a_node_that_asks_for_it_itself_stays_but_only_in_the_one_word_for_it() -> None:
+    assert blocked(worker("a", annotations={DO_NOT_DISRUPT: "true"})) == ("DoNotDisrupt", "Node/a")
+    assert blocked(worker("a", annotations={DO_NOT_DISRUPT: "1h"})) == ("", "")
+
+
+def test_any_pod_may_ask_for_it_a_daemonsets_too() -> None:
+    assert blocked(worker("a"), protected("true")) == ("DoNotDisrupt", "Pod/default/on-a-0000")
+    agent = protected("true", daemon())
+    assert blocked(worker("a"), agent) == ("DoNotDisrupt", "Pod/kube-system/on-a-0000")
+
+
+def test_a_duration_protects_a_pod_from_its_start_and_one_that_has_not_started() -> None:
+    started = {"started_at": NOW - timedelta(minutes=30)}
+    assert blocked(worker("a"), protected("1h"), pod=started)[0] == "DoNotDisrupt"
+    assert blocked(worker("a"), protected("10m"), pod=started) == ("", "")
+    assert blocked(worker("a"), protected("10m"))[0] == "DoNotDisrupt"
+    assert blocked(worker("a"), protected("soon"), pod=started) == ("", "")
+
+
+def test_a_budget_of_its_pods_that_allows_nothing_keeps_a_node() -> None:
+    assert blocked(worker("a"), budgets=(guard(),)) == (
+        "PodDisruptionBudget",
+        "PodDisruptionBudget/default/guard",
+    )
+    assert blocked(worker("a"), budgets=(guard(allowed=1),)) == ("", "")
+
+
+def test_two_budgets_over_one_pod_always_keep_it() -> None:
+    both = (guard("one", allowed=1), guard("two", allowed=1))
+    assert blocked(worker("a"), budgets=both)[0] == "MultiplePodDisruptionBudgets"
+
+
+def test_a_budget_that_lets_unready_pods_go_keeps_none() -> None:
+    lenient = guard(always_allow_unhealthy=True, current_healthy=1)
+    assert blocked(worker("a"), budgets=(lenient,), pod={"ready": False}) == ("", "")
+
+
+def test_no_more_nodes_go_at_once_than_their_pods_budget_lets_pods_go() -> None:
+    workers = [worker(name) for name in "abc"]
+    inputs = fleet(workers, running(SMALL, dict.fromkeys("abc", 1)), budgets=(guard(allowed=2),))
+    found = propose(inputs)
+    assert sum(len(p.sources) for p in found.proposals) == 2
+
+
+def test_a_node_that_pods_are_on_their_way_to_stays() -> None:
+    bought = worker(
+        "a", claim={"nominated": ("default/web-0000",), "initialized_at": NOW, "phase_since": NOW}
+    )
+    found = propose(fleet([bought], pods(SMALL, 1)))
+    assert found.blocked["claim-a"].rule == "Nominated"
+
+
+def test_an_empty_node_that_has_room_for_a_pod_that_waits_stays() -> None:
+    found = propose(fleet([worker("a"), worker("b")], pods(shape("3", "1Gi"), 1)))
+    assert sorted(b.rule for b in found.blocked.values()) == ["Nominated"]
+    assert len(found.proposals) == 1
+
+
+def test_a_node_without_the_labels_that_say_what_it_costs_stays_unless_it_is_empty() -> None:
+    unknown = worker("a", labels={INSTANCE_TYPE: ""})
+    assert blocked(unknown) == ("Labels", "Node/a")
+    assert propose(fleet([unknown])).proposals
+
+
+def test_a_claim_without_a_node_is_no_candidate() -> None:
+    lost = claim("lost", phase=Phase.INITIALIZED)
+    assert propose(fleet([], claims=[lost])).blocked["lost"].rule == "NoNode"

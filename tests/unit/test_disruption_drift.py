@@ -1,0 +1,102 @@
+"""Nodes that have drifted are renewed: one a move, the empty first, within budgets, whatever it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.decisions.disruption.proposals import Proposal, Proposals
+from nodesmith.decisions.disruption.search import look_again, propose
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.taints import DISRUPTED
+from tests.builders import NOW, expression, shape
+from tests.fleets import Worker, changed, fleet, pool, running, worker
+
+OLD: Mapping[str, Any] = {"image_id": "ami-old", "drift": "AMIDrift", "drifted_at": NOW - timedelta(hours=1)}
+FULL = shape("3", "10Gi")
+
+
+def drifted(name: str, **claim: Any) -> Worker:
+    return worker(name, claim={**OLD, **claim})
+
+
+def renewals(found: Proposals) -> list[tuple[str, ...]]:
+    return [p.sources for p in found.proposals if p.reason is Reason.DRIFTED]
+
+
+def reserved(**budget: Any) -> dict[str, Any]:
+    """Give a NodePool whose nodes are not consolidated, so that drift is all there is."""
+    return pool(budgets=[{"nodes": "0", "reasons": ["Underutilized", "Empty"]}, {"nodes": "100%", **budget}])
+
+
+def test_a_drifted_node_is_replaced_even_where_that_costs_more() -> None:
+    cheap = worker("a", "c6a.large", capacity_type="spot", claim=OLD)
+    (one,) = propose(fleet([cheap], running(FULL, {"a": 1}), pools=[reserved()])).proposals
+    assert one.reason is Reason.DRIFTED
+    assert len(one.replacements) == 1
+    assert one.saving_hourly_usd < 0
+    assert "AMIDrift" in one.why
+
+
+def test_empty_ones_come_first_then_those_that_drifted_first() -> None:
+    late = {"drifted_at": NOW - timedelta(minutes=5)}
+    workers = [
+        drifted("a", **late),
+        drifted("b"),
+        drifted("c", **late),
+        worker("d", claim={"image_id": "ami-amd64"}),
+    ]
+    found = propose(fleet(workers, running(FULL, {"a": 1, "b": 1, "d": 1}), pools=[reserved()]))
+    assert renewals(found) == [("claim-c",), ("claim-b",), ("claim-a",)]
+
+
+def test_budgets_say_how_many_at_once() -> None:
+    workers = [drifted(name) for name in "abcd"]
+    runs = running(FULL, dict.fromkeys("abcd", 1))
+    found = propose(fleet(workers, runs, pools=[reserved(nodes="50%", reasons=["Drifted"])]))
+    assert len(renewals(found)) == 2
+    assert {b.rule for b in found.blocked.values()} == {"Budget"}
+
+
+def test_a_pod_that_must_not_be_disrupted_keeps_a_drifted_node_unless_its_end_has_a_deadline() -> None:
+    kept = replace(FULL, annotations=FrozenMap({DO_NOT_DISRUPT: "true"}))
+    assert not renewals(propose(fleet([drifted("a")], running(kept, {"a": 1}))))
+    ending = drifted("a", termination_grace_period="1h")
+    assert renewals(propose(fleet([ending], running(kept, {"a": 1})))) == [("claim-a",)]
+
+
+def test_drift_that_leaves_a_pod_without_a_node_blocks_that_node_and_no_other() -> None:
+    odd = shape("1", "1Gi", app="odd", nodeSelector={"example.com/rack": "7"})
+    workers = [drifted("a"), drifted("b")]
+    found = propose(fleet(workers, [*running(odd, {"a": 1}), *running(FULL, {"b": 1})], pools=[reserved()]))
+    assert renewals(found) == [("claim-b",)]
+    assert found.blocked["claim-a"].rule == "Unreplaceable"
+
+
+def test_drifted_nodes_take_no_pods_of_others() -> None:
+    workers = [drifted("a"), drifted("b")]
+    found = propose(fleet(workers, running(shape("1", "1Gi"), {"a": 1, "b": 1}), pools=[reserved()]))
+    bought = {node.claim.name for p in found.proposals for node in p.replacements}
+    assert {place for p in found.proposals for place in p.destinations.values()} <= bought
+
+
+def test_nodes_of_a_static_nodepool_are_replaced_one_by_one_as_far_as_its_limit_allows() -> None:
+    requirements = [expression("karpenter.k8s.aws/instance-family", "In", "m5")]
+    static = pool(replicas=3, requirements=requirements, limits={"nodes": "5"})
+    found = propose(fleet([drifted(name) for name in "abc"], running(FULL, {"a": 1}), pools=[static]))
+    assert [(len(p.sources), len(p.replacements)) for p in found.proposals] == [(1, 1), (1, 1)]
+    names = [node.claim.name for p in found.proposals for node in p.replacements]
+    assert len(set(names)) == 2
+
+
+def test_a_second_look_turns_back_where_the_node_is_as_it_would_be_bought() -> None:
+    begun = Move("m1", Reason.DRIFTED, ("claim-a",), Stage.PROPOSED, NOW, NOW)
+    closed = changed(drifted("a"), taints=(DISRUPTED,))
+    assert isinstance(look_again(begun, fleet([closed], running(FULL, {"a": 1}), moves=[begun])), Proposal)
+    mended = changed(worker("a", claim={"image_id": "ami-amd64"}), taints=(DISRUPTED,))
+    again = look_again(begun, fleet([mended], running(FULL, {"a": 1}), moves=[begun]))
+    assert again == "claim-a: it is what would be bought today"

@@ -1,0 +1,158 @@
+"""What is worth it: money against harm, spot against spot, and what a policy makes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
+from nodesmith.decisions.disruption.proposals import Proposals
+from nodesmith.decisions.disruption.search import propose
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.labels import CAPACITY_TYPE
+from nodesmith.model.nodepoolannotations import SPOT_TYPES
+from tests.builders import NOW, expression, pods, shape
+from tests.fleets import Worker, fleet, pool, running, worker
+
+FAMILY = "karpenter.k8s.aws/instance-family"
+
+
+def only(*families: str, capacity_type: str = "on-demand", **fields: Any) -> dict[str, Any]:
+    """Give a NodePool that buys of few families."""
+    asked = [expression(FAMILY, "In", *families), expression(CAPACITY_TYPE, "In", capacity_type)]
+    return pool(requirements=asked, **fields)
+
+
+def large(name: str = "a", **fields: Any) -> Worker:
+    return worker(name, "m5.2xlarge", cpu="8", memory="32Gi", **fields)
+
+
+@pytest.mark.parametrize(
+    ("deletion_cost", "priority", "expected"),
+    [
+        ("", 0, 1.0),
+        ("134217728", 0, 2.0),
+        ("-2147483647", 0, -10.0),
+        ("x", 2**25, 2.0),
+        ("", 2**31 - 1, 10.0),
+    ],
+)
+def test_an_eviction_costs_by_priority_and_deletion_cost_within_bounds(
+    deletion_cost: str, priority: int, expected: float
+) -> None:
+    annotations = FrozenMap({DELETION_COST: deletion_cost} if deletion_cost else {})
+    assert eviction_cost(replace(shape(), annotations=annotations, priority=priority)) == pytest.approx(
+        expected, abs=1e-6
+    )
+
+
+def test_a_replacement_saves_money_whichever_of_its_offerings_is_picked() -> None:
+    found = propose(fleet([large()], running(shape("1", "2Gi"), {"a": 1}), pools=[only("m5", "c5", "r5")]))
+    (one,) = found.proposals
+    (bought,) = one.replacements
+    assert max(o.price_hourly_usd for o in bought.request.overrides) <= 0.384 * 0.98
+    types = {o.instance_type for o in bought.request.overrides}
+    assert bought.claim.requirements["node.kubernetes.io/instance-type"].values == types
+
+
+def test_minvalues_are_kept_or_nothing_is_bought() -> None:
+    flexible = [
+        expression(FAMILY, "In", "m5", "c5", minValues=2),
+        expression(CAPACITY_TYPE, "In", "on-demand"),
+    ]
+    cheap = worker("a", "m5.large", cpu="2", memory="8Gi")  # m5 and c5 are not both cheaper than this one
+    assert not propose(
+        fleet([cheap], running(shape("1500m", "6Gi"), {"a": 1}), pools=[pool(requirements=flexible)])
+    ).proposals
+
+
+def crowded(last: timedelta, **fields: Any) -> Proposals:
+    """Look at a node whose forty small pods would do with one that is a sixteenth cheaper."""
+    one = large(last_pod_event_at=NOW - last, claim={"initialized_at": NOW - timedelta(days=3)})
+    return propose(
+        fleet([one], running(shape("180m", "100Mi"), {"a": 40}), pools=[only("c5", "m5", **fields)])
+    )
+
+
+def test_many_pods_are_not_restarted_for_a_little_money_while_nobody_knows_whether_it_lasts() -> None:
+    assert not crowded(timedelta(minutes=1)).proposals
+
+
+def test_they_are_once_all_has_been_quiet_for_long() -> None:
+    (one,) = crowded(timedelta(days=1)).proposals
+    assert one.harm == pytest.approx(40)
+    assert one.saving_hourly_usd == pytest.approx(0.384 - 0.34)
+
+
+def test_balanced_moves_only_what_saves_half_the_share_that_it_disrupts() -> None:
+    assert not crowded(timedelta(days=1), policy="Balanced").proposals
+    found = propose(
+        fleet(
+            [large(), large("b")],
+            running(shape("180m", "100Mi"), {"a": 40, "b": 1}),
+            pools=[only("m5", "c5", policy="Balanced")],
+        )
+    )
+    assert [p.sources for p in found.proposals] == [("claim-b",)]
+
+
+def spot(families: tuple[str, ...], annotations: Mapping[str, str] | None = None) -> Proposals:
+    manifest = only(*families, capacity_type="spot")
+    manifest["metadata"]["annotations"] = dict(annotations or {})
+    one = large(capacity_type="spot")
+    return propose(fleet([one], running(shape("1", "2Gi"), {"a": 1}), pools=[manifest]))
+
+
+def test_spot_is_changed_for_spot_only_where_enough_types_are_cheaper() -> None:
+    assert not spot(("m5", "c5")).proposals
+    assert spot(("m5", "c5"), {SPOT_TYPES: "2"}).proposals
+    (one,) = spot(("m5", "c5", "r5", "m5a", "c5a", "r5a", "m6i", "c6i", "r6i", "m6a", "c6a")).proposals
+    assert len({o.instance_type for o in one.replacements[0].request.overrides}) == 15
+
+
+def test_a_nodepool_may_say_that_spot_is_never_changed_for_spot() -> None:
+    families = ("m5", "c5", "r5", "m5a", "c5a", "r5a", "m6i", "c6i", "r6i", "m6a", "c6a")
+    assert not spot(families, {SPOT_TYPES: "Never"}).proposals
+
+
+def test_a_dear_fallback_is_left_once_what_was_preferred_is_there_again() -> None:
+    either = pool(
+        requirements=[expression(CAPACITY_TYPE, "In", "spot", "on-demand"), expression(FAMILY, "In", "m5")]
+    )
+    (one,) = propose(fleet([large()], running(shape("7", "20Gi"), {"a": 1}), pools=[either])).proposals
+    assert one.replacements[0].request.capacity_type == "spot"
+
+
+def test_one_large_node_is_split_where_small_ones_cost_less() -> None:
+    odd = worker("a", "m5.8xlarge", cpu="32", memory="128Gi")
+    (one,) = propose(
+        fleet([odd], running(shape("3500m", "6Gi"), {"a": 4}), pools=[only("c5", "m5")])
+    ).proposals
+    assert len(one.replacements) > 1 or one.replacements[0].price_hourly_usd < 1.0
+    assert one.saving_hourly_usd > 0.5
+
+
+def test_pods_that_wait_anyway_never_block_and_keep_what_room_there_is_for_them() -> None:
+    workers = [worker("a"), worker("b", annotations={"karpenter.sh/do-not-disrupt": "true"})]
+    running_pods = running(shape("1", "1Gi"), {"a": 1, "b": 2})
+    hopeless = pods(shape("900", "1Gi", app="huge"), 1)
+    (one,) = propose(fleet(workers, [*running_pods, *hopeless])).proposals
+    assert set(one.destinations.values()) == {"b"}
+    promised = pods(shape("1500m", "1Gi", app="late"), 1)
+    found = propose(fleet(workers, [*running_pods, *promised], pools=[pool()]))
+    assert all("b" not in p.destinations.values() for p in found.proposals)
+
+
+def test_a_node_whose_own_pods_have_just_come_takes_none_of_another() -> None:
+    kept = {"karpenter.sh/do-not-disrupt": "true"}
+    quiet = [worker("a"), worker("b", annotations=kept)]
+    busy = [worker("a"), worker("b", annotations=kept, last_pod_event_at=NOW - timedelta(seconds=5))]
+    runs = running(shape("1", "1Gi"), {"a": 1, "b": 2})
+    for workers, expected in ((quiet, {"b"}), (busy, None)):
+        found = propose(fleet(workers, runs, pools=[pool(after="30s")]))
+        places = {place for p in found.proposals for place in p.destinations.values()}
+        assert (places == expected) if expected else "b" not in places
