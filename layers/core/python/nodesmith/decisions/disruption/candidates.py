@@ -127,7 +127,7 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
     waiting = protected(asking, now, now) if asking else None
     if waiting is not None:
         return Blocker("DoNotDisrupt", waiting.on, waiting.message)
-    for pod in sorted(active, key=lambda pod: pod.key):
+    for pod in sorted(active, key=lambda pod: pod.key) if allowances.are_limited else ():
         if must_go(pod.shape) and not allowances.permits(pod):
             waiting = guarded([pod], Allowances(allowances.guards(pod.shape)), now)
             if waiting is not None:

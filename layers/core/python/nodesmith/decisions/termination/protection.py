@@ -47,6 +47,11 @@ class Allowances:
         self._left = {budget.key: budget.disruptions_allowed for budget in self._budgets}
         self._guards: dict[Shape, tuple[PodDisruptionBudget, ...]] = {}
 
+    @property
+    def are_limited(self) -> bool:
+        """True where there is any budget."""
+        return bool(self._budgets)
+
     def guards(self, shape: Shape) -> tuple[PodDisruptionBudget, ...]:
         """Give the budgets that guard pods of a shape."""
         if shape not in self._guards:
