@@ -292,11 +292,10 @@ def test_forgetting_a_claim_twice_is_fine(store: Store) -> None:
 
 
 def test_the_end_of_a_claim_is_remembered_as_a_departure_when_it_is_forgotten(store: Store) -> None:
-    store.commit(0, [replace(FULL_CLAIM, revision=0), PENDING], "d1")
+    at = datetime.now(UTC)
+    store.commit(0, [replace(FULL_CLAIM, terminating_at=at), PENDING], "d1")
     for claim in store.load().claims:
         store.forget(claim)
-    at = FULL_CLAIM.terminating_at
-    assert at is not None
     assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, at),)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +17,7 @@ from nodesmith.model.ledgeritems import read_backoff, read_cluster, read_health,
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, from_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.pauses import Departure, Pause, read_departure, read_pause
+from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, read_departure, read_pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 
 Attributes = dict[str, Any]
@@ -36,10 +37,13 @@ def read_plainly(
 
 
 class Found:
-    """A partition as it is read. `known` are claims as they were last read, with their text; `texts` those of now."""
+    """A partition as it is read. `known` are claims as they were last read, with their text; `texts` those of now.
 
-    def __init__(self, version: int, known: Mapping[str, tuple[str, NodeClaim]]) -> None:
-        self._version, self._known = version, known
+    Departures that nobody looks back at any more are left out: DynamoDB's TTL takes its time.
+    """
+
+    def __init__(self, version: int, known: Mapping[str, tuple[str, NodeClaim]], now: datetime) -> None:
+        self._version, self._known, self._now = version, known, now
         self.texts: dict[str, tuple[str, NodeClaim]] = {}
         self._cluster: ClusterInfo | None = None
         self._claims: list[NodeClaim] = []
@@ -89,6 +93,7 @@ class Found:
     def ledger(self) -> Ledger:
         """Give what was read."""
         claims = tuple(sorted(self._claims, key=lambda c: c.name))
+        lately = [each for each in self._departures if self._now - each.at <= RATE_WINDOW]
         return Ledger(
             self._version,
             claims,
@@ -99,5 +104,5 @@ class Found:
             self._health,
             moves=tuple(sorted(self._moves, key=lambda m: m.id)),
             paused=self._paused,
-            departures=tuple(sorted(self._departures, key=lambda d: d.claim)),
+            departures=tuple(sorted(lately, key=lambda d: d.claim)),
         )

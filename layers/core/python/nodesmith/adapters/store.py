@@ -56,7 +56,8 @@ class DynamoStore:
         The version is read first, by itself: a query is no snapshot, and a commit that lands while it runs must
         leave its reader with a version too old to commit on, never with the new version and the old claims.
         """
-        found = Found(self._section.number(_META, "version"), self._claims)
+        version = self._section.number(_META, "version")
+        found = Found(version, self._claims, self._clock())
         for item in self._section.items():
             found.take(item)
         self._claims = found.texts
