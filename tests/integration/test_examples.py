@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
+from tests.localrun import local_run
 
 EXAMPLES = shipped("_examples", "examples")
 STORIES = sorted(folder for folder in EXAMPLES.iterdir() if (folder / "workload.yaml").is_file())
@@ -30,10 +31,7 @@ def nodesmith(*arguments: str) -> Result:
 
 
 def ran(tmp_path: Path, *files: Path) -> dict[str, Any]:
-    named = [word for file in files for word in ("-f", str(file))]
-    result = nodesmith(
-        "local", "run", *named, "-o", "json", "--speed", "20", "--for", "1h", "--keep", str(tmp_path)
-    )
+    result = local_run(tmp_path, *files)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found

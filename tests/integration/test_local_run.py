@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
+from tests.localrun import local_run
 
 EXAMPLES = shipped("_examples", "examples")
 TOO_BIG = """
@@ -48,19 +49,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def express(kept: Path) -> Result:
-    arguments = [
-        "-f",
-        str(EXAMPLES / "express-test"),
-        "-o",
-        "json",
-        "--speed",
-        "20",
-        "--for",
-        "1h",
-        "--keep",
-        str(kept),
-    ]
-    return nodesmith("local", "run", *arguments)
+    return local_run(kept, EXAMPLES / "express-test")
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +112,7 @@ def test_bad_objects_are_named_by_line_and_field_while_the_others_are_looked_at(
     file = tmp_path / "mixed.yaml"
     file.write_text(TOO_BIG)
 
-    arguments = ["-f", str(file), "-f", str(EXAMPLES / "express-test" / "nodepool.yaml")]
-    options = ["-o", "json", "--speed", "20", "--for", "1h", "--keep", str(tmp_path)]
-    result = nodesmith("local", "run", *arguments, *options)
+    result = local_run(tmp_path, file, EXAMPLES / "express-test" / "nodepool.yaml")
 
     assert result.exit_code == 1
     (pending,) = json.loads(result.stdout)["pendingPods"]

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from nodesmith_cli.local.functions import shipped
-from nodesmith_cli.main import app
+from tests.localrun import local_run
 from tests.storage import Manifest, claim, storage_class, volume
 
 EXPRESS = shipped("_examples", "examples") / "express-test"
@@ -75,10 +74,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ]
     file = folder / "volumes.yaml"
     file.write_text(yaml.safe_dump_all(manifests))
-    pools = [str(EXPRESS / name) for name in ("nodepool.yaml", "nodeclass.yaml")]
-    files = [argument for path in (*pools, str(file)) for argument in ("-f", path)]
-    options = ["-o", "json", "--speed", "20", "--for", "1h", "--keep", str(folder)]
-    result = CliRunner().invoke(app, ["local", "run", *files, *options])
+    result = local_run(folder, EXPRESS / "nodepool.yaml", EXPRESS / "nodeclass.yaml", file)
     assert result.stdout, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from nodesmith_cli.main import app
 from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
+from tests.localrun import local_run
 
 
 @pytest.fixture(scope="module")
@@ -18,23 +18,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("state")
     file = folder / "old.yaml"
     file.write_text(PROVISIONER.replace("    amiFamily: Bottlerocket\n", "") + DEPLOYMENT)
-    return CliRunner().invoke(
-        app,
-        [
-            "local",
-            "run",
-            "-f",
-            str(file),
-            "-o",
-            "json",
-            "--speed",
-            "20",
-            "--for",
-            "1h",
-            "--keep",
-            str(folder),
-        ],
-    )
+    return local_run(folder, file)
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +53,7 @@ def test_a_folder_of_nothing_but_pods_still_gets_the_default_pool(tmp_path: Path
     file.write_text(
         DEPLOYMENT.replace("nodeSelector: {karpenter.sh/provisioner-name: default}", "").replace("20", "1")
     )
-    ran = CliRunner().invoke(
-        app,
-        [
-            "local",
-            "run",
-            "-f",
-            str(file),
-            "-o",
-            "json",
-            "--speed",
-            "20",
-            "--for",
-            "1h",
-            "--keep",
-            str(tmp_path),
-        ],
-    )
+    ran = local_run(tmp_path, file)
     assert json.loads(ran.stdout)["pendingPods"] == []
 
 
@@ -97,23 +65,7 @@ def test_pods_written_for_managed_node_groups_run_on_the_capacity_that_they_sele
             "20", "2"
         )
     )
-    ran = CliRunner().invoke(
-        app,
-        [
-            "local",
-            "run",
-            "-f",
-            str(file),
-            "-o",
-            "json",
-            "--speed",
-            "20",
-            "--for",
-            "1h",
-            "--keep",
-            str(tmp_path),
-        ],
-    )
+    ran = local_run(tmp_path, file)
     outcome = json.loads(ran.stdout)
     assert outcome["pendingPods"] == []
     assert {node["capacityType"] for node in outcome["nodes"]} == {"spot"}
