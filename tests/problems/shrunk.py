@@ -222,7 +222,7 @@ def _of_pod_budgets(cluster: Cluster, gone: frozenset[str]) -> Iterator[str]:
     for node in sorted(gone):
         mine: set[str] = set()
         for pod in _pods_on(cluster, [node]):
-            guards = [b for b in budgets if not _is_bound_to_node(pod) and _guards(b, pod)]
+            guards = [b for b in budgets if _is_evicted(pod) and _guards(b, pod)]
             if len(guards) > 1:
                 yield f"{key_of(pod)} has two budgets"
             mine |= {b["metadata"]["name"] for b in guards}
@@ -231,6 +231,13 @@ def _of_pod_budgets(cluster: Cluster, gone: frozenset[str]) -> Iterator[str]:
         name, most = budget["metadata"]["name"], budget["status"]["disruptionsAllowed"]
         if touched[name] > most:
             yield f"PodDisruptionBudget {name}: pods of {touched[name]} nodes go, {most} may"
+
+
+def _is_evicted(pod: Manifest) -> bool:
+    """Tell whether a drain asks a pod to leave: not one that tolerates whatever its node is tainted with."""
+    tolerations = pod["spec"].get("tolerations") or ()
+    stays = any(t.get("operator") == "Exists" and not t.get("key") for t in tolerations)
+    return not (stays or _is_bound_to_node(pod))
 
 
 def _guards(budget: Manifest, pod: Manifest) -> bool:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.disruption import consolidated, passes
+from tests.benchmarks.disruption import consolidated, month, passes, rules
 from tests.benchmarks.figures import Figure
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Measure what fleets cost once they are consolidated, and how long passes take."""
-    return consolidated.figures(quick=quick) + passes.figures(nodes=500 if quick else 5000)
+    """Measure what fleets cost once they are consolidated, how long passes take, and how many rules moves break."""
+    return [
+        *consolidated.figures(quick=quick),
+        *passes.figures(nodes=500 if quick else 5000),
+        *rules.figures(60 if quick else 1000),
+        *month.figures(days=1 if quick else 7),
+    ]

@@ -69,7 +69,9 @@ def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], und
 
 def _look_at_next(lot: _Lot, under_way: Pass) -> None:
     """Look at the next set of a lot; where budgets allow none, that is all that there is to be said of them."""
-    under_way.seen += [one.name for one in lot.waiting if not under_way.is_free(one)]
+    for one in lot.waiting:
+        if not under_way.is_free(one):
+            under_way.note_destination(one)
     lot.waiting = [one for one in lot.waiting if under_way.is_free(one)]
     window = under_way.allowed.within(lot.waiting, Reason.UNDERUTILIZED, LARGEST)
     if not window:

@@ -89,6 +89,12 @@ class Pass:
         """Tell whether no move that has been proposed takes a node, or moves pods to it."""
         return one.name not in self.gone and one.node.name not in self.destinations
 
+    def note_destination(self, one: Candidate) -> None:
+        """Note of a candidate that it stays because pods of other nodes are to come to it."""
+        self.seen.append(one.name)
+        why = "pods of other nodes, which go, are to come to it"
+        self.blocked.setdefault(one.name, Blocker("Nominated", f"Node/{one.node.name}", why))
+
     def note_budget(self, candidates: Iterable[Candidate], reason: Reason) -> None:
         """Note of candidates that stay only because a budget allows no more that this is so."""
         for one in candidates:

@@ -3,8 +3,8 @@
     worth = saving per hour × expected life − harm × price of an eviction − price per hour of what is bought × overlap
 
 One formula serves all policies; they differ in what an eviction costs. `WhenEmpty` holds it beyond price.
-`WhenEmptyOrUnderutilized` takes what it costs in money: a pod that restarts does its work for nobody for about two
-minutes, which on an instance for one pod of 1 cpu (0.05 USD an hour) is 0.002 USD. `Balanced` prices it by the
+`WhenEmptyOrUnderutilized` takes what it costs in money: a pod that restarts starts, connects and warms up for about ten
+minutes, which on an instance for one pod of 1 cpu (0.05 USD an hour) is 0.008 USD. `Balanced` prices it by the
 NodePool itself, as Karpenter does: a move must save at least half the share of its price that it disrupts of its pods.
 
 How long will it last? Nobody knows; what has been quiet for long will mostly stay so for as long again.
@@ -20,7 +20,7 @@ from math import fsum, inf
 from nodesmith.decisions.disruption.candidates import WHEN_EMPTY, Candidate, quiet_since
 from nodesmith.decisions.expiration import expires_at
 
-EVICTION_USD = 0.002
+EVICTION_USD = 0.008
 LEAST_SAVING = 0.02
 """of what the sources cost: a move that saves less is not made, which is what makes cycles impossible"""
 OVERLAP_HOURS = 5 / 60
