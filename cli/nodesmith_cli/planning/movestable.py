@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nodesmith_cli.planning.table import counted, plain_table
+
 _MOST_ROWS = 40
 
 
@@ -26,7 +28,7 @@ def show_moves(to: Console, written: Mapping[str, Any]) -> None:
 
 def _summary(to: Console, written: Mapping[str, Any]) -> None:
     before, saving = written["priceHourly"], written["savingHourly"]
-    to.print(f"{_count(written['nodes'], 'node')} at ${before:.4f}/hour", style="bold")
+    to.print(f"{counted(written['nodes'], 'node')} at ${before:.4f}/hour", style="bold")
     if not written["moves"]:
         to.print("nothing to move: no set of nodes would do with less that is worth the harm")
     else:
@@ -34,8 +36,8 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
         coming = sum(len(move["replacements"]) for move in written["moves"])
         pods = sum(len(move["destinations"]) for move in written["moves"])
         to.print(
-            f"{_count(len(written['moves']), 'move')}: {_count(going, 'node')} into {coming} new,"
-            f" {_count(pods, 'pod')} to restart"
+            f"{counted(len(written['moves']), 'move')}: {counted(going, 'node')} into {coming} new,"
+            f" {counted(pods, 'pod')} to restart"
         )
         to.print(
             f"saves ${saving:.4f}/hour, ${written['savingYearly']:,.0f} a year"
@@ -43,11 +45,11 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
             style="green",
         )
     rest = "" if written["isFinished"] else ", not all looked at"
-    to.print(f"decided in {written['seconds']:.2f} s, {_count(written['steps'], 'step')}{rest}", style="dim")
+    to.print(f"decided in {written['seconds']:.2f} s, {counted(written['steps'], 'step')}{rest}", style="dim")
 
 
 def _moves(moves: Iterable[Mapping[str, Any]]) -> Table:
-    table = _table("", "reason", "goes", "comes", "pods", "harm", "saves/hour")
+    table = plain_table("move", "reason", "goes", "comes", "pods", "harm", "saves/hour")
     for number, move in enumerate(moves, start=1):
         if number > _MOST_ROWS:
             table.add_row("", "and more, see -o json")
@@ -72,7 +74,7 @@ def _alike(nodes: Iterable[Mapping[str, Any]]) -> str:
 
 def _kept(kept: Iterable[Mapping[str, str]]) -> Table:
     """One row for each rule and object, that which keeps most nodes first."""
-    table = _table("nodes", "stay", "why")
+    table = plain_table("nodes", "stay", "why")
     found: dict[tuple[str, str, str], list[str]] = {}
     for entry in kept:
         key = entry["rule"], entry["object"], entry["message"]
@@ -84,15 +86,3 @@ def _kept(kept: Iterable[Mapping[str, str]]) -> Table:
     if len(ordered) > _MOST_ROWS:
         table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more, see -o json")
     return table
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for title in titles:
-        right = title in {"", "nodes", "pods", "harm", "saves/hour"}
-        table.add_column(title, justify="right" if right else "left", no_wrap=title != "why")
-    return table
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

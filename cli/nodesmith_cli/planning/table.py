@@ -23,6 +23,7 @@ _MOST_ROWS = 40
 _BAR = 8
 _NARROW = 100
 _NAMES = 3
+_NUMBERS = frozenset({"nodes", "pods", "$/hour", "move", "harm", "saves/hour"})
 
 
 def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
@@ -49,7 +50,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
     if not new + there + stay:
         to.print("nothing to do: no pod waits for a node", style="bold")
         return
-    to.print(f"pending: {_count(new + there + stay, 'pod')}", style="bold")
+    to.print(f"pending: {counted(new + there + stay, 'pod')}", style="bold")
     if plan.nodes:
         estimated = any(node.estimated for node in plan.nodes)
         priced = {
@@ -57,14 +58,14 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
             "boundHourlyUsd": plan.bound_hourly_usd,
             "nodes": [{"estimated": estimated}],
         }
-        to.print(f"  {new:>7,} on {_count(len(plan.nodes), 'node')} to buy at {price_and_bound(priced)}")
+        to.print(f"  {new:>7,} on {counted(len(plan.nodes), 'node')} to buy at {price_and_bound(priced)}")
     if there:
         number = len(written["existing"])
         are, their = ("is", "its") if number == 1 else ("are", "their")
-        to.print(f"  {there:>7,} on {_count(number, 'node')} that {are} there or on {their} way")
+        to.print(f"  {there:>7,} on {counted(number, 'node')} that {are} there or on {their} way")
     if stay:
         to.print(f"  {stay:>7,} not placed", style="red")
-    to.print(f"decided in {written['seconds']:.2f} s, {_count(plan.steps, 'step')} of search", style="dim")
+    to.print(f"decided in {written['seconds']:.2f} s, {counted(plan.steps, 'step')} of search", style="dim")
 
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
@@ -80,7 +81,7 @@ def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
 
 def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resources], bar: int) -> Table:
     """One row for nodes that are alike, in the order of the plan."""
-    table = _table("nodes", "NodePool", "type", "", "zone", "sold", "$/hour", "cpu", "memory", "pods")
+    table = plain_table("nodes", "NodePool", "type", "", "zone", "sold", "$/hour", "cpu", "memory", "pods")
     alike: dict[Hashable, list[PlannedNode]] = {}
     for node in nodes:
         cheapest, claim = node.request.overrides[0], node.claim
@@ -116,7 +117,7 @@ def _node_row(
 
 
 def _existing(existing: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("there already", "pods", "")
+    table = plain_table("there already", "pods", "")
     for entry in existing[:_MOST_ROWS]:
         table.add_row(entry["node"], str(len(entry["pods"])), _some(entry["pods"]))
     if len(existing) > _MOST_ROWS:
@@ -126,7 +127,7 @@ def _existing(existing: Sequence[Mapping[str, Any]]) -> Table:
 
 def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
     """One row for each reason, that of most pods first."""
-    table = _table("pods", "not placed", "why")
+    table = plain_table("pods", "not placed", "why")
     pods: dict[tuple[str, str], list[str]] = {}
     for entry in unplaced:
         pods.setdefault((entry["reason"], entry["fix"]), []).append(entry["pod"])
@@ -141,10 +142,11 @@ def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
     return table
 
 
-def _table(*titles: str) -> Table:
+def plain_table(*titles: str) -> Table:
+    """Give a table without lines, columns of numbers to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
-        right = title in {"nodes", "pods", "$/hour"}
+        right = title in _NUMBERS
         table.add_column(title, justify="right" if right else "left", no_wrap=title != "why")
     return table
 
@@ -155,5 +157,6 @@ def _some(names: Iterable[str], most: int = _NAMES) -> str:
     return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _count(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """Give a number of things in words."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
