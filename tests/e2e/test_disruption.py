@@ -50,9 +50,9 @@ def test_when_half_of_the_pods_go_nodes_go_and_those_that_stay_are_spread(
     def two_are_left() -> bool:
         claims = system.ledger().claims
         prices.append(price_hourly_usd(claims))
-        return len(claims) == 2 and all(claim.phase is Phase.INITIALIZED for claim in claims)
+        return len(claims) <= 2 and all(claim.phase is Phase.INITIALIZED for claim in claims)
 
-    system.until("two nodes are left", two_are_left, seconds=240)
+    system.until("two nodes are left at most", two_are_left, seconds=240)
     system.until_running(10)
     after = system.ledger().claims
     new = [claim for claim in after if claim.name not in {old.name for old in before}]
