@@ -88,6 +88,19 @@ def test_they_are_once_all_has_been_quiet_for_long() -> None:
     assert one.saving_hourly_usd == pytest.approx(0.384 - 0.34)
 
 
+@pytest.mark.parametrize(
+    ("owner", "hours", "moves"), [("Job", 0.1, 1), ("Job", 20, 0), ("ReplicaSet", 20, 1)]
+)
+def test_jobs_are_left_to_finish_the_longer_they_have_run_the_more(
+    owner: str, hours: float, moves: int
+) -> None:
+    """Four of eight cpus for twenty hours are worth more than what half the price saves in a few."""
+    work = running(shape("3500m", "6Gi", owner=f"{owner}/import"), {"a": 1})
+    begun = [replace(pod, created_at=NOW - timedelta(hours=hours)) for pod in work]
+    found = propose(fleet([large(last_pod_event_at=NOW - timedelta(hours=4))], begun, pools=[only("m5")]))
+    assert len(found.proposals) == moves
+
+
 def test_balanced_moves_only_what_saves_half_the_share_that_it_disrupts() -> None:
     assert not crowded(timedelta(days=1), policy="Balanced").proposals
     found = propose(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.disruption.costs import harm_of, moving, price_of
+from nodesmith.decisions.disruption.costs import harm_of, lost_work_usd, moving, price_of
 from nodesmith.decisions.disruption.proposals import Blocker
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.scheduling.rooms import is_closed, is_going, nominations
@@ -32,6 +32,7 @@ _YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 class Candidate:
     """A node that may be disrupted. `pods` are those that would need another node, `harm` what evicting them costs.
 
+    `lost_work_usd` is what moving them costs beside that, where they begin anew.
     `held` is a rule that keeps its pods where they are, though not for ever: it may be drifted away, no more.
     """
 
@@ -41,6 +42,7 @@ class Candidate:
     pods: tuple[Pod, ...]
     price_hourly_usd: float
     harm: float
+    lost_work_usd: float = 0.0
     held: Blocker | None = None
 
     @property
@@ -105,7 +107,8 @@ class Survey:
         pods = moving(all_pods)
         surcharge = pool.node_surcharge_hourly_usd
         price = price_of(claim, node, self.catalog) + surcharge
-        return Candidate(claim, node, pool, pods, price, harm_of(pods), held)
+        lost = lost_work_usd(pods, node, price, self.now)
+        return Candidate(claim, node, pool, pods, price, harm_of(pods), lost, held)
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
+from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25
 _LEAST, _MOST = -10.0, 10.0
+_JOB = "Job/"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
@@ -42,6 +45,24 @@ def eviction_cost(shape: Shape) -> float:
 def harm_of(pods: Iterable[Pod]) -> float:
     """Give what evicting these pods costs. One that costs less than nothing makes up for no other."""
     return sum(max(0.0, eviction_cost(pod.shape)) for pod in pods)
+
+
+def lost_work_usd(pods: Iterable[Pod], node: Node, price_hourly_usd: float, now: datetime) -> float:
+    """Give what it has cost so far that pods of Jobs did on a node, USD: what others do goes on, they begin anew.
+
+    A pod is charged the share of the price that the greater of its requests for cpu and memory is of what the node
+    offers, since it was made.
+    """
+    lost = 0.0
+    for pod in pods:
+        if pod.shape.owner.startswith(_JOB):
+            hours = max(timedelta(0), now - pod.created_at) / timedelta(hours=1)
+            lost += hours * price_hourly_usd * _share(pod.shape.requests, node.allocatable)
+    return lost
+
+
+def _share(requests: Resources, offered: Resources) -> float:
+    return max(requests.of(name) / max(1, offered.of(name)) for name in ("cpu", "memory"))
 
 
 def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
