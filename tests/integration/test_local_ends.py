@@ -22,7 +22,7 @@ from tests.storage import claim, storage_class
 
 EXPRESS = shipped("_examples", "examples") / "express-test"
 REPLICAS = 8
-_LONGEST_SECONDS = 600
+_LONGEST_SECONDS = 3600
 
 
 def document(**manifest: Any) -> Document:
