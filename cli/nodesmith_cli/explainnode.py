@@ -100,11 +100,11 @@ def tell(
     return {
         "node": node.name if node else None,
         "nodeClaim": claim.name if claim else None,
-        "nodePool": _label(subject, NODEPOOL),
+        "nodePool": label_of(subject, NODEPOOL),
         "instanceId": (claim.instance_id if claim else "") or (_instance(node) if node else None),
-        "instanceType": _label(subject, INSTANCE_TYPE),
-        "zone": _label(subject, ZONE),
-        "capacityType": _label(subject, CAPACITY_TYPE),
+        "instanceType": label_of(subject, INSTANCE_TYPE),
+        "zone": label_of(subject, ZONE),
+        "capacityType": label_of(subject, CAPACITY_TYPE),
         "priceHourly": price[0] if price else None,
         "priceEstimated": price[1] if price else None,
         "phase": claim.phase.value if claim else None,
@@ -168,16 +168,16 @@ def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator
 
 
 def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:
-    where = (_label(subject, CAPACITY_TYPE), _label(subject, INSTANCE_TYPE), _label(subject, ZONE))
+    where = (label_of(subject, CAPACITY_TYPE), label_of(subject, INSTANCE_TYPE), label_of(subject, ZONE))
     return price_of(region_of(subject), *(part or "" for part in where))
 
 
 def region_of(subject: Subject) -> str:
     """Give the region that a node is in, as far as its labels tell."""
-    return _label(subject, REGION) or (_label(subject, ZONE) or "")[:-1]
+    return label_of(subject, REGION) or (label_of(subject, ZONE) or "")[:-1]
 
 
-def _label(subject: Subject, key: str) -> str | None:
+def label_of(subject: Subject, key: str) -> str | None:
     """Give a label of the Node; while there is none, of its NodeClaim."""
     for labels in (
         subject.node.labels if subject.node else {},

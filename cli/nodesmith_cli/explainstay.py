@@ -63,7 +63,7 @@ def _of_candidate(one: Candidate, look: Pass) -> Stay:
     blocker = None if drift else look.blocker(one)
     if blocker is None and look.allowed.nodes(one.pool, reason) == 0:
         blocker = no_budget(one)
-    since = one.claim.drifted_at if drift else quiet_since(one)
+    since = one.claim.drifted_at if drift else quiet_since(one.claim, one.node)
     if blocker is not None:
         return _stay(blocker, since)
     on = f"NodeClaim/{one.name}"

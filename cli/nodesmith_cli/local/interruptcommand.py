@@ -12,7 +12,7 @@ from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.notices import WARNING
 from nodesmith.observation.wire import decode, encode
-from nodesmith_cli.explainnode import Subject, named, nobody, subjects
+from nodesmith_cli.explainnode import Subject, label_of, named, nobody, subjects
 from nodesmith_cli.local.cloud.announcing import announce_interruption
 from nodesmith_cli.local.commands import OK
 from nodesmith_cli.local.reaching import Reached, reach
@@ -57,8 +57,8 @@ def _victim(name: str, system: Reached, now: datetime) -> Subject:
     found = named(name, snapshot, now) or (short[0] if len(short) == 1 else None)
     if found is None:
         raise Rejected(nobody(name, snapshot, now))
-    if _label(found, CAPACITY_TYPE) != SPOT:
-        sold = _label(found, CAPACITY_TYPE) or "not nodesmith's"
+    if label_of(found, CAPACITY_TYPE) != SPOT:
+        sold = label_of(found, CAPACITY_TYPE) or "not nodesmith's"
         raise Rejected(f"Node {found.name}: it is {sold}, and EC2 interrupts spot instances only")
     if found.node is None:
         raise Rejected(f"NodeClaim {found.name}: its instance has not joined yet: wait until it is a Node")
@@ -66,9 +66,4 @@ def _victim(name: str, system: Reached, now: datetime) -> Subject:
 
 
 def _kind(subject: Subject) -> str:
-    return f"spot {_label(subject, INSTANCE_TYPE)} in {_label(subject, ZONE)}"
-
-
-def _label(subject: Subject, key: str) -> str:
-    claim, node = subject.claim, subject.node
-    return (node.labels.get(key) if node else "") or (claim.labels.get(key) if claim else "") or ""
+    return f"spot {label_of(subject, INSTANCE_TYPE)} in {label_of(subject, ZONE)}"

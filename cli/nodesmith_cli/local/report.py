@@ -12,7 +12,7 @@ from nodesmith.model.pods import pod_requests
 from nodesmith.model.resources import NOTHING, Resources, parse_resources, total
 from nodesmith_cli.local.timeline import Entry, View, condition, pod_key
 
-HOURS_A_MONTH = 730
+HOURS_A_MONTH, HOURS_A_YEAR = 730, 8760
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,9 @@ from typing import Any
 
 from nodesmith.decisions.disruption.record import DISRUPTION
 from nodesmith_cli.local.quiet import unrest
-from nodesmith_cli.local.report import HOURS_A_MONTH, Report
+from nodesmith_cli.local.report import HOURS_A_YEAR, Report
 from nodesmith_cli.local.running import wait_for
 from nodesmith_cli.local.system import LocalSystem
-
-MONTHS_A_YEAR = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Shrunk:
     def saving_yearly_usd(self) -> float:
         """What the nodes cost less in a year."""
         hourly = self.before.price.hourly_usd - self.after.price.hourly_usd
-        return hourly * HOURS_A_MONTH * MONTHS_A_YEAR
+        return hourly * HOURS_A_YEAR
 
 
 def shrink(system: LocalSystem, deployment: str, replicas: int, longest_seconds: float) -> Shrunk:

@@ -14,9 +14,9 @@ from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.nodes import Node
+from nodesmith_cli.local.report import HOURS_A_YEAR
 from nodesmith_cli.planning.report import plan_json
 
-HOURS_A_YEAR = 8760
 _DIGITS = 9
 
 

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode
+from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import SPOT
-from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith_cli.explain import price_and_bound
 from nodesmith_cli.local.report import Price
@@ -70,11 +70,9 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
     """Give what types offer to pods, by EC2NodeClass and type."""
-    parsed = [parse_nodeclass(manifest).value for manifest in inputs.snapshot.nodeclasses]
     types: dict[str, Sequence[InstanceType]] = {
-        nodeclass.name: instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
-        for nodeclass in parsed
-        if nodeclass is not None
+        name: instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
+        for name, nodeclass in parsed_nodeclasses(inputs.snapshot).items()
     }
     return {(name, t.name): t.allocatable for name, found in types.items() for t in found}
 

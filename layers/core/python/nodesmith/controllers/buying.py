@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from nodesmith.decisions.provisioning import PlannedNode, canonical
+from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
 from nodesmith.effects import Settled, TypeLookup, intent, launch
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
@@ -16,7 +17,6 @@ from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Store
@@ -88,8 +88,7 @@ class TypeTable:
 
     def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
         self._statuses, self._learned = ledger.nodeclasses, ledger.learned
-        parsed = [parse_nodeclass(manifest).value for manifest in snapshot.nodeclasses]
-        self.nodeclasses: dict[str, EC2NodeClass] = {n.name: n for n in parsed if n is not None}
+        self.nodeclasses = parsed_nodeclasses(snapshot)
         self.nodepools = parsed_nodepools(snapshot.nodepools)
         self._catalog, self._settings = catalog, settings
         self._tables: dict[str, dict[str, InstanceType]] = {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from nodesmith.controllers.hashes import renew_hashes, state_hashes
 from nodesmith.controllers.snapshots import own_snapshot
@@ -22,7 +22,7 @@ from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
-from nodesmith.model.nodepools import NodePool, parse_nodepool, parsed_nodepools
+from nodesmith.model.nodepools import NodePool, parse_nodepool
 from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
@@ -30,7 +30,9 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
 
+Readable = TypeVar("Readable")
 ParsedClasses = list[tuple[Mapping[str, Any], Parsed[EC2NodeClass]]]
+ParsedPools = list[tuple[Mapping[str, Any], Parsed[NodePool]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,12 @@ def make_ready(run: Readiness) -> ReadinessReport:
     snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
     failures: list[str] = []
     parsed = [(manifest, parse_nodeclass(manifest)) for manifest in snapshot.nodeclasses]
+    pools = [(manifest, parse_nodepool(manifest)) for manifest in snapshot.nodepools]
     statuses, changed = _resolve(run, parsed, ledger, now, failures)
-    health = _health(run, snapshot, statuses, ledger)
-    updates = _updates(snapshot, parsed, statuses, health, ledger.paused, now)
+    health = _health(run, pools, statuses, ledger)
+    updates = _updates(snapshot, pools, parsed, statuses, health, ledger.paused, now)
     written = tuple(f"{u.kind}/{u.name}" for u in updates if _write(run.cluster, u, failures))
-    written += _hashed(run, snapshot, parsed, ledger, failures)
+    written += _hashed(run, pools, parsed, ledger, failures)
     if changed:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
     if failures:
@@ -80,14 +83,14 @@ def make_ready(run: Readiness) -> ReadinessReport:
 
 
 def _health(
-    run: Readiness, snapshot: Snapshot, statuses: Mapping[str, NodeClassStatus], ledger: Ledger
+    run: Readiness, pools: ParsedPools, statuses: Mapping[str, NodeClassStatus], ledger: Ledger
 ) -> dict[str, RegistrationHealth]:
     """Give what is known of NodePools as they are now; forget those that are gone."""
-    for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m in snapshot.nodepools}):
+    for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m, _ in pools}):
         run.store.forget_health(name)
     found = (
-        (name, current(ledger.health.get(name), basis_of(pool, statuses.get(pool.nodeclass.name))))
-        for name, pool in parsed_nodepools(snapshot.nodepools).items()
+        (pool.name, current(ledger.health.get(pool.name), basis_of(pool, statuses.get(pool.nodeclass.name))))
+        for pool in _readable(pools)
     )
     return {name: health for name, health in found if health is not None}
 
@@ -96,7 +99,7 @@ def _resolve(
     run: Readiness, parsed: ParsedClasses, ledger: Ledger, now: datetime, failures: list[str]
 ) -> tuple[dict[str, NodeClassStatus], list[str]]:
     """Resolve what is due; give the newest status of each EC2NodeClass, and the names of those that changed."""
-    nodeclasses = [p.value for _, p in parsed if p.value is not None]
+    nodeclasses = list(_readable(parsed))
     names = {n.name for n in nodeclasses}
     statuses = {name: status for name, status in ledger.nodeclasses.items() if name in names}
     changed: list[str] = []
@@ -133,6 +136,7 @@ def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
 
 def _updates(
     snapshot: Snapshot,
+    pools: ParsedPools,
     parsed: ParsedClasses,
     statuses: Mapping[str, NodeClassStatus],
     health: Mapping[str, RegistrationHealth],
@@ -147,8 +151,8 @@ def _updates(
         states[name] = ready_condition(update, manifest)
         if update is not None and _is_of_the_cluster(manifest):
             updates.append(update)
-    for manifest in snapshot.nodepools:
-        pool, known = parse_nodepool(manifest), health.get(str(manifest["metadata"]["name"]))
+    for manifest, pool in pools:
+        known = health.get(str(manifest["metadata"]["name"]))
         pool_update = nodepool_update(manifest, pool, states, known, snapshot, now, paused)
         if pool_update is not None:
             is_todays = _is_of_the_cluster(manifest) or not _provisioner(manifest)
@@ -157,17 +161,21 @@ def _updates(
 
 
 def _hashed(
-    run: Readiness, snapshot: Snapshot, parsed: ParsedClasses, ledger: Ledger, failures: list[str]
+    run: Readiness, pools: ParsedPools, parsed: ParsedClasses, ledger: Ledger, failures: list[str]
 ) -> tuple[str, ...]:
     """State the hashes of today's kinds of objects, and renew those of claims; give the objects written."""
     read: list[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
-    read = [(manifest, parse_nodepool(manifest).value) for manifest in snapshot.nodepools]
-    read += [(manifest, one.value) for manifest, one in parsed]
+    read = [*((m, one.value) for m, one in pools), *((m, one.value) for m, one in parsed)]
     stated = state_hashes([each for each in read if _is_of_the_cluster(each[0])], run.cluster, failures)
-    pools = {each.name: each for _, each in read if isinstance(each, NodePool)}
-    nodeclasses = {each.name: each for _, each in read if isinstance(each, EC2NodeClass)}
-    renew_hashes(ledger.claims, pools, nodeclasses, run.store, run.cluster, failures)
+    by_name = {pool.name: pool for pool in _readable(pools)}
+    nodeclasses = {nodeclass.name: nodeclass for nodeclass in _readable(parsed)}
+    renew_hashes(ledger.claims, by_name, nodeclasses, run.store, run.cluster, failures)
     return stated
+
+
+def _readable(parsed: Iterable[tuple[Mapping[str, Any], Parsed[Readable]]]) -> Iterator[Readable]:
+    """Give what could be read."""
+    return (one.value for _, one in parsed if one.value is not None)
 
 
 def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:

@@ -155,17 +155,16 @@ def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None
             return Blocker("Labels", f"Node/{node.name}", f"it has no label {missing[0]}")
         if pool.disruption.consolidation_policy == WHEN_EMPTY:
             return Blocker("Policy", on, "its NodePool lets go of empty nodes only, and it has pods")
-    at = quiet_since(candidate) + timedelta(seconds=after)
+    at = quiet_since(candidate.claim, node) + timedelta(seconds=after)
     if now < at:
         message = f"pods came or went less than consolidateAfter {pool.disruption.consolidate_after} ago"
         return Blocker("ConsolidateAfter", on, f"{message}: it may be consolidated from {at:%H:%M:%S} UTC on")
     return None
 
 
-def quiet_since(candidate: Candidate) -> datetime:
+def quiet_since(claim: NodeClaim, node: Node) -> datetime:
     """Give when a pod last came to a node or went, or when it was ready for the first."""
-    claim = candidate.claim
-    moments = candidate.node.last_pod_event_at, claim.initialized_at
+    moments = node.last_pod_event_at, claim.initialized_at
     return max((at for at in moments if at is not None), default=claim.phase_since)
 
 
@@ -174,8 +173,7 @@ def is_settling(claim: NodeClaim, node: Node, pool: NodePool | None, now: dateti
     after = pool.disruption.consolidate_after_seconds if pool is not None else None
     if not after or pool is None or pool.is_static:
         return False
-    moments = [at for at in (node.last_pod_event_at, claim.initialized_at) if at is not None]
-    return now < max(moments, default=claim.phase_since) + timedelta(seconds=after)
+    return now < quiet_since(claim, node) + timedelta(seconds=after)
 
 
 def _awaiting(inputs: Inputs) -> frozenset[str]:

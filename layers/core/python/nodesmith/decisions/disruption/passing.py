@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import fsum
 
@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.settled import marks
 from nodesmith.decisions.disruption.simulation import Fleet, Trial
 from nodesmith.decisions.disruption.worth import totals, worth_usd
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.model.moves import Move, Reason
+from nodesmith.model.moves import Reason
 
 FEW = 24
 """Nodes of a cluster up to which every set of them is tried thoroughly."""
@@ -25,7 +25,7 @@ class Pass:
     """The state of one pass. `drift` says by claim why it has drifted; `left` are steps."""
 
     def __init__(self, inputs: Inputs, steps: int) -> None:
-        moving = in_moves(inputs.ledger.moves)
+        moving = inputs.ledger.sources | inputs.ledger.replacements
         self.inputs, self.survey = inputs, Survey(inputs, moving)
         self.drift = self._drift()
         self.allowed = Allowed(inputs, moving)
@@ -59,12 +59,14 @@ class Pass:
 
     def blocker(self, one: Candidate) -> Blocker | None:
         """Give what keeps a candidate from being consolidated, empty or not; None where nothing does."""
-        return self._promised(one) or consolidation_blocker(one, self.inputs.now)
+        if self.is_promised(one):
+            why = "pods that wait for a node will find room on it"
+            return Blocker("Nominated", f"Node/{one.node.name}", why)
+        return consolidation_blocker(one, self.inputs.now)
 
-    def _promised(self, one: Candidate) -> Blocker | None:
-        if one.node.name not in self.fleet.promised:
-            return None
-        return Blocker("Nominated", f"Node/{one.node.name}", "pods that wait for a node will find room on it")
+    def is_promised(self, one: Candidate) -> bool:
+        """Tell whether pods that wait for a node will find their place on this one."""
+        return one.node.name in self.fleet.promised
 
     def try_without(self, sources: Sequence[Candidate]) -> Trial:
         """Try what becomes of the pods of these nodes, and count the steps."""
@@ -117,8 +119,3 @@ def no_budget(one: Candidate) -> Blocker:
     """Say that disruption budgets keep a candidate."""
     message = f"the disruption budgets of NodePool {one.pool.name} allow no more nodes to go for now"
     return Blocker("Budget", f"NodePool/{one.pool.name}", message)
-
-
-def in_moves(moves: Iterable[Move]) -> Collection[str]:
-    """Name the claims that moves under way take away or have bought."""
-    return frozenset(n for move in moves if not move.is_over for n in (*move.sources, *move.replacements))

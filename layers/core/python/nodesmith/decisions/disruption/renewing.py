@@ -46,7 +46,7 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
         if not under_way.is_free(one) or not under_way.allowed.within([one], Reason.DRIFTED):
             continue
         if one.pool.is_static:
-            if not _is_promised(one, under_way):
+            if not under_way.is_promised(one):
                 static[one.pool.name].append(one)
             continue
         under_way.seen.append(one.name)
@@ -106,10 +106,6 @@ def _drifted(one: Candidate, trial: Trial | None, nodes: Sequence[PlannedNode], 
     bought = fsum(node.price_hourly_usd + surcharge for node in nodes)
     saving = one.price_hourly_usd - bought
     return proposal(Reason.DRIFTED, [one], trial, nodes, saving, 0.0, under_way.drift[one.name])
-
-
-def _is_promised(one: Candidate, under_way: Pass) -> bool:
-    return one.node.name in under_way.fleet.promised
 
 
 def _unplaced(one: Candidate, why: str) -> Blocker:

@@ -84,7 +84,7 @@ def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
 
     Not longer than until the first of them would have ended anyway.
     """
-    quiet = min(now - quiet_since(source) for source in sources)
+    quiet = min(now - quiet_since(source.claim, source.node) for source in sources)
     life = min(max(quiet, _SHORTEST), _LONGEST)
     ends = [end - now for end in (expires_at(source.claim) for source in sources) if end is not None]
     return max(timedelta(0), min([life, *ends])) / timedelta(hours=1)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.pools import pools
+from nodesmith.decisions.provisioning.pools import parsed_nodeclasses, pools
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_offering, type_refusal
 from nodesmith.decisions.scheduling.templates import template_labels
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodepools import NodePool, parse_nodepool
 from nodesmith.model.requirements import Requirement, Requirements
 
@@ -41,8 +41,7 @@ class Considered:
 
 def considered(inputs: Inputs) -> list[Considered]:
     """Count for every NodePool that can be read, in order of name."""
-    nodeclasses = [parse_nodeclass(manifest).value for manifest in inputs.snapshot.nodeclasses]
-    by_name = {each.name: each for each in nodeclasses if each is not None}
+    by_name = parsed_nodeclasses(inputs.snapshot)
     parsed = [parse_nodepool(manifest).value for manifest in inputs.snapshot.nodepools]
     obstacles = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now).obstacles
     return [
