@@ -42,6 +42,7 @@ class FakeCluster:
     nodepools: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclasses: dict[str, dict[str, Any]] = field(default_factory=dict)
     provisioners: dict[str, dict[str, Any]] = field(default_factory=dict)
+    nodetemplates: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclaims: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by namespace/name, as are their budgets"""
@@ -139,6 +140,11 @@ class FakeCluster:
     def nodeclass_status(self, name: str, status: Manifest) -> None:
         call = self._begin("nodeclass_status", name)
         self._merge(self.nodeclasses, name, status)
+        self.raise_after(call)
+
+    def nodetemplate_status(self, name: str, status: Manifest) -> None:
+        call = self._begin("nodetemplate_status", name)
+        self._merge(self.nodetemplates, name, status)
         self.raise_after(call)
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.times import format_time
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
 from nodesmith.observation.wire import Observed, decode, encode
@@ -77,6 +78,8 @@ class Scene:
             nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
+            provisioners=[reduce_custom(p) for p in self.cluster.provisioners.values()],
+            awsnodetemplates=[reduce_custom(t) for t in self.cluster.nodetemplates.values()],
         )
         self.blobs.objects[KEY] = encode(CLUSTER, self.now, observed)
 
@@ -278,6 +281,70 @@ def test_a_new_cluster_is_described_its_nodeclasses_resolved_and_provisioning_wo
     calls = len(scene.cluster.calls)
     assert scene.make_ready() == ()
     assert len(scene.cluster.calls) == calls
+
+
+SELECTORS = {"subnetSelector": {"team": "blue"}, "securityGroupSelector": {"team": "blue"}}
+TEMPLATE_SPEC = {**SELECTORS, "amiFamily": "AL2", "instanceProfile": "nodes"}
+
+
+def of_old(name: str, spec: Manifest) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 2}, "spec": spec}
+
+
+def test_old_objects_show_the_status_of_what_they_are_read_as(scene: Scene) -> None:
+    scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
+    scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}})
+    scene.make_ready()
+    template, provisioner = scene.cluster.nodetemplates["a"]["status"], scene.cluster.provisioners["p"]
+    found = scene.store.nodeclasses["a"]
+    assert [each["id"] for each in template["subnets"]] == [subnet.id for subnet in found.subnets] != []
+    assert [each["id"] for each in template["securityGroups"]] == [g.id for g in found.security_groups] != []
+    assert [each["id"] for each in template["amis"]] == [image.id for image in found.images] != []
+    assert {c["observedGeneration"] for c in template["conditions"]} == {2}
+    assert (ready(scene.cluster.nodetemplates["a"]), ready(provisioner)) == ("True", "True")
+    assert {call.method for call in scene.cluster.calls} == {"nodetemplate_status", "provisioner_status"}
+    calls = len(scene.cluster.calls)
+    scene.make_ready()
+    assert len(scene.cluster.calls) == calls
+
+
+def test_a_template_whose_class_is_split_by_kubelets_shows_it_once(scene: Scene) -> None:
+    scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
+    for pods in (20, 30):
+        spec = {"providerRef": {"name": "a"}, "kubeletConfiguration": {"maxPods": pods}}
+        scene.cluster.provisioners[f"p{pods}"] = of_old(f"p{pods}", spec)
+    scene.make_ready()
+    assert set(scene.store.nodeclasses) == {"a", "a-p20", "a-p30"}
+    assert [each.about for each in scene.cluster.calls if each.method == "nodetemplate_status"] == [("a",)]
+
+
+def test_what_a_provisioner_says_of_aws_itself_has_no_other_object_to_show_it(scene: Scene) -> None:
+    scene.cluster.provisioners["p"] = of_old("p", {"provider": TEMPLATE_SPEC})
+    scene.make_ready()
+    assert ready(scene.cluster.provisioners["p"]) == "True"
+    assert {call.method for call in scene.cluster.calls} == {"provisioner_status"}
+
+
+def test_a_provisioner_says_when_its_number_of_nodes_last_changed(scene: Scene) -> None:
+    scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
+    scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}})
+    scene.make_ready()
+    assert "lastScaleTime" not in scene.cluster.provisioners["p"]["status"]
+
+    node = node_manifest(builders.claim("n"))
+    node["metadata"]["labels"] = {"karpenter.sh/nodepool": "p"}
+    scene.cluster.nodes["n"] = node
+    scene.make_ready()
+    grown, since = scene.cluster.provisioners["p"]["status"], format_time(scene.now)
+    assert (grown["nodes"], grown["lastScaleTime"]) == (1, since)
+    scene.now += timedelta(minutes=1)
+    scene.make_ready()
+    assert scene.cluster.provisioners["p"]["status"]["lastScaleTime"] == since
+
+    del scene.cluster.nodes["n"]
+    scene.make_ready()
+    shrunk = scene.cluster.provisioners["p"]["status"]
+    assert (shrunk["nodes"], shrunk["lastScaleTime"]) == (0, format_time(scene.now))
 
 
 def test_a_nodeclass_that_cannot_be_resolved_now_keeps_no_other_from_it(scene: Scene) -> None:

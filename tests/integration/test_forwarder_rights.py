@@ -68,6 +68,13 @@ PROVISIONER = {
     "spec": {"providerRef": {"name": "default"}},
 }
 
+NODE_TEMPLATE = {
+    "apiVersion": "karpenter.k8s.aws/v1alpha1",
+    "kind": "AWSNodeTemplate",
+    "metadata": {"name": "old"},
+    "spec": {"subnetSelector": {"team": "blue"}},
+}
+
 
 def right(method: Method, path: str) -> Right:
     """Read a request as RBAC does."""
@@ -97,6 +104,7 @@ def local() -> Iterator[LocalApiServer]:
         for plural, manifest in (
             ("nodepools", POOL),
             ("provisioners", PROVISIONER),
+            ("awsnodetemplates", NODE_TEMPLATE),
             ("ec2nodeclasses", NODECLASS),
             ("nodes", node(1, rolled(1))),
         ):
@@ -116,6 +124,7 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     cluster.nodepool_status("default", CONDITIONS)
     cluster.provisioner_status("old", CONDITIONS)
     cluster.nodeclass_status("default", CONDITIONS)
+    cluster.nodetemplate_status("old", CONDITIONS)
     cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (
@@ -123,6 +132,7 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
         ("NodeClaim", "a"),
         ("EC2NodeClass", "default"),
         ("Provisioner", "old"),
+        ("AWSNodeTemplate", "old"),
         ("Node", name),
         ("Pod", "default/gone"),
     ):

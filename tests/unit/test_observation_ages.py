@@ -150,6 +150,17 @@ def test_what_a_provisioner_shows_is_what_its_pool_shows() -> None:
     assert manifest["status"] == {"conditions": [condition]}
 
 
+def test_what_a_template_shows_is_what_its_class_shows_and_the_provisioner_shows_nothing_of_it() -> None:
+    given = {**TEMPLATE, "status": {"subnets": [{"id": "subnet-1", "zone": "us-east-1a"}]}}
+    shown = {**PROVISIONER, "status": {"nodes": 3}}
+    (manifest,) = snapshot(AWSNodeTemplate=[given], Provisioner=[shown]).nodeclasses
+    assert manifest["status"] == given["status"]
+    assert manifest["metadata"]["annotations"] == {"nodesmith.dev/nodetemplate": "default"}
+    inline = {"metadata": {"name": "a"}, "spec": {"provider": TEMPLATE["spec"]}, "status": {"nodes": 3}}
+    (manifest,) = snapshot(Provisioner=[inline]).nodeclasses
+    assert "status" not in manifest
+
+
 def test_a_class_that_a_provisioner_holds_changes_with_it() -> None:
     """Its selectors are looked up again when its generation is another."""
     spec = {"provider": TEMPLATE["spec"]}

@@ -93,6 +93,26 @@ class Store(Protocol):
         """Remove what is known of a NodePool that is gone."""
 
 
+class Routes(Protocol):
+    """Whose an instance is, for all clusters of a region."""
+
+    def of_instance(self, instance_id: str) -> frozenset[str]:
+        """Give the clusters with a claim that has this instance: one, or none."""
+
+    def of_reservation(self, reservation_id: str) -> frozenset[str]:
+        """Give the clusters with instances in this capacity reservation."""
+
+
+class Post(Protocol):
+    """The queues of the clusters of a region."""
+
+    def deliver(self, cluster: str, bodies: Sequence[str]) -> Collection[int]:
+        """Put messages into a cluster's queue of interruption; give the numbers of those that were not taken.
+
+        Raises Rejected where the cluster has none.
+        """
+
+
 class Cloud(Protocol):
     """EC2, and what stands around it, for one cluster."""
 
@@ -191,6 +211,9 @@ class Cluster(Protocol):
 
     def nodeclass_status(self, name: str, status: Mapping[str, Any]) -> None:
         """Merge into an EC2NodeClass's status; gone is fine."""
+
+    def nodetemplate_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge into the status of an AWSNodeTemplate that is read as an EC2NodeClass; gone is fine."""
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""

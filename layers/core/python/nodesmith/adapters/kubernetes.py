@@ -113,6 +113,10 @@ class ApiCluster:
         """Merge into an EC2NodeClass's status; gone is fine."""
         self._bring_status("EC2NodeClass", name, status)
 
+    def nodetemplate_status(self, name: str, status: Manifest) -> None:
+        """Merge into the status of an AWSNodeTemplate that is read as an EC2NodeClass; gone is fine."""
+        self._bring_status("AWSNodeTemplate", name, status)
+
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
         self._bring(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))

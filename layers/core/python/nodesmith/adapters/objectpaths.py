@@ -10,6 +10,7 @@ PATHS = {
     "NodeClaim": "/apis/karpenter.sh/v1/nodeclaims",
     "EC2NodeClass": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
     "Provisioner": "/apis/karpenter.sh/v1alpha5/provisioners",
+    "AWSNodeTemplate": "/apis/karpenter.k8s.aws/v1alpha1/awsnodetemplates",
     "Pod": "/api/v1/pods",
 }
 

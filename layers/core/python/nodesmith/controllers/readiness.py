@@ -13,13 +13,14 @@ from nodesmith.decisions.readiness import (
     StatusUpdate,
     nodeclass_update,
     nodepool_update,
+    of_provisioner,
     ready_condition,
     to_resolve,
 )
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
 from nodesmith.model.nodepools import NodePool, parse_nodepool
@@ -33,6 +34,7 @@ from nodesmith.settings import snapshot_key
 Readable = TypeVar("Readable")
 ParsedClasses = list[tuple[Mapping[str, Any], Parsed[EC2NodeClass]]]
 ParsedPools = list[tuple[Mapping[str, Any], Parsed[NodePool]]]
+_OLD_KINDS = {PROVISIONER: "Provisioner", NODE_TEMPLATE: "AWSNodeTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +151,14 @@ def _updates(
         name = str((manifest.get("metadata") or {}).get("name"))
         update = nodeclass_update(manifest, one, statuses.get(name), now)
         states[name] = ready_condition(update, manifest)
-        if update is not None and _is_of_the_cluster(manifest):
-            updates.append(update)
+        if update is not None and (kind := _shown_by(manifest, "EC2NodeClass", NODE_TEMPLATE)):
+            updates.append(replace(update, kind=kind))
     for manifest, pool in pools:
         known = health.get(str(manifest["metadata"]["name"]))
         pool_update = nodepool_update(manifest, pool, states, known, snapshot, now, paused)
-        if pool_update is not None:
-            is_todays = _is_of_the_cluster(manifest) or not _provisioner(manifest)
-            updates.append(pool_update if is_todays else replace(pool_update, kind="Provisioner"))
+        if pool_update is not None and (kind := _shown_by(manifest, "NodePool", PROVISIONER)):
+            is_old = kind == "Provisioner"
+            updates.append(of_provisioner(pool_update, manifest, now) if is_old else pool_update)
     return updates
 
 
@@ -183,8 +185,15 @@ def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:
     return bool((manifest.get("metadata") or {}).get("uid"))
 
 
-def _provisioner(manifest: Mapping[str, Any]) -> str:
-    return str(((manifest.get("metadata") or {}).get("annotations") or {}).get(PROVISIONER, ""))
+def _shown_by(manifest: Mapping[str, Any], kind: str, origin: str) -> str:
+    """Give the kind of the object that shows a status: an old one where this is only how that is read; "" for none.
+
+    `origin` is the annotation that names the old one; what a Provisioner says of AWS has no object of its own.
+    """
+    if _is_of_the_cluster(manifest):
+        return kind
+    annotations = (manifest.get("metadata") or {}).get("annotations") or {}
+    return _OLD_KINDS[origin] if annotations.get(origin) else ""
 
 
 def _write(cluster: Cluster, update: StatusUpdate, failures: list[str]) -> bool:
@@ -194,6 +203,8 @@ def _write(cluster: Cluster, update: StatusUpdate, failures: list[str]) -> bool:
                 cluster.nodepool_status(update.name, update.status)
             case "Provisioner":
                 cluster.provisioner_status(update.name, update.status)
+            case "AWSNodeTemplate":
+                cluster.nodetemplate_status(update.name, update.status)
             case _:
                 cluster.nodeclass_status(update.name, update.status)
         for warning in update.warnings:

@@ -7,7 +7,7 @@ ready, an EC2NodeClass when everything it selects has been found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -111,6 +111,14 @@ def nodepool_update(
         "conditions": [_shown(c, generation, now) for c in conditions],
     }
     return _update("NodePool", name, manifest, wanted, parsed.problems)
+
+
+def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datetime) -> StatusUpdate:
+    """Give the status of a NodePool as its Provisioner shows it: with when its number of nodes last changed."""
+    shown = manifest.get("status") or {}
+    has_scaled = update.status["nodes"] != (shown.get("nodes") or 0)
+    scaled = {"lastScaleTime": format_time(now)} if has_scaled else {}
+    return replace(update, kind="Provisioner", status={**update.status, **scaled})
 
 
 def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) -> StatusCondition:

@@ -49,6 +49,7 @@ __all__ = [
     "CUSTOM",
     "DEFAULT_BLOCK_DEVICES",
     "GIB",
+    "NODE_TEMPLATE",
     "WINDOWS_FAMILIES",
     "AMISelectorTerm",
     "BlockDevice",
@@ -64,6 +65,8 @@ __all__ = [
     "parse_nodeclass",
 ]
 
+NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
+"""Annotation: the AWSNodeTemplate of the cluster that is read as this EC2NodeClass."""
 _NEVER_DRIFT = (
     "subnetSelectorTerms",
     "securityGroupSelectorTerms",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nodesmith.model.conversion.converting import convert, loud
+from nodesmith.model.nodeclasses import NODE_TEMPLATE
 from nodesmith.model.nodepoolannotations import PROVISIONER, PROVISIONER_UID
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.observed import Observed
@@ -38,12 +39,17 @@ def todays(observed: Observed) -> Todays:
     made: dict[str, list[Manifest]] = {"NodePool": [], "EC2NodeClass": []}
     for each in conversion.objects:
         given, manifest = reduced[each.number], each.manifest
-        shown = {"status": given["status"]} if "status" in given and manifest["kind"] == "NodePool" else {}
-        is_unchanged = manifest is named[each.number]
-        if is_unchanged:
+        old = named[each.number]
+        if manifest is old:
             made[manifest["kind"]].append(given)
-        else:
-            made[manifest["kind"]].append({**manifest, **shown, "metadata": _owning(manifest, given)})
+            continue
+        metadata = _owning(manifest, given)
+        is_template = old["kind"] == _NODE_TEMPLATE[1] and metadata["name"] == old["metadata"]["name"]
+        if is_template:
+            metadata = _annotated(metadata, NODE_TEMPLATE, metadata["name"])
+        is_shown = "status" in given and (is_template or manifest["kind"] == "NodePool")
+        shown = {"status": given["status"]} if is_shown else {}
+        made[manifest["kind"]].append({**manifest, **shown, "metadata": metadata})
     return Todays(
         made["NodePool"], made["EC2NodeClass"], [str(change) for change in loud(conversion.changes)]
     )
@@ -55,7 +61,11 @@ def _owning(manifest: Manifest, given: Manifest) -> Manifest:
     annotations, uid = metadata.get("annotations") or {}, given["metadata"].get("uid")
     if manifest["kind"] != "NodePool" or PROVISIONER not in annotations or "uid" in metadata or not uid:
         return metadata
-    return {**metadata, "annotations": {**annotations, PROVISIONER_UID: uid}}
+    return _annotated(metadata, PROVISIONER_UID, uid)
+
+
+def _annotated(metadata: Manifest, key: str, value: str) -> Manifest:
+    return {**metadata, "annotations": {**(metadata.get("annotations") or {}), key: value}}
 
 
 def _named(manifests: Iterable[Manifest], api_version: str, kind: str) -> Iterator[Manifest]:

@@ -166,17 +166,28 @@ EC2_NODE_CLASS_DEFINITION = Definition(
     (_READY, _AGE, Column("Role", ".spec.role", wide=True)),
     short_names=("ec2nc", "ec2ncs"),
 )
-_OLD_STATUS = Object({}, "What Karpenter has said of it.", open=True)
+_OLD_CONDITIONS = Array(Object({"type": Text(), "status": Text()}, open=True), "How far it has come.")
+"""Whatever Karpenter left in them may stay there."""
 PROVISIONER_DEFINITION = Definition(
     PROVISIONER,
     Object(
-        {"conditions": Array(Object({"type": Text(), "status": Text()}, open=True), "How far it has come.")},
+        {
+            **NODE_POOL_DEFINITION.status.fields,
+            "lastScaleTime": Text("When the number of nodes last changed.", format="date-time"),
+            "conditions": _OLD_CONDITIONS,
+        },
         "What it has become.",
         open=True,
     ),
     (_READY, _AGE),
 )
-AWS_NODE_TEMPLATE_DEFINITION = Definition(AWS_NODE_TEMPLATE, _OLD_STATUS, (_AGE,))
+AWS_NODE_TEMPLATE_DEFINITION = Definition(
+    AWS_NODE_TEMPLATE,
+    EC2_NODE_CLASS_DEFINITION.status._replace(
+        fields={**EC2_NODE_CLASS_DEFINITION.status.fields, "conditions": _OLD_CONDITIONS}, open=True
+    ),
+    (_READY, _AGE),
+)
 DEFINITIONS = (
     NODE_POOL_DEFINITION,
     NODE_CLAIM_DEFINITION,
