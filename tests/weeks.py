@@ -1,7 +1,7 @@
 """Days of a big cluster's life: nodes that fail, pods that come and go, functions that die, systems that are away.
 
 The small world of `tests.world`, made to last: time goes from one thing that happens to the next, a snapshot is
-encoded when something has changed, and while nothing at all is on its way only every tenth tick is run, the others are
+encoded when something has changed, and while nothing at all is on its way only one round of ticks an hour is run, the others are
 counted.
 """
 
@@ -60,8 +60,8 @@ TICKS = {
     Concern.READINESS: 5,
 }
 """Minutes between ticks, as deployed."""
-QUIET_MINUTES = 10
-"""Between the ticks that are run while nothing is on its way: the least common multiple of them all."""
+QUIET_MINUTES = 60
+"""Between the ticks that are run while nothing is on its way: a common multiple of them all."""
 BATCH = timedelta(seconds=1)
 """How long the forwarder waits for more, before it writes a snapshot."""
 AWAY = timedelta(minutes=4)
@@ -289,7 +289,7 @@ class Fleet(World):
         return {concern for concern, every in TICKS.items() if minute % every == 0}
 
     def _next(self) -> datetime:
-        """Give when something happens next: a tick at the latest, every tenth while all is well."""
+        """Give when something happens next: a tick at the latest, one round an hour while all is well."""
         quiet = self.is_quiet()
         self._note(quiet)
         minutes = QUIET_MINUTES if quiet and self._idle else 1

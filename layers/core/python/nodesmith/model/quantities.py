@@ -64,9 +64,16 @@ def whole_units(value: object, *, per_unit: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise QuantityError(f"a {type(value).__name__}", "write text such as '500m' or '2Gi'")
     if isinstance(value, int):
-        exact = Fraction(value) * per_unit
-    else:
-        exact = parse_quantity(value if isinstance(value, str) else repr(value)) * per_unit
+        return _rounded(Fraction(value) * per_unit)
+    return _read(value if isinstance(value, str) else repr(value), per_unit)
+
+
+@lru_cache(maxsize=4096)  # a cluster writes the same few amounts again and again
+def _read(text: str, per_unit: int) -> int:
+    return _rounded(parse_quantity(text) * per_unit)
+
+
+def _rounded(exact: Fraction) -> int:
     size = min(_MAX_VALUE, -(-abs(exact.numerator) // exact.denominator))
     return size if exact >= 0 else -size
 
