@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.pauses import Pause
-from nodesmith.ports import Store
+
+if TYPE_CHECKING:  # imported when these commands run, not with all others
+    from nodesmith.ports import Store
 
 TABLE = "nodesmith"
 _ClusterOption = Annotated[str, typer.Option(help="The EKS cluster.")]
@@ -39,6 +40,8 @@ def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _
 
 def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
     """Pause disruption, and say so; one that is paused already keeps its time. Raises Rejected, Transient."""
+    from nodesmith.model.pauses import Pause
+
     ledger = store.load()
     if ledger.cluster is None and not ledger.claims:
         raise Rejected(f"cluster {cluster!r}: nothing is known of it in this region; is the name right?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import NamedTuple
 
 MIB = 2**20
@@ -114,6 +115,9 @@ BROKEN = {
     "random bytes": Broken(bytes(range(256)) * 4096, "not text in UTF-8: byte 128 is 0x80"),
     "utf-16": Broken(POOL.encode("utf-16"), "not text in UTF-8: byte 0 is 0xff"),
     "half a gzip": Broken(b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "Compressed file ended before"),
+    "hundreds of megabytes in one": Broken(
+        gzip.compress(b"\0" * MIB) * 256, "more than 67,108,864 bytes once it is uncompressed"
+    ),
     "broken json": Broken('{"apiVersion": "v1" "kind": 1}\n', "not YAML", 1),
     "python": Broken(
         "kind: !!python/object/apply:os.system [ls]\n", "not YAML: could not determine a constructor", 1
@@ -194,6 +198,12 @@ BROKEN = {
         POOL + "---\n" + POOL.replace("name: default\nspec", "name: other\nspec"),
         "takes the same pods as NodePool/default",
         29,
+        False,
+    ),
+    "more pools than anybody has": Broken(
+        "---\n".join(POOL.replace("name: default\nspec", f"name: p{n}\nspec") for n in range(101)),
+        "is looked at for 100 at most",
+        1,
         False,
     ),
     "budget of all": Broken(

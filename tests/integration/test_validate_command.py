@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from typer.testing import CliRunner, Result
 from nodesmith_cli.main import app
 from tests.integration.brokenfiles import BROKEN, BUDGET, CLASS, DEPLOYMENT, POOL
 
+ROOT = Path(__file__).parents[2]
 SOUND = "---\n".join((POOL, CLASS, DEPLOYMENT, BUDGET.replace("minAvailable: 2", "minAvailable: 1")))
 
 
@@ -47,6 +51,50 @@ def test_a_broken_file_is_told_what_is_wrong_with_it_and_where(name: str, tmp_pa
 
 def test_there_are_fifty_of_them() -> None:
     assert len(BROKEN) >= 50
+
+
+def test_what_is_said_of_endless_names_and_fields_has_an_end(tmp_path: Path) -> None:
+    file = tmp_path / "long.yaml"
+    file.write_text(POOL.replace("name: default\nspec", f"name: {'a' * 2**20}\nspec") + f"  {'b' * 900}: 1\n")
+    ran = validated(file)
+    assert ran.exit_code == 1
+    assert len(ran.stdout) < 5_000
+
+
+def test_of_many_alike_pools_each_is_told_once(tmp_path: Path) -> None:
+    file = tmp_path / "alike.yaml"
+    pools = (POOL.replace("name: default\nspec", f"name: p{n}\nspec") for n in range(4))
+    file.write_text("---\n".join([*pools, CLASS]))
+    told = [line for line in validated(file).stdout.splitlines() if "takes the same pods" in line]
+    assert [line.count("NodePool/p0, both") for line in told] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "text", [POOL.replace("limits:", "limits: ["), CLASS.replace("role: nodes", "role: 1")]
+)
+def test_a_broken_file_is_answered_without_importing_what_decides(text: str, tmp_path: Path) -> None:
+    """Imports are most of what it costs; of its second a small file is to need a third."""
+    file = tmp_path / "broken.yaml"
+    file.write_text(text)
+    program = (
+        "import sys; from nodesmith_cli.main import app\n"
+        f"try: app(['validate', '-f', {str(file)!r}])\n"
+        "except SystemExit as ended: assert ended.code == 1\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    path = os.pathsep.join(("layers/core/python", "cli"))
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = ran.stderr.split()
+    assert "nodesmith_cli.validating.command" in modules
+    heavy = ("rich", "boto3", "kubernetes", "numpy", "nodesmith.decisions", "nodesmith.adapters", "http")
+    assert [name for name in modules if name.startswith(heavy)] == []
 
 
 def test_sound_files_are_left_in_peace(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +19,10 @@ STDIN = "-"
 Identity: TypeAlias = tuple[Hashable, ...]
 _SUFFIXES = (".yaml", ".yml", ".json")
 _GZIP = b"\x1f\x8b"
+_MOST_FOR_ONE, _ALWAYS = 200, 2**26
+"""Bytes that one compressed byte may become, manifests of a large cluster some fifty; and how many are fine anyway."""
+_LONGEST_SHOWN = 253
+"""Characters of a name or a field that are shown; an API server takes no longer names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class Document:
     def object(self) -> str:
         """Kind and name: `NodePool/default`."""
         metadata = self.manifest.get("metadata") or {}
-        return f"{self.manifest.get('kind')}/{metadata.get('name') or metadata.get('generateName')}"
+        return _shown(f"{self.manifest.get('kind')}/{metadata.get('name') or metadata.get('generateName')}")
 
     @property
     def place(self) -> str:
@@ -81,9 +86,9 @@ class Document:
         """Give a fault of this object; its line is the field's, or that of the nearest parent there is."""
         if self.was is not None and self.field_of_old is not None:
             line = self.was.fault("", self.field_of_old(field)).line
-            return Fault(message, self.file, self.number, line, self.object, field)
+            return Fault(message, self.file, self.number, line, self.object, _shown(field))
         line = line_of(self.node, field, self.first_line) if self.node else 0
-        return Fault(message, self.file, self.number, line, self.object, field)
+        return Fault(message, self.file, self.number, line, self.object, _shown(field))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,15 @@ def _content(file: Path | str) -> bytes:
 
 
 def _unzipped(data: bytes) -> bytes:
-    return gzip.decompress(data) if data.startswith(_GZIP) else data
+    """Raises OSError, EOFError or zlib.error where it is no gzip, or a bomb."""
+    if not data.startswith(_GZIP):
+        return data
+    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+        most = max(_ALWAYS, _MOST_FOR_ONE * len(data))
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise OSError(f"more than {most:,} bytes once it is uncompressed")
+    return text
 
 
 def _files(path: Path) -> Sequence[Path | str]:
@@ -161,6 +174,10 @@ def _files(path: Path) -> Sequence[Path | str]:
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.iterdir() if _is_manifest(file.name) and file.is_file())
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _is_manifest(name: str) -> bool:

@@ -1,4 +1,7 @@
-"""What `nodesmith validate` does, from the options to the exit status."""
+"""What `nodesmith validate` does, from the options to the exit status.
+
+What only some files need is imported where it is needed: most of a check's time is imports.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal
 
+import typer
+
 from nodesmith.errors import Rejected
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.local.manifests import Document, Fault, read_documents
-from nodesmith_cli.local.view import console
-from nodesmith_cli.validating.budgets import budget_findings
-from nodesmith_cli.validating.findings import Finding, in_order
+from nodesmith_cli.validating.findings import Finding, in_order, warning
 from nodesmith_cli.validating.objects import object_findings
 from nodesmith_cli.validating.references import class_findings
 
@@ -21,6 +24,8 @@ OK, ERRORS = 0, 1
 _MOST_VALUES = 100_000
 """In one document; more than that takes longer than anybody waits for a check."""
 _MOST_DOCUMENTS = 5_000
+_MOST_POOLS = 100
+"""That are looked at with all that they may buy, which takes some hundredths of a second each."""
 
 
 def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> int:
@@ -36,11 +41,10 @@ def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> i
     if output == "json":
         print(json.dumps([_item(finding) for finding in findings], indent=2))
     else:
-        to_user = console()
         for finding in findings:
-            to_user.print(str(finding), style="red" if finding.is_error else "yellow")
+            typer.secho(str(finding), fg="red" if finding.is_error else "yellow")
         said = f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}"
-        to_user.print(f"{_count(len(documents), 'object')}: {said}", style="dim")
+        typer.secho(f"{_count(len(documents), 'object')}: {said}", dim=True)
     return ERRORS if errors else OK
 
 
@@ -48,7 +52,10 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     """Give everything that is found about objects, alone and together."""
     alone, _ = object_findings(documents)
     yield from alone
-    yield from budget_findings(documents)
+    if any(each.manifest["kind"] == "PodDisruptionBudget" for each in documents):
+        from nodesmith_cli.validating.budgets import budget_findings
+
+        yield from budget_findings(documents)
     todays, _ = todays_documents(documents)
     pools_there = {_name(each): each for each in todays if each.manifest["kind"] == "NodePool"}
     classes = {_name(each): each for each in todays if each.manifest["kind"] == "EC2NodeClass"}
@@ -59,10 +66,11 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     }
     if not sound:
         return
-    from nodesmith_cli.validating.hosting import (  # what decides takes long to import
-        hosting_findings,
-        inputs_of,
-    )
+    if len(sound) > _MOST_POOLS:
+        why = f"is one of {len(sound)} NodePools: what they may buy and host is looked at for {_MOST_POOLS} at most"
+        yield warning(next(iter(sound.values())).fault(why))
+        return
+    from nodesmith_cli.validating.hosting import hosting_findings, inputs_of
     from nodesmith_cli.validating.pools import pool_findings
 
     try:

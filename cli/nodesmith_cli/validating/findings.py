@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from nodesmith.model.conversion.converting import KINDS
 from nodesmith_cli.local.manifests import Fault
+
+OURS = frozenset(kind for _, kind in KINDS)
+"""Karpenter's kinds, of every age."""
 
 
 class Finding(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.considered import Considered, considered
@@ -22,17 +21,23 @@ _OF_TYPES = ("cpu", "memory")
 
 def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
     """Say which NodePools can buy nothing, or not what they should, and which are two where one was meant."""
+    offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    templates = [template for template in offers.templates if template.name in pools_there]
+    if len(templates) < len(pools_there):  # to count what removes types is half of a check's work
+        yield from _nothing_left(inputs, pools_there)
+    for template in templates:
+        yield from _limit_findings(template, pools_there[template.name])
+    for number, template in enumerate(templates):
+        first = next((each for each in templates[:number] if _same_pods(each, template)), None)
+        if first is not None:
+            yield warning(_alike(first, template, pools_there))
+
+
+def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
     for counted in considered(inputs):
         document = pools_there.get(counted.nodepool)
         if document is not None and counted.all and not counted.left:
             yield Finding(document.fault(_no_type(counted), "spec.template.spec.requirements"))
-    offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-    templates = [template for template in offers.templates if template.name in pools_there]
-    for template in templates:
-        yield from _limit_findings(template, pools_there[template.name])
-    for first, second in combinations(templates, 2):
-        if _same_pods(first, second):
-            yield warning(_alike(first, second, pools_there))
 
 
 def _no_type(counted: Considered) -> str:

@@ -5,9 +5,29 @@ watches, selectors, patches and server-side apply, status, finalizers, owners, e
 validation, CEL rules included. It does not run webhooks, authorisation or containers.
 """
 
-from nodesmith_cli.local.apiserver.deletion import DeleteOptions
-from nodesmith_cli.local.apiserver.errors import ApiError
-from nodesmith_cli.local.apiserver.server import ApiServer
-from nodesmith_cli.local.apiserver.store import Store, Write
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nodesmith_cli.local.apiserver.deletion import DeleteOptions
+    from nodesmith_cli.local.apiserver.errors import ApiError
+    from nodesmith_cli.local.apiserver.server import ApiServer
+    from nodesmith_cli.local.apiserver.store import Store, Write
 
 __all__ = ["ApiError", "ApiServer", "DeleteOptions", "Store", "Write"]
+_MODULES = {
+    "ApiError": "errors",
+    "ApiServer": "server",
+    "DeleteOptions": "deletion",
+    "Store": "store",
+    "Write": "store",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for (PEP 562): who only checks manifests against its schemas needs no server."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

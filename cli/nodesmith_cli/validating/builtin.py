@@ -1,0 +1,52 @@
+"""Kubernetes' own kinds, held against what an API server takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nodesmith.model.labels import did_you_mean
+from nodesmith_cli.local.apiserver.builtin import fields_of, type_of
+from nodesmith_cli.local.apiserver.kinds import BUILTIN
+from nodesmith_cli.local.manifests import Document
+from nodesmith_cli.planning.checking import checked
+from nodesmith_cli.planning.manifests import stamped
+from nodesmith_cli.validating.findings import OURS, Finding
+
+_BUILTIN_KINDS = {resource.kind: resource.api_version() for resource in BUILTIN}
+_PLANNINGS = (", the object is left out", ", it is left out")
+"""What follows for a plan, which is none of ours."""
+_MISFIT = re.compile(r"(?:into field |\()([a-zA-Z][\w.\[\]]*)(?: of type|: )")
+"""Where the words for what does not fit name the field."""
+_BUILTIN_GROUPS = frozenset(resource.group for resource in BUILTIN) | {"autoscaling", "networking.k8s.io"}
+
+
+def built_in_findings(document: Document) -> list[Finding]:
+    """Say that a kind is none, or not of its group, and what may have been meant; else what its shape lacks."""
+    return _kind_findings(document) or list(_shape_findings(document))
+
+
+def _kind_findings(document: Document) -> list[Finding]:
+    api_version, kind = str(document.manifest["apiVersion"]), str(document.manifest["kind"])
+    group = api_version.rpartition("/")[0]
+    wanted = _BUILTIN_KINDS.get(kind)
+    if wanted and wanted.rpartition("/")[0] != group and group in _BUILTIN_GROUPS | {"extensions"}:
+        return [Finding(document.fault(f"is {api_version!r}: a {kind} is of {wanted}", "apiVersion"))]
+    if group in _BUILTIN_GROUPS and not fields_of(type_of(group, kind)):
+        hint = did_you_mean(kind, frozenset(_BUILTIN_KINDS) | OURS)
+        return [
+            Finding(document.fault(f"is {kind!r}, which is not known{hint}", "kind"), is_error=bool(hint))
+        ]
+    return []
+
+
+def _shape_findings(document: Document) -> Iterator[Finding]:
+    kept, faults = checked([stamped(document)])
+    for fault in faults:
+        message = fault.message
+        for words in _PLANNINGS:
+            message = message.removesuffix(words)
+        misfit = "" if fault.field else next((m[1] for m in map(_MISFIT.search, [message]) if m), "")
+        placed = document.fault(message, misfit) if misfit else replace(fault, message=message)
+        yield Finding(placed, is_error=not kept)
