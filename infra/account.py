@@ -1,26 +1,56 @@
-"""The account stack: what all clusters of a region share. Table, bucket, and the function that keeps the catalogue."""
+"""The account stack: what all clusters of a region share.
+
+Table, bucket, the function that keeps the catalogue, and the one set of rules by which EC2's and AWS Health's events
+reach the cluster whose instance they are about.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from aws_cdk import Acknowledgment, Duration, Environment, RemovalPolicy, Stack, Tags, Validations
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra import alarms, names
-from infra.concerns import CATALOG_MEMORY_MIB, CATALOG_TICK_MINUTES, CATALOG_TIMEOUT_SECONDS
+from infra.concerns import (
+    CATALOG_MEMORY_MIB,
+    CATALOG_TICK_MINUTES,
+    CATALOG_TIMEOUT_SECONDS,
+    ROUTING_MEMORY_MIB,
+    ROUTING_TICK_MINUTES,
+    ROUTING_TIMEOUT_SECONDS,
+)
 from infra.functions import Code, FunctionSpec, function, layer
-from infra.permissions import catalog_grants
+from infra.permissions import catalog_grants, routing_grants
+from infra.queues import feed, queues
 from infra.ticks import Ticker
+from nodesmith.settings import INDEXES, PATTERNS
 
 VERSION_DAYS = 7  # replaced snapshots and catalogues, for looking back at what a decision saw
 DECISION_DAYS = 90
 
 
 class AccountStack(Stack):
-    """Shared by the clusters of one region. What it holds outlives it: table and bucket are retained."""
+    """Shared by the clusters of one region. What it holds outlives it: table and bucket are retained.
 
-    def __init__(self, scope: Construct, region: str, code: Code, alarm_topic_arn: str = "") -> None:
+    `routing_concurrency` is kept free for the events of instances; None shares the account's.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        region: str,
+        code: Code,
+        alarm_topic_arn: str = "",
+        routing_concurrency: int | None = None,
+    ) -> None:
         super().__init__(
             scope,
             f"nodesmith-{region}",
@@ -30,11 +60,15 @@ class AccountStack(Stack):
         Tags.of(self).add(names.TAG, "shared")
         _table(self)
         _bucket(self, region)
-        self._catalog(region, code, alarm_topic_arn)
+        self._code, self._topic = code, alarm_topic_arn
+        self._layers = [layer(self, code, name) for name in ("core", "vendor")]
+        catalog = self._catalog(region)
+        routing = self._routing(region, routing_concurrency)
+        self._tick(catalog, routing)
 
-    def _catalog(self, region: str, code: Code, alarm_topic_arn: str) -> None:
+    def _catalog(self, region: str) -> lambda_.Function:
         spec = FunctionSpec(
-            name=names.CATALOG_FUNCTION,
+            name=names.shared_name("catalog"),
             concern="catalog",
             timeout_seconds=CATALOG_TIMEOUT_SECONDS,
             memory_mib=CATALOG_MEMORY_MIB,
@@ -42,16 +76,61 @@ class AccountStack(Stack):
             grants=tuple(catalog_grants(region)),
         )
         scope = Construct(self, "Catalog")
-        made, _ = function(scope, spec, code, [layer(self, code, name) for name in ("core", "vendor")])
-        ticker = Ticker(self, names.CATALOG_FUNCTION, "lambda:InvokeFunction", (made.function_arn,))
-        ticker.every(CATALOG_TICK_MINUTES, "catalog", made.function_arn, {"why": "tick"})
+        made, _ = function(scope, spec, self._code, self._layers)
         rejected = alarms.own_metric("Rejected", "", "catalog")
-        alarms.watch_function(scope, spec.name, rejected, CATALOG_TICK_MINUTES, alarm_topic_arn)
+        alarms.watch_function(scope, spec.name, rejected, CATALOG_TICK_MINUTES, self._topic)
+        return made
+
+    def _routing(self, region: str, reserved_concurrency: int | None) -> lambda_.Function:
+        """EC2 does not say whose an instance is: a function looks it up, and passes its news on to that cluster."""
+        scope, name = Construct(self, "Routing"), names.shared_name("routing")
+        made_queues = queues(scope, names.shared_name, "routing", ROUTING_TIMEOUT_SECONDS, try_again=True)
+        spec = FunctionSpec(
+            name=name,
+            concern="routing",
+            timeout_seconds=ROUTING_TIMEOUT_SECONDS,
+            memory_mib=ROUTING_MEMORY_MIB,
+            environment={
+                "TABLE_NAME": names.TABLE_NAME,
+                "ROUTING_QUEUE_URL": made_queues.live.queue_url,
+            },
+            grants=tuple(routing_grants(region)),
+            reserved_concurrency=reserved_concurrency,
+        )
+        made, _ = function(scope, spec, self._code, self._layers)
+        for queue in filter(None, (made_queues.live, made_queues.again)):
+            feed(made, queue)
+        for rule, pattern in PATTERNS.items():
+            _listen(scope, rule, pattern, made_queues.live)
+        rejected = alarms.own_metric("Rejected", "", "routing")
+        alarms.watch_function(scope, name, rejected, ROUTING_TICK_MINUTES, self._topic)
+        alarms.watch_queue(scope, name, names.shared_name("routing-dead"), self._topic)
+        alarms.watch_waiting(scope, names.shared_name("routing-again"), self._topic)
+        return made
+
+    def _tick(self, catalog: lambda_.Function, routing: lambda_.Function) -> None:
+        arns = (catalog.function_arn, routing.function_arn)
+        ticker = Ticker(self, names.shared_name("ticks"), "lambda:InvokeFunction", arns)
+        ticker.every(CATALOG_TICK_MINUTES, "catalog", catalog.function_arn, {"why": "tick"})
+        ticker.every(ROUTING_TICK_MINUTES, "routing", routing.function_arn, {"why": "tick"})
+
+
+def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], queue: sqs.Queue) -> None:
+    """Pass events on as they are: the deadline is in them."""
+    events.Rule(
+        scope,
+        name,
+        description=f"what instances of this region may be lost by: {name}",
+        event_pattern=events.EventPattern(
+            source=pattern["source"], detail_type=pattern["detail-type"], detail=pattern.get("detail")
+        ),
+        targets=[targets.SqsQueue(queue)],
+    )
 
 
 def _table(scope: Construct) -> dynamodb.Table:
     """Make the ledger: encrypted with DynamoDB's own key, for what it holds (names, ids, times) is no secret."""
-    return dynamodb.Table(
+    table = dynamodb.Table(
         scope,
         "Table",
         table_name=names.TABLE_NAME,
@@ -65,6 +144,13 @@ def _table(scope: Construct) -> dynamodb.Table:
         deletion_protection=True,
         removal_policy=RemovalPolicy.RETAIN,
     )
+    for index in INDEXES:
+        table.add_global_secondary_index(
+            index_name=index,
+            partition_key=dynamodb.Attribute(name=index, type=dynamodb.AttributeType.STRING),
+            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        )
+    return table
 
 
 def _bucket(scope: Construct, region: str) -> s3.Bucket:

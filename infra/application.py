@@ -27,8 +27,9 @@ def application(context: Mapping[str, Any], code: Code, output: Path) -> App:
     accounts: dict[str, AccountStack] = {}
     for cluster in clusters:
         if cluster.region not in accounts:
-            topics = (each.alarm_topic_arn for each in clusters if each.region == cluster.region)
-            topic = next((each for each in topics if each), "")
-            accounts[cluster.region] = AccountStack(app, cluster.region, code, topic)
+            here = [each for each in clusters if each.region == cluster.region]
+            topic = next((each.alarm_topic_arn for each in here if each.alarm_topic_arn), "")
+            kept = max((each.interruption_concurrency or 0 for each in here), default=0)
+            accounts[cluster.region] = AccountStack(app, cluster.region, code, topic, kept or None)
         ClusterStack(app, cluster, code).add_stack_dependency(accounts[cluster.region])
     return app

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
 
 from aws_cdk import CfnOutput, Environment, Stack, Tags
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from constructs import Construct
 
 from infra import names
@@ -27,15 +24,11 @@ from infra.dashboard import dashboard
 from infra.functions import Code, FunctionSpec, function, layer
 from infra.launching import made_by_us
 from infra.permissions import Scope
-from infra.queues import Queues, feed, queues
+from infra.queues import feed, queues
 from infra.ticks import Ticker
-from nodesmith.settings import INFORMED, PATTERNS, WOKEN
+from nodesmith.settings import INFORMED, WOKEN
 
 LAYERS = ("core", "vendor", "kubernetes", "packing")
-
-# Which changes are news: `pending` is our own doing, and known.
-NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
-GONE = ("terminated",)
 
 
 class ClusterStack(Stack):
@@ -58,7 +51,7 @@ class ClusterStack(Stack):
         self._queues = {
             concern.name: queues(
                 self._rooms[concern.name],
-                cluster.name,
+                partial(names.physical_name, cluster.name),
                 concern.name,
                 concern.timeout_seconds,
                 try_again=concern.tried_again,
@@ -68,10 +61,6 @@ class ClusterStack(Stack):
         for concern in CLUSTER_CONCERNS:
             self._serve(concern)
         self._tick()
-        self._listen("InstanceStateChange", NEWS, self._queues["lifecycle"])
-        self._listen("InstanceGone", GONE, self._queues["termination"])
-        for name, pattern in PATTERNS.items():
-            self._notify(name, pattern, self._queues["interruption"])
         watch_forwarder(self, cluster.name, cluster.alarm_topic_arn)
         watch_registrations(self, cluster.name, cluster.alarm_topic_arn)
         watch_interruptions(self, cluster.name, cluster.alarm_topic_arn)
@@ -128,36 +117,6 @@ class ClusterStack(Stack):
         for concern in CLUSTER_CONCERNS:
             message = {"cluster": self._cluster.name, "why": "tick"}
             ticker.every(concern.tick_minutes, concern.name, arns[concern.name], message)
-
-    def _listen(self, name: str, states: Sequence[str], woken: Queues) -> None:
-        """Turn EC2's news into hints. EC2 does not say whose instance it is, so each cluster looks."""
-        instance, state = (
-            events.EventField.from_path(f"$.detail.{each}") for each in ("instance-id", "state")
-        )
-        hint = {"cluster": self._cluster.name, "why": f"{instance} is {state}"}
-        events.Rule(
-            self,
-            name,
-            description=f"EC2 instances that become {', '.join(states)}, for {self._cluster.name}",
-            event_pattern=events.EventPattern(
-                source=["aws.ec2"],
-                detail_type=["EC2 Instance State-change Notification"],
-                detail={"state": list(states)},
-            ),
-            targets=[targets.SqsQueue(woken.live, message=events.RuleTargetInput.from_object(hint))],
-        )
-
-    def _notify(self, name: str, pattern: Mapping[str, Any], woken: Queues) -> None:
-        """Pass notices on as they are: the deadline is in them."""
-        events.Rule(
-            self,
-            name,
-            description=f"what {self._cluster.name} may lose instances by: {name}",
-            event_pattern=events.EventPattern(
-                source=pattern["source"], detail_type=pattern["detail-type"], detail=pattern.get("detail")
-            ),
-            targets=[targets.SqsQueue(woken.live)],
-        )
 
     def _output(self, forwarder_role_arn: str) -> None:
         """Say what the forwarder's configuration needs, and what people look for."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
@@ -14,8 +15,10 @@ from nodesmith.settings import Fate
 
 def dashboard(scope: Construct, region: str, cluster: str, concerns: Sequence[str]) -> None:
     """Make the dashboard; the region is in its name because dashboards are the account's."""
-    rows = [_row(cluster, concern) for concern in concerns]
-    rows.append(_function_graphs("", "catalog", names.CATALOG_FUNCTION))
+    named = partial(names.physical_name, cluster)
+    rows = [_queue_row(cluster, concern, named) for concern in concerns]
+    rows.append(_function_graphs("", "catalog", names.shared_name("catalog")))
+    rows.append(_routing())
     rows.append(_interruptions(cluster))
     cloudwatch.Dashboard(
         scope,
@@ -25,9 +28,8 @@ def dashboard(scope: Construct, region: str, cluster: str, concerns: Sequence[st
     )
 
 
-def _row(cluster: str, concern: str) -> list[cloudwatch.IWidget]:
-    queue = names.physical_name(cluster, concern)
-    dead = names.physical_name(cluster, f"{concern}-dead")
+def _queue_row(cluster: str, concern: str, named: Callable[[str], str]) -> list[cloudwatch.IWidget]:
+    queue, dead = named(concern), named(f"{concern}-dead")
     waiting = queue_metric(queue, "ApproximateNumberOfMessagesVisible")
     age = queue_metric(queue, "ApproximateAgeOfOldestMessage")
     given_up = queue_metric(dead, "ApproximateNumberOfMessagesVisible")
@@ -38,10 +40,19 @@ def _row(cluster: str, concern: str) -> list[cloudwatch.IWidget]:
     ]
 
 
+def _routing() -> list[cloudwatch.IWidget]:
+    """All clusters of the region have the same row."""
+    told = [own_metric(name, "", "routing") for name in ("NoticesRouted", "NoticesOfOthers")]
+    return [
+        *_queue_row("", "routing", names.shared_name),
+        _graph("routing: events of ours, of others", *told),
+    ]
+
+
 def _interruptions(cluster: str) -> list[cloudwatch.IWidget]:
     """Notices are interruption's to count; what became of them termination sees to its end."""
     noticed = [own_metric(fate, cluster, "interruption") for fate in Fate]
-    others = [own_metric(name, cluster, "interruption") for name in ("NoticesOfOthers", "NoticesPutOff")]
+    put_off = own_metric("NoticesPutOff", cluster, "interruption")
     steps = ("NoticeToLaunchedSeconds", "NoticeToReadySeconds", "NoticeToDrainedSeconds")
     took = [own_metric(step, cluster, "termination", "Maximum") for step in steps]
     killed, waited = (
@@ -52,7 +63,7 @@ def _interruptions(cluster: str) -> list[cloudwatch.IWidget]:
     )
     return [
         _graph("notices: by cause", *noticed),
-        _graph("notices: of others, put off, tried again", *others, again),
+        _graph("notices: put off, tried again", put_off, again),
         _graph("notices: longest until replaced, ready, drained, seconds", *took),
         _graph("notices: pods killed without grace, pod-seconds pending", killed, waited),
     ]

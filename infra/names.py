@@ -5,14 +5,12 @@ An export that is in use can not be changed, and would tie every cluster's upgra
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from aws_cdk import Aws
+
+from nodesmith.settings import physical_name as physical_name
 
 TAG = "nodesmith"  # on all that is deployed: the cluster it serves, or "shared"
 TABLE_NAME = "nodesmith"
-CATALOG_FUNCTION = "nodesmith-catalog"
-LONGEST_NAME = 64  # Lambda's limit, the tightest of those that use `physical_name`
 
 
 def bucket_name(region: str) -> str:
@@ -20,12 +18,9 @@ def bucket_name(region: str) -> str:
     return f"nodesmith-{Aws.ACCOUNT_ID}-{region}"
 
 
-def physical_name(cluster: str, concern: str) -> str:
-    """Name a cluster's queue, function and log group of a concern; a long cluster name is cut and hashed."""
-    room = LONGEST_NAME - len(f"nodesmith--{concern}")
-    if len(cluster) > room:
-        cluster = f"{cluster[: room - 9]}-{sha256(cluster.encode()).hexdigest()[:8]}"
-    return f"nodesmith-{cluster}-{concern}"
+def shared_name(concern: str) -> str:
+    """Name function, log group and queue of a concern that all clusters of a region share."""
+    return f"nodesmith-{concern}"
 
 
 def arn(service: str, resource: str, *, region: str = "", account: str = Aws.ACCOUNT_ID) -> str:

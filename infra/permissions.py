@@ -8,6 +8,7 @@ from infra import names
 from infra.grants import Grant
 from infra.launching import collection_grants, instance_profile_grants, launch_grants, terminate_grant
 from nodesmith.settings import (
+    INDEXES,
     INFORMED,
     catalog_key,
     decision_key,
@@ -212,6 +213,18 @@ def garbagecollection_grants(scope: Scope) -> list[Grant]:
         *collection_grants(scope.cluster, scope.region),
         describe_cluster_grant(scope),
         send_grant(scope, "termination"),
+    ]
+
+
+def routing_grants(region: str) -> list[Grant]:
+    """Tell whose an instance is, by the indexes of the table and not by what it holds; pass on what is said of it."""
+    indexes = (
+        names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=region) for name in INDEXES
+    )
+    queue = names.arn("sqs", names.physical_name("*", "interruption"), region=region)
+    return [
+        Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
+        Grant("PassOn", ("sqs:SendMessage",), (queue,), wildcard="every cluster of the region has one"),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aws_cdk import Duration
@@ -9,8 +10,6 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
-
-from infra import names
 
 VISIBILITY_TIMEOUTS = (
     6  # of the function: Lambda's advice, so that a message being worked on is not given out again
@@ -30,22 +29,29 @@ class Queues:
 
 
 def queues(
-    scope: Construct, cluster: str, concern: str, timeout_seconds: int, *, try_again: bool = False
+    scope: Construct,
+    named: Callable[[str], str],
+    concern: str,
+    timeout_seconds: int,
+    *,
+    try_again: bool = False,
 ) -> Queues:
-    """Make them. Hints are worthless when old: an hour outlasts every retry, four days a long weekend.
+    """Make them; `named` gives the name of a concern's queue.
 
+    Hints are worthless when old: an hour outlasts every retry, four days a long weekend.
     With `try_again`, what failed is given once more, by a queue that feeds the same function, before it is given up.
     """
     visibility = VISIBILITY_TIMEOUTS * timeout_seconds
-    dead = _queue(scope, "DeadLetters", names.physical_name(cluster, f"{concern}-dead"), days=4)
+    dead = _queue(scope, "DeadLetters", named(f"{concern}-dead"), days=4)
     again = None
     if try_again:
-        name = names.physical_name(cluster, f"{concern}-again")
-        again = _queue(scope, "Again", name, hours=2, visibility=visibility, dead_letters=dead)
+        again = _queue(
+            scope, "Again", named(f"{concern}-again"), hours=2, visibility=visibility, dead_letters=dead
+        )
     live = _queue(
         scope,
         "Queue",
-        names.physical_name(cluster, concern),
+        named(concern),
         hours=1,
         visibility=visibility,
         dead_letters=again or dead,

@@ -15,7 +15,8 @@ from typing import Any
 
 from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
-from nodesmith.controllers.interruption import Interruption, Letter, heed
+from nodesmith.controllers.interruption import Interruption, heed
+from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
@@ -205,7 +206,7 @@ class World:
             nodepools={"default": nodepool or builders.nodepool_manifest()},
             nodeclasses={"default": builders.nodeclass_manifest()},
             pods={f"default/{name}": pod for name, pod in pods.items()},
-            raise_before=lambda _: self._refuse("cluster"),
+            raise_before=self._refuse_cluster,
             runs=self._runs,
         )
         self.cloud.raise_before, self.cloud.raise_after = self._watch_endings, self._begin_shutdown
@@ -255,15 +256,16 @@ class World:
         end = self.now + patience
         self.observe()
         while self.now < end and not self.is_settled():
-            self._step()
+            self.step()
 
     def live(self, span: timedelta) -> None:
         """Let functions run and time pass, whether anything is left to do or not."""
         end = self.now + span
         while self.now < end:
-            self._step()
+            self.step()
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Run whom messages and ticks wake, and let one step of time pass."""
         woken = self._deliver()
         if self.now >= self._next_tick:
             woken |= set(self.concerns)
@@ -490,6 +492,9 @@ class World:
     def _refuse(self, system: str) -> None:
         if system in self.away and self.now < self.away[system]:
             raise Transient(f"the {system} is away", "InternalError")
+
+    def _refuse_cluster(self, _: Call) -> None:
+        self._refuse("cluster")
 
     def _watch_endings(self, call: Call) -> None:
         """Note the harm that terminating an instance does to pods that nobody asked to leave."""

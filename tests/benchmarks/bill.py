@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infra.account import DECISION_DAYS, VERSION_DAYS
-from infra.concerns import CATALOG_MEMORY_MIB, CATALOG_TICK_MINUTES, CLUSTER_CONCERNS
+from infra.concerns import CATALOG_MEMORY_MIB, CATALOG_TICK_MINUTES, CLUSTER_CONCERNS, ROUTING_TICK_MINUTES
 from nodesmith.model.nodeclaims import to_item
 from tests.weeks import Fleet
 
@@ -26,6 +26,7 @@ _LOAD_SECONDS_PER_CLAIM = 15e-6
 _POLLS_A_MINUTE = 15
 _REQUESTS_A_MESSAGE = 3
 _LOG_BYTES_A_RUN = 900
+_ROUTING_QUEUES = 2
 _ALARMS, _DASHBOARDS = 58, 1
 _GB = 1e9
 
@@ -53,12 +54,13 @@ def monthly_bill(fleet: Fleet, hours: float, prices: Prices = Prices()) -> Mappi
     """Give USD a month by service, for a fleet that has lived for so many hours."""
     months = hours / MONTH_HOURS
     runs, gb_seconds = _lambda(fleet, months)
-    ticks = sum(_a_month(concern.tick_minutes) for concern in CLUSTER_CONCERNS) + _a_month(
-        CATALOG_TICK_MINUTES
-    )
+    every = [*(c.tick_minutes for c in CLUSTER_CONCERNS), CATALOG_TICK_MINUTES, ROUTING_TICK_MINUTES]
+    ticks = sum(map(_a_month, every))
     reads, writes = _dynamodb(fleet)
     gets, puts, stored_gb = _s3(fleet, months)
-    queues = len(CLUSTER_CONCERNS) + sum(concern.tried_again for concern in CLUSTER_CONCERNS)
+    queues = (
+        len(CLUSTER_CONCERNS) + sum(concern.tried_again for concern in CLUSTER_CONCERNS) + _ROUTING_QUEUES
+    )
     polls = queues * _POLLS_A_MINUTE * _a_month(1)
     sent = fleet.usage.calls["FakeHints.send"] / months
     return {

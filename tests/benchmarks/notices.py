@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from nodesmith.controllers.interruption import Interruption, Letter, heed
+from nodesmith.controllers.interruption import Interruption, heed
+from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model import labels
 from nodesmith.model.capacity import NodeConfiguration

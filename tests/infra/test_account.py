@@ -19,6 +19,14 @@ def test_the_table_survives_mistakes(account: Template) -> None:
     assert {each["AttributeType"] for each in table["AttributeDefinitions"]} == {"S"}
 
 
+def test_the_table_knows_whose_an_instance_is_and_tells_no_more_of_it(account: Template) -> None:
+    indexes = account.only("DynamoDB::Table")["GlobalSecondaryIndexes"]
+    assert {each["IndexName"]: each["KeySchema"] for each in indexes} == {
+        name: [{"AttributeName": name, "KeyType": "HASH"}] for name in ("instance", "reservation")
+    }
+    assert [each["Projection"] for each in indexes] == [{"ProjectionType": "KEYS_ONLY"}] * 2
+
+
 def test_table_and_bucket_outlive_the_stack(account: Template) -> None:
     for kind in ("AWS::DynamoDB::Table", "AWS::S3::Bucket"):
         (found,) = (each for each in account.resources.values() if each["Type"] == kind)

@@ -42,13 +42,15 @@ def test_what_the_functions_say_of_themselves_is_what_the_alarms_listen_to(
     heard = {listened(alarm(alpha, f"nodesmith-alpha-{concern}-rejected")) for concern in ALL}
     heard |= {
         listened(alarm(account, "nodesmith-catalog-rejected")),
+        listened(alarm(account, "nodesmith-routing-rejected")),
         listened(alarm(alpha, "nodesmith-alpha-forwarder-away")),
         listened(alarm(alpha, "nodesmith-alpha-nodes-do-not-join")),
         listened(alarm(alpha, "nodesmith-alpha-killed-without-grace")),
     }
     for concern in ALL:
         Telemetry(concern, "alpha").rejected("a reason")
-    Telemetry("catalog", "").rejected("a reason")
+    for shared in ("catalog", "routing"):
+        Telemetry(shared, "").rejected("a reason")
     Telemetry("observation", "alpha").ran({"SnapshotsWritten": 1})
     Telemetry("readiness", "alpha").ran({"NodePoolsUnhealthy": 1})
     Telemetry("termination", "alpha").note("PodsKilledWithoutGrace", 1)
@@ -70,14 +72,15 @@ def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
     return written["Namespace"], written["Metrics"][0]["Name"], dimensions
 
 
-def test_every_queue_is_watched_for_what_waits_and_what_was_given_up(alpha: Template) -> None:
-    for queue in alpha.of_type("SQS::Queue").values():
-        metric = (
-            "ApproximateAgeOfOldestMessage"
-            if "RedrivePolicy" in queue
-            else "ApproximateNumberOfMessagesVisible"
-        )
-        assert (metric, queue["QueueName"]) in watched(alpha)
+def test_every_queue_is_watched_for_what_waits_and_what_was_given_up(templates: dict[str, Template]) -> None:
+    for template in templates.values():
+        for queue in template.of_type("SQS::Queue").values():
+            metric = (
+                "ApproximateAgeOfOldestMessage"
+                if "RedrivePolicy" in queue
+                else "ApproximateNumberOfMessagesVisible"
+            )
+            assert (metric, queue["QueueName"]) in watched(template)
 
 
 def test_silence_is_an_alarm_and_missing_errors_are_none(alpha: Template) -> None:
@@ -110,10 +113,11 @@ def test_alarms_go_to_the_topic_where_there_is_one(templates: dict[str, Template
 def test_the_dashboard_has_a_row_for_every_concern_with_metrics_that_exist(alpha: Template) -> None:
     body = alpha.only("CloudWatch::Dashboard")["DashboardBody"]
     widgets = json.loads(re.sub(r"AWS::Region", "eu-west-1", body))["widgets"]
-    rows = {each["y"]: each["properties"]["title"].split(":")[0] for each in widgets}
-    assert list(rows.values()) == [*ALL, "catalog", "notices"]
+    titles = [each["properties"]["title"].split(":")[0] for each in widgets]
+    assert list(dict.fromkeys(titles)) == [*ALL, "catalog", "routing", "notices"]
     metrics = [metric for each in widgets for metric in each["properties"]["metrics"]]
     shown = {metric[3] for metric in metrics if metric[0].startswith("AWS/")}
     functions = {each["FunctionName"] for each in alpha.of_type("Lambda::Function").values()}
     queues = {each["QueueName"] for each in alpha.of_type("SQS::Queue").values()}
-    assert shown == functions | queues | {"nodesmith-catalog"}
+    shared = {"nodesmith-catalog", "nodesmith-routing", "nodesmith-routing-dead"}
+    assert shown == functions | queues | shared

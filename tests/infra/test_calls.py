@@ -16,7 +16,10 @@ SERVICES = ["dynamodb", "ec2", "eks", "iam", "pricing", "s3", "sqs", "ssm"]
 CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwarder"]
 
 # Calls that IAM knows under the names of their parts.
-PARTS = {"dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"}}
+PARTS = {
+    "dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
+    "sqs:SendMessageBatch": {"sqs:SendMessage"},
+}
 
 
 def operations() -> dict[str, set[str]]:

@@ -8,6 +8,7 @@ import pytest
 
 from infra import names
 from infra.context import ClusterContext, Vpc, read_clusters
+from nodesmith.settings import LONGEST_NAME
 
 GOOD: dict[str, Any] = {"name": "prod", "region": "us-east-1"}
 
@@ -105,5 +106,5 @@ def test_long_cluster_names_are_cut_to_names_that_stay_different() -> None:
     long = ["n" * 99 + end for end in "ab"]
     made = {names.physical_name(cluster, "provisioning-dead") for cluster in long}
     assert len(made) == 2
-    assert {len(name) for name in made} == {names.LONGEST_NAME}
+    assert {len(name) for name in made} == {LONGEST_NAME}
     assert names.physical_name("prod", "lifecycle") == "nodesmith-prod-lifecycle"

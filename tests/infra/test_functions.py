@@ -17,6 +17,7 @@ from tests.infra.deployment import REGION, ROOT
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
+SHARED = ["catalog", "routing"]
 TALKING = [
     "disruption",
     "lifecycle",
@@ -37,12 +38,12 @@ def layer_names(function: dict[str, Any]) -> list[str]:
     return [each.partition("Layer")[0] for each in function["Layers"]]
 
 
-def test_there_is_one_function_per_concern_and_cluster_and_one_catalog(
+def test_there_is_one_function_per_concern_and_cluster_and_two_for_all(
     templates: dict[str, Template],
 ) -> None:
     names = sorted(each["FunctionName"] for each in every_function(templates))
     per_cluster = [f"nodesmith-{cluster}-{concern}" for cluster in ("alpha", "beta") for concern in ALL]
-    assert names == sorted([*per_cluster, "nodesmith-catalog"])
+    assert names == sorted([*per_cluster, "nodesmith-catalog", "nodesmith-routing"])
 
 
 def test_every_function_is_arm64_traced_and_on_the_newest_python(templates: dict[str, Template]) -> None:
@@ -59,11 +60,11 @@ def test_the_layers_are_built_for_the_python_that_runs_them() -> None:
     assert RUNTIME.name == f"python{LAMBDA.python}"
 
 
-@pytest.mark.parametrize("concern", [*ALL, "catalog"])
+@pytest.mark.parametrize("concern", [*ALL, *SHARED])
 def test_the_handler_starts_in_the_environment_that_it_is_given(
     alpha: Template, account: Template, concern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    template = account if concern == "catalog" else alpha
+    template = account if concern in SHARED else alpha
     for about in fields(Settings):
         monkeypatch.delenv(about.metadata["env"], raising=False)
     environment = deployed(template, template.function(concern)["Environment"]["Variables"])
@@ -97,6 +98,13 @@ def test_the_catalog_function_serves_no_cluster_in_particular(account: Template)
     assert settings == Settings(REGION, bucket_name="nodesmith-111122223333-eu-west-1")
 
 
+def test_routing_serves_no_cluster_in_particular_and_knows_its_own_queue(account: Template) -> None:
+    environment = deployed(account, account.function("routing")["Environment"]["Variables"])
+    assert read_settings({**environment, "AWS_REGION": REGION}) == Settings(
+        REGION, table_name="nodesmith", routing_queue_url=f"{QUEUE}/nodesmith-routing"
+    )
+
+
 def test_no_function_has_a_variable_that_nobody_reads(templates: dict[str, Template]) -> None:
     read = {about.metadata["env"] for about in fields(Settings)}
     for each in every_function(templates):
@@ -128,7 +136,8 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
         "repair": ["Core", "Vendor", "Kubernetes"],
         "garbagecollection": ["Core", "Vendor", "Kubernetes"],
     }
-    assert layer_names(account.function("catalog")) == ["Core", "Vendor"]
+    for concern in SHARED:
+        assert layer_names(account.function(concern)) == ["Core", "Vendor"]
 
 
 def test_only_functions_that_talk_to_the_api_server_run_in_the_vpc(alpha: Template, beta: Template) -> None:
@@ -141,14 +150,16 @@ def test_only_functions_that_talk_to_the_api_server_run_in_the_vpc(alpha: Templa
     assert not any("VpcConfig" in alpha.function(concern) for concern in ALL)
 
 
-def test_concurrency_is_reserved_for_interruption_where_it_is_asked_for_and_for_no_other(
-    alpha: Template, beta: Template
+def test_concurrency_is_reserved_for_notices_where_it_is_asked_for_and_for_nothing_else(
+    alpha: Template, beta: Template, account: Template
 ) -> None:
     def reserved(template: Template) -> dict[str, int | None]:
         return {each: template.function(each).get("ReservedConcurrentExecutions") for each in ALL}
 
     assert reserved(alpha) == dict.fromkeys(ALL)
     assert reserved(beta) == {**dict.fromkeys(ALL), "interruption": 5}
+    assert account.function("routing")["ReservedConcurrentExecutions"] == 5
+    assert "ReservedConcurrentExecutions" not in account.function("catalog")
 
 
 def test_every_function_logs_to_a_group_of_its_own_that_forgets(templates: dict[str, Template]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra import cluster, names, queues
-from infra.concerns import CLUSTER_CONCERNS
+from infra import names, queues
+from infra.concerns import CLUSTER_CONCERNS, ROUTING_TICK_MINUTES, ROUTING_TIMEOUT_SECONDS
 from nodesmith.settings import PATTERNS
 from nodesmith_cli.local import deployment
 from tests.infra.templates import Template
@@ -34,15 +34,11 @@ def test_local_names_are_the_deployed_ones() -> None:
     assert deployment.queue_name("shop", "lifecycle") == names.physical_name("shop", "lifecycle")
 
 
-def test_notices_reach_interruption_by_the_same_rules(alpha: Template) -> None:
-    deployed = [
-        rule["EventPattern"]
-        for rule in alpha.of_type("Events::Rule").values()
-        if all("InputTransformer" not in target for target in rule["Targets"])
-    ]
+def test_notices_are_routed_by_the_same_rules_and_in_the_same_way(account: Template) -> None:
+    deployed = [rule["EventPattern"] for rule in account.of_type("Events::Rule").values()]
     assert len(deployed) == len(PATTERNS)
     assert all(pattern in deployed for pattern in PATTERNS.values())
-
-
-def test_the_same_news_of_instances_wake_lifecycle() -> None:
-    assert list(deployment.NEWS) == list(cluster.NEWS)
+    local = deployment.ROUTING
+    assert deployment.queue_name("shop", local.name) == names.shared_name("routing")
+    assert (local.tick_minutes, local.timeout_seconds) == (ROUTING_TICK_MINUTES, ROUTING_TIMEOUT_SECONDS)
+    assert (local.batch_size, local.window_seconds) == (queues.BATCH_SIZE, 0)

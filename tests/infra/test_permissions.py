@@ -178,6 +178,24 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
         assert not may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-beta-{other}")
 
 
+def test_routing_reads_whose_an_instance_is_and_no_ledger_and_reaches_queues_of_interruption_only(
+    account: Template, alpha: Template
+) -> None:
+    for index in ("instance", "reservation"):
+        assert may(account, "routing", "dynamodb:Query", f"{TABLE}/index/{index}")
+        for concern in ALL:
+            keys = [partition_key("alpha")]
+            assert not may(
+                alpha, concern, "dynamodb:Query", f"{TABLE}/index/{index}", dynamodb__LeadingKeys=keys
+            )
+    for cluster in ("alpha", "beta"):
+        keys = [partition_key(cluster)]
+        assert not may(account, "routing", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=keys)
+        for concern in ALL:
+            queue = f"{SQS}:nodesmith-{cluster}-{concern}"
+            assert may(account, "routing", "sqs:SendMessage", queue) is (concern == "interruption")
+
+
 def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> None:
     parameter = "arn:aws:ssm:eu-west-1:{}:parameter/{}"
     public = parameter.format("", "aws/service/eks/optimized-ami/1.33/amazon-linux-2023/recommended")

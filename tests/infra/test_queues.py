@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -124,30 +123,14 @@ def test_ticks_come_only_from_the_stacks_own_schedules(alpha: Template) -> None:
     assert alpha.only("Scheduler::ScheduleGroup")["Name"] == "nodesmith-alpha-ticks"
 
 
-@pytest.mark.parametrize(("concern", "state"), [("lifecycle", "running"), ("termination", "terminated")])
-def test_an_instance_that_changes_wakes_whom_it_concerns_with_a_hint_that_names_it(
-    alpha: Template, concern: str, state: str
-) -> None:
-    queue = f"{by_name(alpha)[f'nodesmith-alpha-{concern}'][0]}.Arn"
-    rules = alpha.of_type("Events::Rule").values()
-    (rule,) = [rule for rule in rules if [target["Arn"] for target in rule["Targets"]] == [queue]]
-    assert rule["EventPattern"]["source"] == ["aws.ec2"]
-    assert rule["EventPattern"]["detail-type"] == ["EC2 Instance State-change Notification"]
-    (target,) = rule["Targets"]
-    event = {"detail": {"instance-id": "i-0123456789abcdef0", "state": state}}
-    assert event["detail"]["state"] in rule["EventPattern"]["detail"]["state"]
-    body = transformed(target["InputTransformer"], event)
-    assert parse_hint(body, "alpha") == Hint("alpha", f"i-0123456789abcdef0 is {state}")
-
-
-def test_notices_reach_interruption_as_they_are(alpha: Template) -> None:
-    queue = f"{by_name(alpha)['nodesmith-alpha-interruption'][0]}.Arn"
+def test_one_set_of_rules_for_all_clusters_passes_notices_on_as_they_are(account: Template) -> None:
+    queue = f"{by_name(account)['nodesmith-routing'][0]}.Arn"
     rules = [
         (rule["EventPattern"], target)
-        for rule in alpha.of_type("Events::Rule").values()
+        for rule in account.of_type("Events::Rule").values()
         for target in rule["Targets"]
-        if target["Arn"] == queue
     ]
+    assert {target["Arn"] for _, target in rules} == {queue}
     assert [target.keys() - {"Arn", "Id"} for _, target in rules] == [set()] * 3
     warnings = [
         "EC2 Spot Instance Interruption Warning",
@@ -173,35 +156,57 @@ def test_notices_reach_interruption_as_they_are(alpha: Template) -> None:
     }
 
 
-def test_only_the_rules_and_roles_of_the_cluster_reach_its_queues(alpha: Template) -> None:
-    allowed = [
+def test_no_cluster_has_rules_of_its_own(alpha: Template, beta: Template) -> None:
+    for template in (alpha, beta):
+        assert not [each for each in template.resources.values() if each["Type"] == "AWS::Events::Rule"]
+
+
+def allowed_to_send(template: Template) -> list[dict[str, Any]]:
+    """Give the statements of queues' own policies that let anybody in."""
+    return [
         statement
-        for policy in alpha.of_type("SQS::QueuePolicy").values()
+        for policy in template.of_type("SQS::QueuePolicy").values()
         for statement in policy["PolicyDocument"]["Statement"]
         if statement["Effect"] == "Allow"
     ]
+
+
+def test_only_roles_that_may_reach_a_clusters_queues_and_only_the_rules_the_queue_of_routing(
+    alpha: Template, account: Template
+) -> None:
+    assert allowed_to_send(alpha) == []
+    allowed = allowed_to_send(account)
     assert {each["Principal"]["Service"] for each in allowed} == {"events.amazonaws.com"}
     assert sorted(each["Condition"]["ArnEquals"]["aws:SourceArn"] for each in allowed) == sorted(
-        f"{rule}.Arn" for rule in alpha.of_type("Events::Rule")
+        f"{rule}.Arn" for rule in account.of_type("Events::Rule")
     )
     assert all(each["Condition"].keys() == {"ArnEquals"} for each in allowed)
 
 
-def test_the_catalogue_is_looked_at_every_hour(account: Template) -> None:
-    schedule = account.only("Scheduler::Schedule")
-    assert schedule["ScheduleExpression"] == "rate(60 minutes)"
-    assert json.loads(schedule["Target"]["Input"]) == {"why": "tick"}
-    (function,) = account.of_type("Lambda::Function")
-    assert schedule["Target"]["Arn"] == f"{function}.Arn"
+def test_an_event_is_looked_up_at_once_and_twice_tried_before_it_is_given_up(account: Template) -> None:
+    queues = by_name(account)
+    fed = {
+        each["EventSourceArn"]: {k: v for k, v in each.items() if k != "EventSourceArn"}
+        for each in account.of_type("Lambda::EventSourceMapping").values()
+    }
+    live, again = (queues[f"nodesmith-routing{end}"] for end in ("", "-again"))
+    assert fed.keys() == {f"{live[0]}.Arn", f"{again[0]}.Arn"}
+    for mapping in fed.values():
+        assert account.resources[mapping["FunctionName"]]["Properties"] == account.function("routing")
+        assert (mapping["BatchSize"], mapping.get("MaximumBatchingWindowInSeconds", 0)) == (10, 0)
+        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    dead = f"{queues['nodesmith-routing-dead'][0]}.Arn"
+    assert live[1]["RedrivePolicy"]["deadLetterTargetArn"] == f"{again[0]}.Arn"
+    assert again[1]["RedrivePolicy"]["deadLetterTargetArn"] == dead
 
 
-def transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
-    """Do what EventBridge does with an InputTransformer."""
-
-    def value(name: str) -> str:
-        found: Any = event
-        for key in transformer["InputPathsMap"][name].removeprefix("$.").split("."):
-            found = found[key]
-        return str(found)
-
-    return re.sub(r"<([\w-]+)>", lambda match: value(match[1]), transformer["InputTemplate"])
+def test_the_catalogue_is_looked_at_every_hour_and_routing_kept_warm(account: Template) -> None:
+    ticks = {
+        each["Target"]["Arn"]: (each["ScheduleExpression"], json.loads(each["Target"]["Input"]))
+        for each in account.of_type("Scheduler::Schedule").values()
+    }
+    names = {id_: each["FunctionName"] for id_, each in account.of_type("Lambda::Function").items()}
+    assert {names[arn.removesuffix(".Arn")]: each for arn, each in ticks.items()} == {
+        "nodesmith-catalog": ("rate(60 minutes)", {"why": "tick"}),
+        "nodesmith-routing": ("rate(5 minutes)", {"why": "tick"}),
+    }

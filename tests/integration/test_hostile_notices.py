@@ -7,7 +7,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from nodesmith.controllers.interruption import Interruption, Letter, heed
+from nodesmith.controllers.interruption import Interruption, heed
+from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.nodeclaims import Phase
 from tests import builders

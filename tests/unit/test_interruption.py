@@ -12,6 +12,7 @@ import pytest
 from nodesmith.decisions.interruption import LAST_CALL, Answer, answer, expiries, of_instances
 from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.backoffs import FIRST_BACKOFF, Backoff
+from nodesmith.model.events import Concern
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -65,6 +66,14 @@ def test_a_claim_whose_instance_is_gone_ends_now(fate: Fate) -> None:
 def test_an_instance_that_is_gone_before_it_joined_is_left_to_lifecycle() -> None:
     found = answered([notice(Fate.TERMINATED)], [claim(phase=Phase.LAUNCHED)])
     assert (found.changed, found.going) == ([], [])
+    assert found.woken == {Concern.LIFECYCLE}
+
+
+def test_termination_hears_that_an_instance_whose_end_it_waits_for_is_gone() -> None:
+    ending = claim(phase=Phase.TERMINATED, deadline=NOW)
+    found = answered([notice(Fate.TERMINATED)], [ending])
+    assert (found.changed, found.going, found.woken) == ([], [], {Concern.TERMINATION})
+    assert answered([notice(Fate.SPOT)], [ending]).woken == set()
 
 
 def test_notices_of_instances_that_are_not_ours_are_counted_and_nothing_else() -> None:

@@ -157,8 +157,8 @@ def test_a_delayed_message_comes_when_its_delay_has_passed_on_the_clock(
     assert feed.poll() == 1
 
 
-def test_news_of_an_instance_becomes_a_hint_for_lifecycle(deployment: Deployment) -> None:
-    detail = {"instance-id": "i-1", "state": "running"}
+def test_news_of_an_instance_that_ends_are_routed_and_no_other(deployment: Deployment) -> None:
+    detail = {"instance-id": "i-1", "state": "stopping"}
     entry = {
         "Source": "aws.ec2",
         "DetailType": "EC2 Instance State-change Notification",
@@ -167,11 +167,11 @@ def test_news_of_an_instance_becomes_a_hint_for_lifecycle(deployment: Deployment
     spy = Spy()
 
     client("events").put_events(
-        Entries=[entry, {**entry, "Detail": json.dumps({**detail, "state": "pending"})}]
+        Entries=[entry, {**entry, "Detail": json.dumps({**detail, "state": "running"})}]
     )
-    source(deployment, spy).poll()
+    source(deployment, spy, "routing").poll()
 
-    assert [json.loads(body) for body in spy.batches[0]] == [{"cluster": CLUSTER, "why": "i-1 is running"}]
+    assert [[json.loads(body)["detail"] for body in batch] for batch in spy.batches] == [[detail]]
 
 
 def test_every_concern_is_ticked_at_once_and_then_at_its_cadence(

@@ -1,4 +1,4 @@
-"""What `cdk deploy` makes, made in the imitated AWS: table, bucket, queues, rule.
+"""What `cdk deploy` makes, made in the imitated AWS: table, bucket, queues, rules.
 
 Names, timeouts and cadences are those of `infra/`, which cannot be imported without the CDK; a test compares the two.
 """
@@ -6,18 +6,16 @@ Names, timeouts and cadences are those of `infra/`, which cannot be imported wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.settings import PATTERNS
+from nodesmith.settings import INDEXES, PATTERNS
 
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"
 RECEIVES = 5
 BATCH_SIZE = 10
-NEWS = ("running", "shutting-down", "stopped", "stopping", "terminated")
-GONE = ("terminated",)
 
 Client = Callable[[str], Any]
 """Gives the boto3 client of a service."""
@@ -50,6 +48,9 @@ CONCERNS = (
     Concern("repair", 1, 60),
     Concern("garbagecollection", 2, 120),
 )
+ROUTING = Concern("routing", 5, 20)
+"""All clusters of a region share it."""
+WOKEN_BY_QUEUES = (*CONCERNS, ROUTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +76,21 @@ class Deployment:
 
 
 def deploy(client: Client, cluster: str, region: str) -> Deployment:
-    """Make everything for one cluster."""
+    """Make everything for one cluster, and what it would share with others."""
     bucket = f"nodesmith-{ACCOUNT_ID}-{region}"
     _make_table(client("dynamodb"))
     _make_bucket(client("s3"), bucket, region)
     live, dead = {}, {}
-    for concern in CONCERNS:
+    for concern in WOKEN_BY_QUEUES:
         live[concern.name], dead[concern.name] = _make_queues(client("sqs"), cluster, concern)
-    _make_rule(client("events"), cluster, region, "lifecycle", NEWS)
-    _make_rule(client("events"), cluster, region, "termination", GONE)
     for name, pattern in PATTERNS.items():
-        _pass_on(client("events"), cluster, region, name, pattern)
+        _pass_on(client("events"), name, pattern, queue_arn(region, cluster, ROUTING.name))
     return Deployment(cluster, region, bucket, live, dead)
 
 
 def queue_name(cluster: str, concern: str) -> str:
     """Name a concern's queue."""
-    return f"nodesmith-{cluster}-{concern}"
+    return f"nodesmith-{concern}" if concern == ROUTING.name else f"nodesmith-{cluster}-{concern}"
 
 
 def queue_arn(region: str, cluster: str, concern: str) -> str:
@@ -107,8 +106,15 @@ def _make_table(dynamodb: Any) -> None:
             {"AttributeName": "sk", "KeyType": "RANGE"},
         ],
         AttributeDefinitions=[
-            {"AttributeName": "pk", "AttributeType": "S"},
-            {"AttributeName": "sk", "AttributeType": "S"},
+            {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", *INDEXES)
+        ],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": name,
+                "KeySchema": [{"AttributeName": name, "KeyType": "HASH"}],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }
+            for name in INDEXES
         ],
         BillingMode="PAY_PER_REQUEST",
     )
@@ -128,26 +134,8 @@ def _make_queues(sqs: Any, cluster: str, concern: Concern) -> tuple[str, str]:
     return sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"], dead
 
 
-def _make_rule(events: Any, cluster: str, region: str, concern: str, states: Sequence[str]) -> None:
-    """EC2's news of instances become hints."""
-    name = f"{queue_name(cluster, concern)}-instances"
-    pattern = {
-        "source": ["aws.ec2"],
-        "detail-type": ["EC2 Instance State-change Notification"],
-        "detail": {"state": list(states)},
-    }
-    transformer = {
-        "InputPathsMap": {"instance": "$.detail.instance-id", "state": "$.detail.state"},
-        "InputTemplate": f'{{"cluster":"{cluster}","why":"<instance> is <state>"}}',
-    }
-    arn = queue_arn(region, cluster, concern)
-    events.put_rule(Name=name, EventPattern=json.dumps(pattern), State="ENABLED")
-    events.put_targets(Rule=name, Targets=[{"Id": concern, "Arn": arn, "InputTransformer": transformer}])
-
-
-def _pass_on(events: Any, cluster: str, region: str, name: str, pattern: Mapping[str, Any]) -> None:
-    """Notices reach interruption as they are."""
-    queue = queue_name(cluster, "interruption")
-    events.put_rule(Name=f"{queue}-{name}", EventPattern=json.dumps(pattern), State="ENABLED")
-    target = {"Id": "interruption", "Arn": queue_arn(region, cluster, "interruption")}
-    events.put_targets(Rule=f"{queue}-{name}", Targets=[target])
+def _pass_on(events: Any, name: str, pattern: Mapping[str, Any], queue: str) -> None:
+    """Notices are passed on as they are."""
+    rule = f"nodesmith-{name}"
+    events.put_rule(Name=rule, EventPattern=json.dumps(pattern), State="ENABLED")
+    events.put_targets(Rule=rule, Targets=[{"Id": ROUTING.name, "Arn": queue}])

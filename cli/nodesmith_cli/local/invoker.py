@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.deployment import CONCERNS, Deployment, queue_arn
+from nodesmith_cli.local.deployment import CONCERNS, WOKEN_BY_QUEUES, Deployment, queue_arn
 from nodesmith_cli.local.eventsource import EventSource, Mapped
 from nodesmith_cli.local.functions import Function
 
@@ -98,7 +98,7 @@ class Invoker(EventSources):
         urls = deployment.queue_urls
         body = json.dumps({"cluster": deployment.cluster, "why": "tick"}, separators=(",", ":"))
         arns = {concern: queue_arn(deployment.region, deployment.cluster, concern) for concern in functions}
-        mapped = {each.name: Mapped(each.batch_size, each.window_seconds) for each in CONCERNS}
+        mapped = {each.name: Mapped(each.batch_size, each.window_seconds) for each in WOKEN_BY_QUEUES}
         sources = {
             c: EventSource(sqs, urls[c], each, arns[c], mapped[c], clock) for c, each in functions.items()
         }

@@ -23,7 +23,7 @@ from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.clusters import LocalCluster, RunningCluster
 from nodesmith_cli.local.decisions import Decisions
-from nodesmith_cli.local.deployment import CONCERNS, Deployment, deploy
+from nodesmith_cli.local.deployment import WOKEN_BY_QUEUES, Deployment, deploy
 from nodesmith_cli.local.embedded import EmbeddedCluster
 from nodesmith_cli.local.functions import environment, load_function
 from nodesmith_cli.local.invoker import Invoker
@@ -194,7 +194,7 @@ class LocalSystem(Started):
         # The queues live by the same clock, so that no delay need be turned into seconds of life.
         parts.set_clock(self.clock.now)
         stack.callback(parts.set_clock, parts.system_time)
-        functions = {c.name: load_function(c.name, c.timeout_seconds) for c in CONCERNS}
+        functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
         records = Bucket(client("s3"), deployment.bucket)
         self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)
         for concern in ("provisioning", "disruption"):

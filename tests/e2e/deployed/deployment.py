@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,14 +22,14 @@ from tests.e2e.deployed.access import Authenticator, Credentials, assume
 from tests.e2e.deployed.assembly import synthesised
 from tests.e2e.deployed.calls import CallRecord
 from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
-from tests.e2e.deployed.functions import DeployedFunction, read_function
+from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
 from tests.e2e.deployed.mappings import event_sources, ticks
 from tests.e2e.deployed.stacks import ACCOUNT, CLUSTER, Stacks
 
 NOT_RUN = {
     "catalog": "the account's function: its tick would ask AWS's price list; functions read the embedded one"
 }
-FORWARDER, TICKER = "forwarder", "ticks"
+FORWARDER, TICKER, ROUTING = "forwarder", "ticks", "routing"
 Edit = Callable[[str], str]
 
 
@@ -117,14 +117,20 @@ class Deployed(Started):
         for stack_name, template in ((ACCOUNT, self.account), (CLUSTER, self.template)):
             resources.make(stack_name, template, self._aws.client, self._aws.region)
         self._know_each_other(stack)
-        for id_ in self.template.of_type("Lambda::Function"):
-            code = read_function(self.template, id_, self._assembly, self._aws.region)
+        for code in self._code():
             environment = {**self._way(), **self._credentials[code.concern].environment}
             folder, many = self._folder / code.concern, self._snapshots
             function = DeployedFunction(code, environment, folder, self._clock, snapshots=many)
             self.functions[code.concern] = function
         stack.callback(self._close_functions)
         self._wake(stack)
+
+    def _code(self) -> Iterator[FunctionCode]:
+        for template in (self.template, self.account):
+            for id_ in template.of_type("Lambda::Function"):
+                code = read_function(template, id_, self._assembly, self._aws.region)
+                if code.concern not in NOT_RUN:
+                    yield code
 
     def _close_functions(self) -> None:
         with ThreadPoolExecutor(len(self.functions)) as pool:
@@ -139,17 +145,23 @@ class Deployed(Started):
         self._authenticator = Authenticator(
             self.template, self._aws.cluster, lambda key: by_key[key][1] if key in by_key else None
         )
-        statements = {concern: self.template.statements(role) for concern, (role, _) in self._roles().items()}
+        statements = {
+            concern: (self.account if concern == ROUTING else self.template).statements(role)
+            for concern, (role, _) in self._roles().items()
+        }
         keys = {key: concern for key, (concern, _) in by_key.items()}
         self._calls = CallRecord(keys, statements)
         stack.enter_context(self._calls)
 
     def _roles(self) -> dict[str, tuple[str, str]]:
-        """Give role and session name of all who act by the cluster's template."""
+        """Give role and session name of all who act by the templates."""
         functions = {
             each["FunctionName"].rpartition("-")[2]: (each["Role"].rpartition("/")[2], each["FunctionName"])
-            for each in self.template.of_type("Lambda::Function").values()
+            for template in (self.template, self.account)
+            for each in template.of_type("Lambda::Function").values()
         }
+        for concern in NOT_RUN:
+            del functions[concern]
         forwarder = self.template.only("EKS::PodIdentityAssociation")["RoleArn"].rpartition("/")[2]
         (ticker,) = {
             each["Target"]["RoleArn"].rpartition("/")[2]
@@ -163,11 +175,18 @@ class Deployed(Started):
             f"arn:aws:sqs:{self._aws.region}:{DEFAULT_ACCOUNT_ID}:{queue['QueueName']}": self._url(
                 queue["QueueName"]
             )
-            for queue in self.template.of_type("SQS::Queue").values()
+            for template in (self.template, self.account)
+            for queue in template.of_type("SQS::Queue").values()
         }
         self._mortals = {concern: Mortal(each) for concern, each in self.functions.items()}
         self.endanger(self._faults)
-        sources = event_sources(self.template, self._mortals, self._sqs, urls.__getitem__, self._clock)
+        sources = {
+            name: source
+            for template in (self.template, self.account)
+            for name, source in event_sources(
+                template, self._mortals, self._sqs, urls.__getitem__, self._clock
+            ).items()
+        }
         all_ticks = ticks(self.template, urls.__getitem__)
         fed = {source.arn.rpartition(":")[2] for source in sources.values()}
         stack.enter_context(faulty_queues(self._faults, fed))

@@ -113,6 +113,9 @@ def _dynamodb(request: Request) -> Iterator[Call]:
             for table, part in asked["RequestItems"].items():
                 for key in _keys(part):
                     yield _on_item(request, request.operation, table, key)
+        case "Query" if "IndexName" in asked:
+            index = f"table/{asked['TableName']}/index/{asked['IndexName']}"
+            yield Call("dynamodb:Query", request.arn(index))
         case "Query":
             found = re.search(r"\bpk\s*=\s*(:\w+)", asked["KeyConditionExpression"])
             leading = asked["ExpressionAttributeValues"][found[1]] if found else {"S": ""}

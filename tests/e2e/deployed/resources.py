@@ -82,7 +82,8 @@ def _policy(iam: Any, properties: Properties) -> None:
 
 def _table(dynamodb: Any, properties: Properties) -> None:
     name = properties["TableName"]
-    asked = {key: properties[key] for key in ("AttributeDefinitions", "BillingMode", "KeySchema")}
+    keys = ("AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes", "KeySchema")
+    asked = {key: properties[key] for key in keys}
     dynamodb.create_table(TableName=name, **asked)
     dynamodb.update_time_to_live(
         TableName=name, TimeToLiveSpecification=properties["TimeToLiveSpecification"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from botocore.session import get_session
 
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
+from nodesmith.controllers.letters import Letter, Report
 from nodesmith.errors import Rejected
 from nodesmith.model.events import WOKEN, Concern, parse_hint
 from nodesmith.settings import Settings, read_settings
@@ -27,6 +28,7 @@ Event = Mapping[str, Any]
 Handler = Callable[[Event, object], Mapping[str, Any] | None]
 """What it gives names the messages of a batch that are to come again; None is none of them."""
 _OBJECTS_A_COLLECTION = 50_000
+_OF_A_REGION = frozenset({Concern.CATALOG, Concern.ROUTING})
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
 
 
@@ -63,7 +65,7 @@ class Parts:
 
     def __init__(self, concern: Concern) -> None:
         self.settings: Settings = read_settings(os.environ)
-        if concern is not Concern.CATALOG and not self.settings.cluster_name:
+        if concern not in _OF_A_REGION and not self.settings.cluster_name:
             raise Rejected(f"settings: CLUSTER_NAME is not set, {concern} serves one cluster")
         self.telemetry = Telemetry(concern, self.settings.cluster_name)
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
@@ -138,6 +140,28 @@ class Parts:
                 run()
             except Rejected as error:
                 self.telemetry.rejected(str(error))
+
+        return handle
+
+    def handler_of_letters(self, run: Callable[[Sequence[Letter]], Report]) -> Handler:
+        """Give a handler of SQS batches whose messages say more than "look"; those that failed come back alone.
+
+        A tick that only keeps the function warm brings no message.
+        """
+        collect_seldom()
+
+        def handle(event: Event, context: object) -> Mapping[str, Any]:
+            del context
+            report = run(
+                [
+                    Letter(record["messageId"], record["body"], record["eventSourceARN"].split(":")[4])
+                    for record in event.get("Records", ())
+                ]
+            )
+            for why in report.rejected:
+                self.telemetry.rejected(why)
+            self.telemetry.ran(report.counts)
+            return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
 
         return handle
 

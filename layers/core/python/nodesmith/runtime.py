@@ -7,13 +7,12 @@ initialisation; it gives the handler. Nothing here decides anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern
-from nodesmith.parts import Event, Handler, Parts, collect_seldom, now
+from nodesmith.parts import Event, Handler, Parts, now
 
 if TYPE_CHECKING:
     from nodesmith.controllers.provisioning import Provisioning
@@ -59,7 +58,7 @@ def _provisioning(parts: Parts) -> Provisioning:
 
 def interruption() -> Handler:
     """Compose interruption: what EC2 takes away is replaced in the run that hears of it."""
-    from nodesmith.controllers.interruption import Interruption, Letter, heed
+    from nodesmith.controllers.interruption import Interruption, heed
     from nodesmith.controllers.provisioning import provision
 
     parts = Parts(Concern.INTERRUPTION)
@@ -73,21 +72,18 @@ def interruption() -> Handler:
         lambda: provision(buying),
         now,
     )
-    collect_seldom()
+    return parts.handler_of_letters(lambda letters: heed(run, letters))
 
-    def handle(event: Event, context: object) -> Mapping[str, Any]:
-        del context
-        letters = [
-            Letter(record["messageId"], record["body"], record["eventSourceARN"].split(":")[4])
-            for record in event["Records"]
-        ]
-        report = heed(run, letters)
-        for why in report.rejected:
-            parts.telemetry.rejected(why)
-        parts.telemetry.ran(report.counts)
-        return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
 
-    return handle
+def routing() -> Handler:
+    """Compose routing: what EC2 says of an instance reaches the cluster that launched it."""
+    from nodesmith.adapters.routes import DynamoRoutes, SqsPost
+    from nodesmith.controllers.routing import Routing, route
+
+    parts = Parts(Concern.ROUTING)
+    routes = DynamoRoutes(parts.client("dynamodb"), parts.settings.table_name)
+    run = Routing(routes, SqsPost(parts.client("sqs"), parts.settings.routing_queue_url), now)
+    return parts.handler_of_letters(lambda letters: route(run, letters))
 
 
 def disruption() -> Handler:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
@@ -23,6 +24,10 @@ from nodesmith.model.policies import (
 )
 
 Word = TypeVar("Word", bound=StrEnum)
+_PARTITION = "CLUSTER#"
+INDEXES = ("instance", "reservation")
+"""Attributes of claims by which the table has an index each, of that name: to tell whose an event is."""
+LONGEST_NAME = 64  # Lambda's limit, the tightest of those that use `physical_name`
 
 
 def _setting(name: str, meaning: str, default: Any = MISSING, read: Callable[[str], Any] = str) -> Any:
@@ -74,6 +79,9 @@ class Settings:
     readiness_queue_url: str = _setting("READINESS_QUEUE_URL", "SQS queue of the concern", "")
     termination_queue_url: str = _setting("TERMINATION_QUEUE_URL", "SQS queue of the concern", "")
     disruption_queue_url: str = _setting("DISRUPTION_QUEUE_URL", "SQS queue of the concern", "")
+    routing_queue_url: str = _setting(
+        "ROUTING_QUEUE_URL", "SQS queue of the concern; those of the clusters are beside it", ""
+    )
     cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
     cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
     cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; empty: ask EKS", "")
@@ -140,6 +148,14 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
+def physical_name(cluster: str, concern: str) -> str:
+    """Name a cluster's queue, function and log group of a concern; a long cluster name is cut and hashed."""
+    room = LONGEST_NAME - len(f"nodesmith--{concern}")
+    if len(cluster) > room:
+        cluster = f"{cluster[: room - 9]}-{sha256(cluster.encode()).hexdigest()[:8]}"
+    return f"nodesmith-{cluster}-{concern}"
+
+
 def snapshot_key(cluster: str) -> str:
     """Name the S3 object of a cluster's snapshot."""
     return f"clusters/{cluster}/snapshot.json.gz"
@@ -172,4 +188,9 @@ def learned_partition_key(region: str) -> str:
 
 def partition_key(cluster: str) -> str:
     """Name the partition of the table that holds a cluster's ledger; IAM binds the functions to it."""
-    return f"CLUSTER#{cluster}"
+    return f"{_PARTITION}{cluster}"
+
+
+def cluster_of(partition: str) -> str:
+    """Give the cluster whose ledger a partition holds; empty for a partition that holds none."""
+    return partition.removeprefix(_PARTITION) if partition.startswith(_PARTITION) else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 LONGEST_DELAY_SECONDS = 900
-_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 
 class SqsHints:
@@ -39,7 +39,7 @@ class SqsHints:
             self._client.send_message(QueueUrl=url, MessageBody=hint.to_json(), DelaySeconds=delay)
         except ClientError as error:
             code = error_code(error)
-            if code in _MISSING:
+            if code in MISSING:
                 raise Rejected(f"hint for {concern}: the queue {url} does not exist") from error
             raise Transient(f"sending a hint for {concern}: {error}", code) from error
         except BotoCoreError as error:

@@ -42,11 +42,15 @@ class Section:
         """Give the key of an item."""
         return {"pk": {"S": self.pk}, "sk": {"S": sk}}
 
-    def item(self, sk: str, document: object, **numbers: int) -> Attributes:
-        """Give an item; `numbers` are attributes beside its document."""
+    def item(self, sk: str, document: object, **beside: int | str) -> Attributes:
+        """Give an item, with attributes `beside` its document; a text that is empty is left out."""
         text = json.dumps(document, separators=(",", ":"))
-        beside = {name: {"N": str(number)} for name, number in numbers.items()}
-        return {**self.key(sk), "doc": {"S": text}, **beside}
+        more = {
+            name: {"N": str(value)} if isinstance(value, int) else {"S": value}
+            for name, value in beside.items()
+            if value != ""
+        }
+        return {**self.key(sk), "doc": {"S": text}, **more}
 
     def items(self) -> Iterator[Attributes]:
         """Read the whole partition, strongly consistent, page by page."""

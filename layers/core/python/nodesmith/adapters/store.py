@@ -2,7 +2,8 @@
 
 `META` carries the version that commits are conditional on and what is known of the cluster; `CLAIM#name`, `MOVE#id`,
 `NODECLASS#name`, `OFFERING#capacityType#type#zone`, `BACKOFF#nodepool` and `HEALTH#nodepool` hold one document each,
-claims, moves and health with their revision beside it. Back-offs expire by the table's TTL a day after they end.
+claims, moves and health with their revision beside it, claims with their instance and reservation, too, by which the
+table has indexes: so a claim and the way to it are one write. Back-offs expire by the table's TTL a day after they end.
 `PAUSE` is there while disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL.
 """
 
@@ -19,6 +20,7 @@ from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.adapters.partition import Attributes, Found
 from nodesmith.adapters.section import Section, conflicts, written_once
 from nodesmith.model import moves
+from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
@@ -185,7 +187,13 @@ class DynamoStore:
 
 
 def _claim(section: Section, claim: NodeClaim) -> Attributes:
-    return section.item(f"CLAIM#{claim.name}", to_item(claim), revision=claim.revision)
+    return section.item(
+        f"CLAIM#{claim.name}",
+        to_item(claim),
+        revision=claim.revision,
+        instance=claim.instance_id,
+        reservation=claim.labels.get(RESERVATION_ID, ""),
+    )
 
 
 def _move(section: Section, move: Move) -> Attributes:

@@ -6,11 +6,11 @@ replacement has been asked for. What is committed needs no message any more: eve
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
+from nodesmith.controllers.letters import Letter, Report
 from nodesmith.controllers.provisioning import Outcome
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances
@@ -31,15 +31,6 @@ AGAIN_SECONDS = (5, 15, 30, 45, 60)
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """A message as the queue gives it, and the account that the queue is in."""
-
-    id: str
-    body: str
-    account: str
-
-
-@dataclass(frozen=True, slots=True)
 class Interruption:
     """What a run needs. `provision` is the whole story of provisioning, in this very process."""
 
@@ -50,15 +41,6 @@ class Interruption:
     hints: Hints
     provision: Callable[[], Outcome]
     clock: Callable[[], datetime]
-
-
-@dataclass(slots=True)
-class Report:
-    """What became of a batch. `failed` are ids of letters to be given again, `rejected` why others never will be."""
-
-    failed: list[str] = field(default_factory=list)
-    rejected: list[str] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
 
 
 def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
@@ -85,12 +67,14 @@ def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
     told = [(id_, each) for id_, notice in told for each in of_instances(notice, ledger.claims)]
     if not told:
         return report
-    going, failed = _commit(run, [notice for _, notice in told], ledger, report)
+    found, failed = _commit(run, [notice for _, notice in told], ledger, report)
     report.failed += sorted(
         {id_ for id_, notice in told if notice.instance_id in failed} - set(report.failed)
     )
-    if going:
-        _replace(run, going, report)
+    if found.going:
+        _replace(run, found.going, report)
+    for concern in sorted(found.woken):
+        run.hints.send(concern, Hint(run.cluster_name, "instances are gone"))
     return report
 
 
@@ -119,8 +103,8 @@ def _swept(
 
 def _commit(
     run: Interruption, notices: Sequence[Notice], ledger: Ledger, report: Report
-) -> tuple[Sequence[str], set[str]]:
-    """Write down which claims end; give them by name, and the instances of those that could not be written."""
+) -> tuple[Answer, set[str]]:
+    """Write down which claims end; give what was decided, and the instances of those that could not be written."""
     snapshot = _snapshot(run, report) if any(not n.fate.is_certain for n in notices) else None
     pools = parsed_nodepools(snapshot.nodepools) if snapshot is not None else {}
     for look in range(LOOKS):
@@ -131,7 +115,7 @@ def _commit(
         if not outdated:
             break
     report.counts.update(found.counts)
-    return found.going, failed | outdated
+    return found, failed | outdated
 
 
 def _save(run: Interruption, found: Answer) -> tuple[set[str], set[str]]:

@@ -16,6 +16,7 @@ from nodesmith.decisions.disruption.budgets import room
 from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.backoffs import Backoff, next_backoff
 from nodesmith.model.ec2events import expiry
+from nodesmith.model.events import Concern
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -40,12 +41,14 @@ class Answer:
     """What is to be done about notices. `changed` are claims as they are to be saved, by name.
 
     `unavailable` is to be kept before any of them is. `going` names all claims whose pods need another node now, those
-    of earlier notices too: a run may have ended between its commit and the launch. `counts` are for people.
+    of earlier notices too: a run may have ended between its commit and the launch. `woken` are the concerns
+    that see to instances that are gone. `counts` are for people.
     """
 
     changed: list[NodeClaim] = field(default_factory=list)
     unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
     going: list[str] = field(default_factory=list)
+    woken: set[Concern] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -124,6 +127,8 @@ def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: d
     An instance that is gone before it joined is left to lifecycle, which tells why and lets its NodePool cool down.
     """
     deadline = now if notice.fate.is_over else notice.until
+    if notice.fate.is_over and claim.phase not in _JOINED:
+        found.woken.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
     if claim.phase in (_JOINED if notice.fate.is_over else _RUNNING):
         _remember(found, claim, notice, ledger, now)
         found.changed.append(claim.terminating(notice.fate, notice.message, now, deadline))

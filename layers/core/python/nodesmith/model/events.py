@@ -21,6 +21,7 @@ class Concern(StrEnum):
     GARBAGECOLLECTION = "garbagecollection"
     REPAIR = "repair"
     INTERRUPTION = "interruption"
+    ROUTING = "routing"
     DISRUPTION = "disruption"
 
 

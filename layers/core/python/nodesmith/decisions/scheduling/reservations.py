@@ -9,12 +9,12 @@ from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_o
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import AWS_DOMAIN, ON_DEMAND, RESERVED
+from nodesmith.model.labels import RESERVATION_ID as RESERVATION_ID
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus
 from nodesmith.model.requirements import Requirements
 
-RESERVATION_ID = f"{AWS_DOMAIN}/capacity-reservation-id"
 _RESERVATION_TYPE = f"{AWS_DOMAIN}/capacity-reservation-type"
 _INTERRUPTIBLE = f"{AWS_DOMAIN}/capacity-reservation-interruptible"
 _LIMIT = "reservation/"
