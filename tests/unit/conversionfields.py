@@ -19,7 +19,12 @@ _DEFAULTS = [
 ]
 _TAGS = {"team": "blue"}
 _REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-_METADATA = {"httpEndpoint": "enabled", "httpProtocolIPv6": "enabled", "httpTokens": "optional"}
+_METADATA = {
+    "httpEndpoint": "enabled",
+    "httpProtocolIPv6": "enabled",
+    "httpPutResponseHopLimit": 3,
+    "httpTokens": "optional",
+}
 
 
 class Row(NamedTuple):
@@ -60,6 +65,7 @@ _EBS = {
     "volumeType": "gp3",
 }
 _MAPPINGS = [{"deviceName": "/dev/xvda", "ebs": _EBS}]
+_ROOTED = [{**_MAPPINGS[0], "rootVolume": True}]
 
 
 def _kubelet(field: str) -> tuple[Row, ...]:
@@ -74,56 +80,6 @@ def _same(to: str, **fields: Any) -> tuple[Row, ...]:
 
 
 _TEMPLATE = "spec.template.spec"
-PROVISIONER = (
-    Row("spec.labels", {"example.com/team": "blue"}, NODE_POOL, "spec.template.metadata.labels"),
-    Row("spec.annotations", {"example.com/note": "x"}, NODE_POOL, "spec.template.metadata.annotations"),
-    Row("spec.taints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.taints"),
-    Row("spec.startupTaints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.startupTaints"),
-    Row(
-        "spec.requirements",
-        _ZONES,
-        NODE_POOL,
-        f"{_TEMPLATE}.requirements",
-        [*_ZONES, *_DEFAULTS],
-        "was the default",
-    ),
-    Row(
-        "spec.providerRef",
-        {"apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "name": "default"},
-        NODE_POOL,
-        f"{_TEMPLATE}.nodeClassRef",
-        _REF,
-    ),
-    Row(
-        "spec.provider",
-        {"subnetSelector": _TAGS, "instanceProfile": "nodes"},
-        EC2_NODE_CLASS,
-        "spec.subnetSelectorTerms",
-        [{"tags": _TAGS}],
-    ),
-    Row(
-        "spec.ttlSecondsUntilExpired",
-        86400,
-        NODE_POOL,
-        f"{_TEMPLATE}.expireAfter",
-        "86400s",
-        "waits for no budgets",
-    ),
-    Row("spec.ttlSecondsAfterEmpty", 30, NODE_POOL, "spec.disruption.consolidateAfter", "30s", "WhenEmpty"),
-    Row(
-        "spec.consolidation.enabled",
-        True,
-        NODE_POOL,
-        "spec.disruption",
-        {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"},
-    ),
-    Row("spec.limits.resources", {"cpu": "1000"}, NODE_POOL, "spec.limits"),
-    Row("spec.weight", 10, NODE_POOL, "spec.weight"),
-    *_kubelet("spec.kubeletConfiguration"),
-    Row(
-        "spec.kubeletConfiguration.containerRuntime", "dockerd", "", "", says="containerd is the only runtime"
-    ),
-)
 AWS_NODE_TEMPLATE = (
     Row("spec.subnetSelector", _TAGS, EC2_NODE_CLASS, "spec.subnetSelectorTerms", [{"tags": _TAGS}]),
     Row(
@@ -158,6 +114,60 @@ AWS_NODE_TEMPLATE = (
         metadataOptions=_METADATA,
     ),
     Row("spec.launchTemplate", "mine", "", "", says="launch templates are made from the other fields"),
+)
+_PROVIDER = tuple(
+    row._replace(field=f"spec.provider{row.field.removeprefix('spec')}") for row in AWS_NODE_TEMPLATE
+)
+PROVISIONER = (
+    Row("spec.labels", {"example.com/team": "blue"}, NODE_POOL, "spec.template.metadata.labels"),
+    Row("spec.annotations", {"example.com/note": "x"}, NODE_POOL, "spec.template.metadata.annotations"),
+    Row("spec.taints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.taints"),
+    Row("spec.startupTaints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.startupTaints"),
+    Row(
+        "spec.requirements",
+        _ZONES,
+        NODE_POOL,
+        f"{_TEMPLATE}.requirements",
+        [*_ZONES, *_DEFAULTS],
+        "was the default",
+    ),
+    Row(
+        "spec.providerRef",
+        {"apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "name": "default"},
+        NODE_POOL,
+        f"{_TEMPLATE}.nodeClassRef",
+        _REF,
+    ),
+    Row(
+        "spec.provider",
+        {"subnetSelector": _TAGS, "instanceProfile": "nodes"},
+        EC2_NODE_CLASS,
+        "spec.subnetSelectorTerms",
+        [{"tags": _TAGS}],
+    ),
+    *_PROVIDER,
+    Row(
+        "spec.ttlSecondsUntilExpired",
+        86400,
+        NODE_POOL,
+        f"{_TEMPLATE}.expireAfter",
+        "86400s",
+        "waits for no budgets",
+    ),
+    Row("spec.ttlSecondsAfterEmpty", 30, NODE_POOL, "spec.disruption.consolidateAfter", "30s", "WhenEmpty"),
+    Row(
+        "spec.consolidation.enabled",
+        True,
+        NODE_POOL,
+        "spec.disruption",
+        {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"},
+    ),
+    Row("spec.limits.resources", {"cpu": "1000"}, NODE_POOL, "spec.limits"),
+    Row("spec.weight", 10, NODE_POOL, "spec.weight"),
+    *_kubelet("spec.kubeletConfiguration"),
+    Row(
+        "spec.kubeletConfiguration.containerRuntime", "dockerd", "", "", says="containerd is the only runtime"
+    ),
 )
 _BUDGETS = [{"nodes": "20%", "schedule": "0 9 * * mon-fri", "duration": "8h"}]
 NODE_POOL_V1BETA1 = (
@@ -224,13 +234,13 @@ EC2_NODE_CLASS_V1BETA1 = (
     *_same(
         EC2_NODE_CLASS,
         subnetSelectorTerms=[{"tags": _TAGS}, {"id": "subnet-1"}],
-        securityGroupSelectorTerms=[{"tags": _TAGS}, {"name": "nodes"}],
-        amiSelectorTerms=[{"id": "ami-1"}],
+        securityGroupSelectorTerms=[{"tags": _TAGS}, {"name": "nodes"}, {"id": "sg-1"}],
+        amiSelectorTerms=[{"id": "ami-1"}, {"tags": _TAGS}, {"name": "mine-*", "owner": "self"}],
         userData="echo hello",
         role="nodes",
         instanceProfile="nodes",
         tags=_TAGS,
-        blockDeviceMappings=_MAPPINGS,
+        blockDeviceMappings=_ROOTED,
         instanceStorePolicy="RAID0",
         detailedMonitoring=True,
         metadataOptions=_METADATA,
