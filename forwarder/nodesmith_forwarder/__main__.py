@@ -46,7 +46,7 @@ def main() -> int:
         "/healthz": lambda: _stuck(forwarder),
         "/readyz": lambda: _stuck(forwarder) or _stale(forwarder),
     }
-    health = serve_health(settings.health_port, checks)
+    health = serve_health(settings.health_port, checks, forwarder.metrics)
     LOG.info("serving cluster %s", settings.cluster_name)
     forwarder.run(stop)
     health.shutdown()

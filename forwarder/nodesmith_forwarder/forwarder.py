@@ -16,6 +16,7 @@ from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock
+from nodesmith_forwarder.metrics import gauges, written
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -86,6 +87,11 @@ class Forwarder:
                 self._tell()
             if not all(thread.is_alive() for thread in threads) and not stop.is_set():
                 raise RuntimeError("a watch has died, its error is in the log above")
+
+    def metrics(self) -> str:
+        """Give what Prometheus asks for: figures under Karpenter's names. May be called from any thread."""
+        counted, observed = self._world.measured()
+        return written([*counted, *gauges(observed, self._clock.now())])
 
     def _wait(self) -> bool:
         """Wait for the next thing to tell, but not for long; True when there is one."""

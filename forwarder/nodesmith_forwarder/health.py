@@ -1,4 +1,4 @@
-"""Whether the forwarder lives and whether it can do its work, for the kubelet to ask."""
+"""Whether the forwarder lives and whether it can do its work, for the kubelet to ask; its metrics, for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,24 +7,38 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+from nodesmith_forwarder.metrics import CONTENT_TYPE
+
+METRICS = "/metrics"
 PATIENCE_SECONDS = 5.0
 """How long somebody who has connected may take to ask. Each connection holds a thread."""
 Check = Callable[[], str]
 """Gives what is wrong, nothing when all is well."""
 
 
-def serve_health(port: int, checks: Mapping[str, Check]) -> ThreadingHTTPServer:
-    """Answer each path of `checks` with 200 or 503 in the background. Port 0 takes a free one; see server_port."""
+def serve_health(
+    port: int, checks: Mapping[str, Check], metrics: Callable[[], str] | None = None
+) -> ThreadingHTTPServer:
+    """Answer each path of `checks` with 200 or 503 in the background, and `/metrics` with the metrics.
+
+    Port 0 takes a free one; see server_port.
+    """
 
     class Answer(BaseHTTPRequestHandler):
         timeout = PATIENCE_SECONDS
 
         def do_GET(self) -> None:
-            check = checks.get(self.path)
-            fault = "no such check" if check is None else check()
-            self.send_response(404 if check is None else 503 if fault else 200)
-            body = f"{fault or 'ok'}\n".encode()
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            if self.path == METRICS and metrics is not None:
+                self._say(200, metrics(), CONTENT_TYPE)
+            else:
+                check = checks.get(self.path)
+                fault = "no such check" if check is None else check()
+                self._say(404 if check is None else 503 if fault else 200, f"{fault or 'ok'}\n")
+
+        def _say(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -22,6 +22,8 @@ from nodesmith.observation.mirror import (
 )
 from nodesmith.observation.wire import Observed
 from nodesmith_forwarder.clock import Clock
+from nodesmith_forwarder.metrics import Tally
+from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.triggers import triggered
 from nodesmith_forwarder.windows import Pace, Topic, Windows
 
@@ -37,6 +39,7 @@ class World:
         self.changed = Condition()
         self.windows = Windows(pace)
         self._clock = clock
+        self._tally = Tally(clock.now())
         self._mirrors = {kind.name: Mirror(kind) for kind in WATCHED}
         self._current: set[str] = set()
         self._mounting: Counter[str] = Counter()
@@ -83,12 +86,18 @@ class World:
             closed = self.windows.take(self._clock.now())
             return closed, observed(self._mirrors.values(), self._departures)
 
+    def measured(self) -> tuple[list[Family], Observed]:
+        """Give what has been counted, and everything as far as it can be seen now."""
+        with self.changed:
+            return self._tally.families(), observed(self._mirrors.values(), self._departures)
+
     def _note(self, changes: Iterable[Change | None]) -> None:
         now, opened = self._clock.now(), False
         for change in changes:
             if change:
                 self._count(change)
                 self._date(change, now)
+                self._tally.note(change, now)
             for topic, key in triggered(change, self._is_awaited, self._ending) if change else ():
                 opened = self.windows.note(topic, key, now) or opened
         if opened:

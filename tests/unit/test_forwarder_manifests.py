@@ -106,11 +106,14 @@ def test_the_pod_fits_the_restricted_security_standard_and_writes_to_no_file() -
     assert "volumes" not in spec
 
 
-def test_no_pod_of_the_cluster_reaches_the_forwarder() -> None:
+def test_pods_reach_nothing_of_the_forwarder_but_its_probes_and_metrics() -> None:
     policy = find("NetworkPolicy")["spec"]
     labels = find("Deployment")["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
-    assert (policy["policyTypes"], policy.get("ingress")) == (["Ingress"], None)
+    assert (policy["policyTypes"], policy["ingress"]) == (
+        ["Ingress"],
+        [{"ports": [{"port": "health", "protocol": "TCP"}]}],
+    )
 
 
 def test_the_forwarders_rights_name_neither_secrets_nor_configmaps() -> None:

@@ -1,0 +1,78 @@
+"""The text that Prometheus reads (exposition format 0.0.4): counters, gauges and histograms with their labels."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "karpenter_"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 150, 300, 450, 600, math.inf)
+"""Upper ends, in seconds."""
+Labels = tuple[tuple[str, str], ...]
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Durations in seconds, of one set of labels."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * len(BUCKETS))
+    total_seconds: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Add one."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total_seconds += seconds
+
+    def copy(self) -> Histogram:
+        """Give one that does not grow with this."""
+        return Histogram([*self.counts], self.total_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric and all its series, by labels. `name` is without Karpenter's prefix."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    series: Mapping[Labels, float | Histogram]
+
+
+def labelled(**values: str) -> Labels:
+    """Give labels in the order of their names, as they are compared and written."""
+    return tuple(sorted(values.items()))
+
+
+def written(families: Iterable[Family]) -> str:
+    """Write families in order, and their series by their labels."""
+    return "".join(f"{line}\n" for family in families for line in _lines(family))
+
+
+def _lines(family: Family) -> Iterator[str]:
+    name = PREFIX + family.name
+    yield f"# HELP {name} {family.help}"
+    yield f"# TYPE {name} {family.kind}"
+    for labels, value in sorted(family.series.items(), key=lambda item: item[0]):
+        if isinstance(value, Histogram):
+            yield from _buckets(name, labels, value)
+        else:
+            yield f"{name}{_braced(labels)} {value:.15g}"
+
+
+def _buckets(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
+    below = 0
+    for end, count in zip(BUCKETS, histogram.counts, strict=True):
+        below += count
+        yield f"{name}_bucket{_braced((*labels, ('le', '+Inf' if math.isinf(end) else f'{end:g}')))} {below}"
+    yield f"{name}_sum{_braced(labels)} {histogram.total_seconds:.15g}"
+    yield f"{name}_count{_braced(labels)} {below}"
+
+
+def _braced(labels: Labels) -> str:
+    inner = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+    return f"{{{inner}}}" if inner else ""

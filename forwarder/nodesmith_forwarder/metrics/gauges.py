@@ -1,0 +1,141 @@
+"""What there is at this moment, measured as Karpenter measures it: nodes and what they hold, NodePools, conditions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.quantities import QuantityError
+from nodesmith.model.resources import CPU, Resources, parse_resources, total
+from nodesmith.model.shapereading import parse_shape
+from nodesmith.observation.observed import UNREADABLE, Observed
+from nodesmith.observation.podreduction import ReducedPod
+from nodesmith_forwarder.metrics.exposition import Family, Labels, labelled
+from nodesmith_forwarder.metrics.tally import moment
+
+_SHOWN = (
+    NODEPOOL,
+    "karpenter.sh/capacity-type",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "karpenter.k8s.aws/instance-category",
+    "karpenter.k8s.aws/instance-family",
+    "karpenter.k8s.aws/instance-size",
+)
+"""Labels of a Node that its series have, each by the last part of its name in snake case."""
+_MILLI = 1000
+
+
+def gauges(observed: Observed, now: datetime) -> Iterator[Family]:
+    """Measure what the watches show."""
+    yield from _of_nodes(observed, now)
+    yield from _of_nodepools(observed.nodepools)
+    yield _gauge("cluster_state_node_count", "Nodes there are.", {(): len(observed.nodes)})
+    pending = sum(pod.is_provisionable for pod in observed.pods)
+    yield _gauge("scheduler_queue_depth", "Pods that wait for a node.", {(): pending})
+    kinds = {
+        "nodeclaim": observed.nodeclaims,
+        "nodepool": observed.nodepools,
+        "ec2nodeclass": observed.nodeclasses,
+    }
+    for kind, objects in kinds.items():
+        name = f"operator_{kind}_status_condition_count"
+        yield _gauge(name, f"Conditions of objects of this kind: {kind}.", dict(_conditions(objects)))
+
+
+def _gauge(name: str, text: str, series: Mapping[Labels, float]) -> Family:
+    return Family(name, "gauge", text, series)
+
+
+def _of_nodes(observed: Observed, now: datetime) -> Iterator[Family]:
+    pods: dict[str, list[ReducedPod]] = {}
+    for pod in observed.pods:
+        pods.setdefault(pod.node, []).append(pod)
+    offered: dict[Labels, float] = {}
+    overhead, asked, daemons, ages = dict(offered), dict(offered), dict(offered), dict(offered)
+    used: Counter[str] = Counter()
+    there: Counter[str] = Counter()
+    for node in observed.nodes:
+        name, status = node["metadata"]["name"], node.get("status") or {}
+        about = _node_labels(node)
+        allocatable = _amounts(status.get("allocatable"))
+        mine = pods.get(name, ())
+        requests = total([_requests(pod.shape) for pod in mine])
+        of_daemons = total([_requests(pod.shape) for pod in mine if pod.owner_kind == "DaemonSet"])
+        for series, amounts in (
+            (offered, allocatable),
+            (overhead, _amounts(status.get("capacity")) - allocatable),
+            (asked, requests),
+            (daemons, of_daemons),
+        ):
+            series.update({(*about, ("resource_type", r)): value for r, value in _values(amounts)})
+        there.update(dict(_values(allocatable)))
+        used.update(dict(_values(requests)))
+        made = moment(node, "creationTimestamp")
+        if made is not None:
+            ages[about] = (now - made).total_seconds()
+    yield _gauge("nodes_allocatable", "What Nodes offer to pods, in cores, bytes, counts.", offered)
+    yield _gauge("nodes_system_overhead", "What Nodes keep for themselves.", overhead)
+    yield _gauge(
+        "nodes_total_pod_requests", "What the pods of Nodes ask for, those of DaemonSets too.", asked
+    )
+    yield _gauge("nodes_total_daemon_requests", "What the pods of DaemonSets on Nodes ask for.", daemons)
+    yield _gauge("nodes_current_lifetime_seconds", "How old Nodes are.", ages)
+    shares = {labelled(resource_type=r): 100 * used[r] / amount for r, amount in there.items() if amount > 0}
+    yield _gauge("cluster_utilization_percent", "What pods ask for, of what Nodes offer.", shares)
+
+
+def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
+    usage: dict[Labels, float] = {}
+    limits: dict[Labels, float] = {}
+    for pool in nodepools:
+        name = pool["metadata"]["name"]
+        used, allowed = (pool.get("status") or {}).get("resources"), (pool.get("spec") or {}).get("limits")
+        for series, given in ((usage, used), (limits, allowed)):
+            for resource, value in _values(_amounts(given)):
+                series[labelled(nodepool=name, resource_type=resource)] = value
+    yield _gauge("nodepools_usage", "What the nodes of NodePools have.", usage)
+    yield _gauge("nodepools_limit", "What NodePools may have.", limits)
+
+
+def _conditions(objects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Labels, float]]:
+    for obj in objects:
+        for each in (obj.get("status") or {}).get("conditions") or ():
+            about = {part: str(each.get(part, "")) for part in ("type", "status", "reason")}
+            yield labelled(name=obj["metadata"]["name"], namespace="", **about), 1
+
+
+def _node_labels(node: Mapping[str, Any]) -> Labels:
+    known = node["metadata"].get("labels") or {}
+    shown = {key.rpartition("/")[2].replace("-", "_"): str(known.get(key, "")) for key in _SHOWN}
+    return labelled(node_name=node["metadata"]["name"], **shown)
+
+
+@lru_cache(maxsize=4096)  # pods that are alike have one text
+def _requests(shape: str) -> Resources:
+    try:
+        return parse_shape(json.loads(shape)).requests
+    except UNREADABLE:
+        return Resources({})
+
+
+def _amounts(given: Any) -> Resources:
+    """Read a resource list; what people wrote so that nobody can read it is left out."""
+    try:
+        return parse_resources(given if isinstance(given, Mapping) else {})
+    except QuantityError:
+        return Resources({})
+
+
+def _values(amounts: Resources) -> Iterator[tuple[str, float]]:
+    """Give amounts as Karpenter does: cpu in cores, all others as they are."""
+    for resource, amount in amounts.items():
+        yield resource, amount / _MILLI if resource == CPU else float(amount)

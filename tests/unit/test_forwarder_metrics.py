@@ -1,0 +1,235 @@
+"""What Prometheus reads: Karpenter's names, told from what the watches see."""
+
+from __future__ import annotations
+
+import random
+import re
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WATCHED, WatchedKind
+from nodesmith_forwarder.health import serve_health
+from nodesmith_forwarder.metrics import gauges, written
+from nodesmith_forwarder.metrics.exposition import Family, Histogram, labelled
+from nodesmith_forwarder.windows import Pace
+from nodesmith_forwarder.world import World
+from tests.clusters import deployment_pod, node
+
+DICE = random.Random(1)  # noqa: S311
+BEGAN = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=UTC)
+LINE = re.compile(r'[a-z_0-9]+(\{([a-z_]+="[^"]*",?)*\})? [-+0-9.e]+')
+
+
+class Scene:
+    """A world that began at `BEGAN`, and the text that Prometheus gets."""
+
+    def __init__(self) -> None:
+        self.time = BEGAN
+        self.world = World(self, Pace())
+        for kind in WATCHED:
+            self.world.mark(kind, current=True)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def wall_seconds(self, seconds: float) -> float:
+        return seconds
+
+    def put(self, kind: WatchedKind, *manifests: dict[str, Any]) -> None:
+        self.world.put(kind, manifests)
+
+    def text(self) -> str:
+        counted, observed = self.world.measured()
+        return written([*counted, *gauges(observed, self.time)])
+
+    def series(self, name: str) -> dict[str, float]:
+        """Give the series of a metric: labels as they are written, and the value."""
+        lines = [line for line in self.text().splitlines() if re.match(rf"karpenter_{name}[{{ ]", line)]
+        return {
+            line.rpartition(" ")[0].removeprefix(f"karpenter_{name}"): float(line.split()[-1])
+            for line in lines
+        }
+
+
+def nodeclaim(
+    made: str = "2026-11-22T03:00:10Z", *conditions: tuple[str, str, str], **about: Any
+) -> dict[str, Any]:
+    labels = {
+        "karpenter.sh/nodepool": "web",
+        "karpenter.sh/capacity-type": "spot",
+        "topology.kubernetes.io/zone": "us-east-1a",
+    }
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": "web-1", "creationTimestamp": made, "labels": labels, **about},
+        "spec": {},
+        "status": {"conditions": [{"type": t, "status": s, "reason": r} for t, s, r in conditions]},
+    }
+
+
+def a_node(made: str = "2026-11-22T03:00:40Z", **about: Any) -> dict[str, Any]:
+    manifest = node(3, DICE)
+    manifest["metadata"] |= {"name": "node-1", "creationTimestamp": made, **about}
+    return manifest
+
+
+def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> None:
+    scene = Scene()
+    ends = {"deletionTimestamp": "2026-11-22T03:10:00Z"}
+    cause, drained = ("DisruptionReason", "True", "Underutilized"), ("Drained", "True", "Drained")
+    scene.put(NODECLAIMS, nodeclaim())
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", cause))
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", cause, drained, **ends))
+    scene.time = BEGAN + timedelta(minutes=11)
+    scene.world.drop(NODECLAIMS, nodeclaim())
+
+    assert scene.series("nodeclaims_created_total") == {'{nodepool="web"}': 1}
+    where = '{capacity_type="spot",nodepool="web",reason="underutilized"}'
+    assert scene.series("nodeclaims_disrupted_total") == {where: 1}
+    assert scene.series("nodes_drained_total") == {'{nodepool="web"}': 1}
+    gone = '{capacity_type="spot",nodepool="web",zone="us-east-1a"}'
+    assert scene.series("nodeclaims_terminated_total") == {gone: 1}
+    assert scene.series("nodeclaims_termination_duration_seconds_sum") == {'{nodepool="web"}': 60.5}
+    buckets = scene.series("nodeclaims_termination_duration_seconds_bucket")
+    assert (buckets['{nodepool="web",le="60"}'], buckets['{nodepool="web",le="120"}']) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        (("DisruptionReason", "True", "SpotInterrupted"), "spot_interrupted"),
+        (("DisruptionReason", "True", "InstanceTerminated"), "garbage_collected"),
+        (("Launched", "False", "InsufficientCapacity"), "insufficient_capacity"),
+        (("Registered", "False", "RegistrationTimeout"), "registration_timeout"),
+    ],
+)
+def test_reasons_of_disruptions_are_karpenters_words(condition: tuple[str, str, str], reason: str) -> None:
+    scene = Scene()
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", condition))
+    (labels,) = scene.series("nodeclaims_disrupted_total")
+    assert f'reason="{reason}"' in labels
+
+
+def test_what_somebody_deletes_by_hand_is_no_disruption() -> None:
+    scene = Scene()
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", ("DisruptionReason", "True", "Deleted")))
+    assert scene.series("nodeclaims_disrupted_total") == {}
+
+
+def test_what_was_there_before_was_made_by_nobody() -> None:
+    scene = Scene()
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T02:59:59Z"))
+    scene.put(NODES, a_node("2026-11-22T02:59:59Z"))
+    assert scene.series("nodeclaims_created_total") == scene.series("nodes_created_total") == {}
+
+
+def test_a_node_is_counted_when_it_registers_and_when_it_goes() -> None:
+    scene = Scene()
+    registered = a_node()
+    joined = a_node(
+        labels={k: v for k, v in registered["metadata"]["labels"].items() if "registered" not in k}
+    )
+    scene.put(NODES, joined)
+    assert scene.series("nodes_created_total") == {}
+    scene.put(NODES, registered)
+    scene.put(NODES, a_node(deletionTimestamp="2026-11-22T03:20:00Z"))
+    scene.time = datetime(2026, 11, 22, 3, 20, 40, tzinfo=UTC)
+    scene.world.drop(NODES, registered)
+
+    where = '{nodepool="default",zone="us-east-1a"}'
+    assert scene.series("nodes_created_total") == scene.series("nodes_terminated_total") == {where: 1}
+    assert scene.series("nodes_termination_duration_seconds_sum") == {'{nodepool="default"}': 40}
+    assert scene.series("nodes_lifetime_duration_seconds_sum") == {'{nodepool="default"}': 1200}
+
+
+def test_a_pod_counts_once_when_it_is_bound() -> None:
+    scene = Scene()
+    pod = deployment_pod(0, DICE)
+    pod["metadata"]["creationTimestamp"] = "2026-11-22T03:00:00Z"
+    scene.put(PODS, pod)
+    scene.time = datetime(2026, 11, 22, 3, 0, 45, tzinfo=UTC)
+    scene.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "node-1"}})
+    assert scene.series("pods_bound_duration_seconds_sum") == {"": 45}
+
+
+def test_nodes_show_what_they_offer_and_what_is_asked_of_them() -> None:
+    scene = Scene()
+    scene.put(NODES, a_node())
+    pod = deployment_pod(0, DICE, "node-1")
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m", "memory": "1Gi"}
+    scene.put(PODS, pod)
+    offered = {
+        labels: value for labels, value in scene.series("nodes_allocatable").items() if '"cpu"' in labels
+    }
+    ((labels, cores),) = offered.items()
+    assert cores == 3.92
+    for part in (
+        'node_name="node-1"',
+        'nodepool="default"',
+        'instance_type="m5.xlarge"',
+        'capacity_type="spot"',
+    ):
+        assert part in labels
+    assert scene.series("nodes_total_pod_requests")[labels] == 0.5
+    assert scene.series("nodes_total_daemon_requests").get(labels, 0) == 0
+    assert scene.series("nodes_system_overhead")[labels] == 0.08
+    assert scene.series("cluster_state_node_count") == {"": 1}
+
+
+def test_nodepools_show_usage_limits_and_conditions() -> None:
+    scene = Scene()
+    pool: dict[str, Any] = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "web", "creationTimestamp": "2026-11-22T03:00:00Z"},
+        "spec": {"limits": {"cpu": "100", "memory": "a lot"}},
+        "status": {
+            "resources": {"cpu": "12500m"},
+            "conditions": [{"type": "Ready", "status": "False", "reason": "NodeClassNotFound"}],
+        },
+    }
+    scene.put(
+        NODEPOOLS,
+        pool,
+        {**pool, "metadata": {**pool["metadata"], "name": "x"}, "spec": {"limits": {"cpu": "8"}}},
+    )
+    assert scene.series("nodepools_usage")['{nodepool="web",resource_type="cpu"}'] == 12.5
+    assert scene.series("nodepools_limit") == {'{nodepool="x",resource_type="cpu"}': 8}, (
+        "one that nobody can read"
+    )
+    (ready, _) = scene.series("operator_nodepool_status_condition_count")
+    assert 'name="web",namespace="",reason="NodeClassNotFound",status="False",type="Ready"' in ready
+
+
+def test_every_line_is_one_that_prometheus_reads() -> None:
+    scene = Scene()
+    scene.put(NODECLAIMS, nodeclaim())
+    scene.put(NODES, a_node())
+    lines = [line for line in scene.text().splitlines() if not line.startswith("# ")]
+    assert lines
+    assert [line for line in lines if not LINE.fullmatch(line.replace('le="+Inf"', 'le="Inf"'))] == []
+
+
+def test_labels_are_escaped_and_buckets_add_up() -> None:
+    histogram = Histogram()
+    for seconds in (0.001, 5, 5.1, 10_000):
+        histogram.observe(seconds)
+    text = written([Family("spans", "histogram", "Some.", {labelled(pool='a"b\\c\nd'): histogram})])
+    assert 'karpenter_spans_bucket{pool="a\\"b\\\\c\\nd",le="5"} 2' in text
+    assert 'le="+Inf"} 4' in text
+    assert text.splitlines()[-1].endswith("} 4")
+
+
+def test_prometheus_reads_them_beside_the_probes() -> None:
+    server = serve_health(0, {}, Scene().text)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=5) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert "# TYPE karpenter_nodeclaims_created_total counter" in answer.read().decode()
+    finally:
+        server.shutdown()
+        server.server_close()
