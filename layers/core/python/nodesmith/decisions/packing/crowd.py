@@ -22,6 +22,7 @@ _LARGE_SHARE = 0.1
 _SHARE_AT_ONCE = 0.5
 _LEAST_WORTH = 1e-12
 _UNLIMITED = 2**31
+_NONE: Indices = np.array([], dtype=np.int64)
 
 
 class Crowd:
@@ -56,24 +57,23 @@ class Crowd:
         if seed is not None:
             self._place(seed, room, held)
             able = able[able != seed]
-        size = self.size[:, able]
+        size, placed = self.size[:, able], _NONE
         weights = self.prices * self.prices
-        while len(able):
+        while True:
             joins = self._may_join(able, size, room)
-            if not joins.all():
-                able, size = able[joins], size[:, joins]
-                if not len(able):
-                    break
+            joins[placed] = False
+            rest = np.flatnonzero(joins)
+            if not len(rest):
+                break
+            able, size = able[rest], size[:, rest]
             self.steps += 1
             suits = (weights * room) @ size * self._dearness[able]
             best = int(suits.argmax())
-            rest = np.ones(len(able), dtype=bool)
             if self._goes_alone(int(able[best]), room):
                 self._place(int(able[best]), room, held)
-                rest[best] = False
+                placed = np.array([best])
             else:
-                rest[self._place_many(able, size, suits, room, held)] = False
-            able, size = able[rest], size[:, rest]
+                placed = self._place_many(able, size, suits, room, held)
         content = tuple(sorted(held.items()))
         return fsum(self.worth[item] * number for item, number in content), content
 

@@ -21,6 +21,7 @@ _FULL_BINS, _LOOKED_AT = 2, 8
 _MOST_CLASSES = 100
 _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
+_Able = tuple[int, Indices, Floats]
 
 
 def buy_for_many(
@@ -93,19 +94,19 @@ class _Market:
         """Give a node for one item and the company that wastes least money; `full_bins` tries more."""
         best: tuple[float, float, str] | None = None
         chosen: _Bought | None = None
-        for candidate in dict.fromkeys(
-            (*self._cheap(seed, _NARROW if full_bins else _WIDE), *(self._full(seed) if full_bins else ()))
-        ):
+        able = list(self._able(seed))
+        cheap = self._cheap(able, _NARROW if full_bins else _WIDE)
+        for candidate in dict.fromkeys((*cheap, *(self._full(able) if full_bins else ()))):
             value, holds = self.crowd.fill(candidate, seed)
             rank = candidate.price - value, candidate.price, candidate.key
             if holds and (best is None or rank < best):
                 best, chosen = rank, (candidate, holds, self.crowd.repeats(holds))
         return chosen
 
-    def _cheap(self, seed: int, steps_up: tuple[int, float]) -> Sequence[Bin]:
-        """Give the cheapest bins that hold an item, and admit most of what is left."""
+    def _cheap(self, holding: Iterable[_Able], steps_up: tuple[int, float]) -> Sequence[Bin]:
+        """Give the cheapest of these bins, that admit most of what is left."""
         choices: list[tuple[float, float, int, list[Bin]]] = []
-        for mask, able, waiting in self._able(seed):
+        for mask, able, waiting in holding:
             group = self._bins[mask]
             affordable = (group[n] for n in able.tolist() if self._spending.affords(group[n]))
             steps = list(_steps(affordable, *steps_up))
@@ -113,10 +114,10 @@ class _Market:
                 choices.append((steps[0].price, -float(waiting @ self.crowd.prices), mask, steps))
         return min(choices)[3] if choices else ()
 
-    def _full(self, seed: int) -> Sequence[Bin]:
-        """Give the bins that hold an item and would hold most for their price, if they were filled to the brim."""
+    def _full(self, holding: Iterable[_Able]) -> Sequence[Bin]:
+        """Give those of these bins that would hold most for their price, if they were filled to the brim."""
         choices: list[tuple[float, float, str, Bin]] = []
-        for mask, able, waiting in self._able(seed):
+        for mask, able, waiting in holding:
             value = np.minimum(self._rooms[mask][able], waiting) @ self.crowd.prices
             ranks = self._prices[mask][able] / np.maximum(value, _LEAST_WORTH)
             for place in np.argsort(ranks, kind="stable")[:_LOOKED_AT].tolist():
@@ -128,7 +129,7 @@ class _Market:
             alike.setdefault((one.price, one.room), one)
         return list(alike.values())[:_FULL_BINS]
 
-    def _able(self, seed: int) -> Iterator[tuple[int, Indices, Floats]]:
+    def _able(self, seed: int) -> Iterator[_Able]:
         """Give for each mask that admits an item the bins that hold it, and how much of all is left that it admits."""
         size = self.crowd.size[:, seed]
         for mask, rooms in self._rooms.items():

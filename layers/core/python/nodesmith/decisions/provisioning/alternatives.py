@@ -98,11 +98,13 @@ def best(
     usual = Choices()
     assignment = assign(usual, Unsold())
     chosen = _corrected(assignment, usual, assign, buy)
-    least = bound(chosen)
-    in_vain = hopeless(chosen.left) if usual.met and chosen.left else 0
-    if not usual.met or chosen.is_best(least, in_vain):
+    least, tries = bound(chosen), _tries(pods, offerings) - chosen.purchases
+    if not usual.met or tries < 1:
         return chosen, least
-    tree = _Tree(_tries(pods, offerings) - chosen.purchases)
+    in_vain = hopeless(chosen.left) if chosen.left else 0
+    if chosen.is_best(least, in_vain):
+        return chosen, least
+    tree = _Tree(tries)
     tree.has_seen(assignment, usual)
     tree.grow(chosen, usual)
     steps, first = chosen.purchase.steps, chosen

@@ -123,6 +123,8 @@ def _reservation(template: Template, offering: Offering) -> dict[str, str]:
 def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     """Give what the pods ask of labels that only the NodePool defines."""
     narrowed = Requirements({})
+    if all(key in WELL_KNOWN for key in template.requirements):
+        return narrowed
     for demand in demands:
         terms, _ = agreeing_terms(template.requirements, demand.shape)
         asked = terms[0].union(Requirements.from_labels(demand.pins))

@@ -21,7 +21,7 @@ from nodesmith.model.taints import Effect, first_untolerated
 class Launching(Protocol):
     """What scheduling asks of the market."""
 
-    def domains(self, shape: Shape, keys: tuple[str, ...]) -> list[Domain]:
+    def domains(self, shape: Shape, keys: tuple[str, ...]) -> Sequence[Domain]:
         """Give the values of these labels, in order, that new nodes for pods of a shape may have.
 
         A value is empty where a node would not have the label.
@@ -38,6 +38,10 @@ class Launching(Protocol):
         """The zones in which EC2 lately had little of anything."""
 
 
+_Ask = tuple[int, int]
+"""numbers of what pods ask of a node, and of how much they ask for: shapes with equal ones are alike to the market"""
+
+
 class _Sold(NamedTuple):
     """A size of node and its lowest price. Exotic ones are only bought for what fits no other."""
 
@@ -51,26 +55,32 @@ class TemplateLaunching:
 
     def __init__(self, templates: Sequence[Template]) -> None:
         self._templates = templates
-        self._places: dict[tuple[object, ...], dict[Domain, list[_Sold]]] = {}
-        self._prices: dict[tuple[object, ...], float] = {}
+        self._asks: dict[Shape, _Ask] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._places: dict[tuple[int, tuple[str, ...]], dict[Domain, list[_Sold]]] = {}
+        self._domains: dict[tuple[_Ask, tuple[str, ...]], list[Domain]] = {}
+        self._prices: dict[tuple[_Ask, tuple[str, ...], Domain], float] = {}
         self._soft_taints = [
             t for template in templates for t in template.pool.taints if t.effect == Effect.PREFER_NO_SCHEDULE
         ]
         scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
         self.scarce_zones = frozenset.intersection(*scarce) if scarce else frozenset()
 
-    def domains(self, shape: Shape, keys: tuple[str, ...]) -> list[Domain]:
+    def domains(self, shape: Shape, keys: tuple[str, ...]) -> Sequence[Domain]:
         """See `Launching`. In order of their values."""
-        requests = shape.requests
-        return [
-            domain
-            for domain, sold in self._sold(shape, keys).items()
-            if any(requests.fits_in(one.room) for one in sold)
-        ]
+        asked = self._ask(shape), keys
+        if asked not in self._domains:
+            requests = shape.requests
+            self._domains[asked] = [
+                domain
+                for domain, sold in self._sold(shape, keys).items()
+                if any(requests.fits_in(one.room) for one in sold)
+            ]
+        return self._domains[asked]
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
         """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
-        asked = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys, domain, shape.requests
+        asked = self._ask(shape), keys, domain
         if asked not in self._prices:
             sold = self._sold(shape, keys).get(domain, [])
             fitting = [s for s in sold if shape.requests.fits_in(s.room)]
@@ -83,13 +93,24 @@ class TemplateLaunching:
         """See `Launching`."""
         return first_untolerated(self._soft_taints, shape.tolerations, soft=True) is not None
 
+    def _ask(self, shape: Shape) -> _Ask:
+        known = self._asks.get(shape)
+        if known is None:
+            kind = self._number(shape.terms, shape.tolerations, shape.shuns_soft_taints)
+            known = self._asks[shape] = kind, self._number(shape.requests)
+        return known
+
+    def _number(self, *asked: object) -> int:
+        return self._numbers.setdefault(asked, len(self._numbers))
+
     def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
-        alike = shape.terms, shape.tolerations, shape.shuns_soft_taints, keys
+        kind, _ = self._ask(shape)
+        alike = kind, keys
         if alike not in self._places:
             found: dict[Domain, list[_Sold]] = {}
             for domain, goods in self._offered(shape, keys):
                 found.setdefault(domain, []).extend(
-                    _Sold(g.choice.room, g.offering.price_hourly_usd, g.choice.is_exotic) for g in goods
+                    _Sold(g.choice.room, g.offering.cost_hourly_usd, g.choice.is_exotic) for g in goods
                 )
             self._places[alike] = {
                 domain: sorted(found[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))

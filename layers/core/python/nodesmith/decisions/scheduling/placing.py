@@ -17,7 +17,7 @@ from nodesmith.decisions.scheduling.spread import Domain, share_out
 from nodesmith.decisions.scheduling.topology import Topology
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.decisions.scheduling.views import kept_out, keyed_spreads, narrowed
+from nodesmith.decisions.scheduling.views import kept_out, keyed_spreads, narrowed, undecided
 from nodesmith.decisions.scheduling.watching import Watch
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import ZONE
@@ -102,7 +102,7 @@ class Placing:
         self._demand(pods, {})  # where nothing would do, whoever buys says why
         return [], ""
 
-    def _launchable(self) -> list[Domain]:
+    def _launchable(self) -> Sequence[Domain]:
         """Give the domains in which nodes can be launched; for a mere wish only those where EC2 has enough."""
         domains, launching = self._domains, self._ground.launching
         found = launching.domains(self._shape, domains.keys)
@@ -161,7 +161,10 @@ class Placing:
         self, pods: list[Pod], rooms: Mapping[Domain, Sequence[Room]], open_: Sequence[Domain]
     ) -> list[Pod]:
         """Share pods out over domains; what finds no room in its domain is bought for. Give those that are left."""
-        most = {domain: self._most(domain) for domain in open_}
+        if self._ground.unsold.is_empty:
+            most: dict[Domain, int | None] = dict.fromkeys(open_)
+        else:
+            most = {domain: self._most(domain) for domain in open_}
         for domain, found in rooms.items():
             sold = most.get(domain, 0)
             if sold is not None:
@@ -211,25 +214,24 @@ class Placing:
 
     def _most(self, domain: Domain) -> int | None:
         """Give how many pods may be bought for in a domain, None for any number."""
-        unsold, pins = self._ground.unsold, self._domains.pins(domain)
-        if unsold.is_empty:
-            return None
-        return unsold.most(self._plain, self._counting(pins), pins, self._ground.result.demands)
+        pins, demanded = self._domains.pins(domain), self._ground.result.demands
+        return self._ground.unsold.most(self._plain, self._counting(pins), pins, demanded)
 
     def _counting(self, pins: Mapping[str, str]) -> Shape:
         """Give the shape to buy for, where spreads of others may or may not look at a node of these pods.
 
         Usually it is on nodes that count for all of them, if there are such: then all is known.
         """
-        ground, rules = self._ground, self._ground.watch.rules_over(self._plain)
-        if not rules:
+        ground = self._ground
+        views = undecided(self._shape, ground.watch.rules_over(self._plain), pins)
+        if not views:
             return self._shape
         keys, values = tuple(pins), tuple(pins.values())
 
         def is_sold(shape: Shape) -> bool:
             return values in ground.launching.domains(shape, keys)
 
-        shown, hidden = (narrowed(self._shape, rules, pins), kept_out(self._shape, rules, pins, is_sold))
+        shown, hidden = narrowed(self._shape, views), kept_out(self._shape, views, pins, is_sold)
         sold = list(dict.fromkeys((*filter(is_sold, (shown,)), self._shape, hidden)))
         shape = sold[ground.choices.pick(("counted", self._plain), len(sold))]
         if shape is self._shape or ground.unsold.most(self._plain, shape, pins) is not None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from nodesmith.decisions.scheduling.compatibility import is_given
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.neighbours import Cap, Neighbours
+from nodesmith.decisions.scheduling.neighbours import Cap, Neighbours, Rules
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import WELL_KNOWN
 from nodesmith.model.requirements import Requirement
@@ -47,21 +47,27 @@ def _ruled(
     demands: Sequence[Demand], neighbours: Neighbours, labels: _Open, daemonsets: Sequence[Shape]
 ) -> list[tuple[tuple[int, ...], Demand]]:
     """Give demands with their rules, each with the groups of which it limits its own number."""
-    ruled: list[Demand] = []
-    for demand, groups in zip(demands, _wishes(demands, labels), strict=True):
-        rules = neighbours.rules(demand.shape)
-        ruled.append(
+    rules = [neighbours.rules(demand.shape) for demand in demands]
+    wished = [
+        Rules((*rule.groups, *groups), (*rule.caps, *((group ^ 1, 0) for group in groups)))
+        if groups
+        else rule
+        for rule, groups in zip(rules, _wishes(demands, labels), strict=True)
+    ]
+    busy = _Busy(wished)
+    return [
+        (
+            tuple([group for group, _ in wish.caps if group in wish.groups]),
             replace(
                 demand,
-                per_node=min(demand.per_node, rules.per_node),
-                groups=(*rules.groups, *groups),
-                caps=(*rules.caps, *((group ^ 1, 0) for group in groups)),
-                apart=tuple(d for d in daemonsets if neighbours.conflict(demand.shape, d)),
-            )
+                per_node=min(demand.per_node, rule.per_node),
+                groups=busy.groups(wish),
+                caps=busy.caps(wish),
+                apart=tuple([d for d in daemonsets if neighbours.conflict(demand.shape, d)]),
+            ),
         )
-    busy = _Busy(ruled)
-    own = [tuple(group for group, _ in one.caps if group in one.groups) for one in ruled]
-    return [(limited, busy.rules_of(one)) for limited, one in zip(own, ruled, strict=True)]
+        for demand, rule, wish in zip(demands, rules, wished, strict=True)
+    ]
 
 
 def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
@@ -89,24 +95,23 @@ class _Busy:
     of one's own kind only, which `per_node` tells.
     """
 
-    def __init__(self, demands: Iterable[Demand]) -> None:
-        demands = list(demands)
-        self._members = Counter(group for demand in demands for group in demand.groups)
+    def __init__(self, rules: Sequence[Rules]) -> None:
+        self._members = Counter(group for one in rules for group in one.groups)
         self._numbers: dict[int, int] = {}
-        for demand in demands:
-            for group, _ in self._caps(demand):
+        for one in rules:
+            for group, _ in self._stopping(one):
                 self._numbers.setdefault(group, len(self._numbers))
 
-    def _caps(self, demand: Demand) -> list[Cap]:
-        return [cap for cap in demand.caps if self._members[cap[0]] > (cap[0] in demand.groups)]
+    def _stopping(self, rules: Rules) -> list[Cap]:
+        return [cap for cap in rules.caps if self._members[cap[0]] > (cap[0] in rules.groups)]
 
-    def rules_of(self, demand: Demand) -> Demand:
-        """Give a demand with no others than these."""
-        return replace(
-            demand,
-            caps=tuple((self._numbers[group], most) for group, most in self._caps(demand)),
-            groups=tuple(self._numbers[group] for group in demand.groups if group in self._numbers),
-        )
+    def caps(self, rules: Rules) -> tuple[Cap, ...]:
+        """Give those of these caps."""
+        return tuple([(self._numbers[group], most) for group, most in self._stopping(rules)])
+
+    def groups(self, rules: Rules) -> tuple[int, ...]:
+        """Give those of these groups."""
+        return tuple([self._numbers[group] for group in rules.groups if group in self._numbers])
 
 
 def _open_labels(templates: Iterable[Template]) -> _Open:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
 from nodesmith.decisions.scheduling.labelsets import LabelSets
@@ -70,19 +71,16 @@ class View:
             any(_implies(known, term) for term in self.terms) for known in _known(shape, pins)
         )
 
-    @property
-    def seeing(self) -> Shape:
-        """Pods that may be on exactly these nodes, as far as terms and tolerations go."""
-        everything = (Toleration(operator="Exists"),)
-        return Shape(
-            "",
-            {},
-            terms=self.terms or (NO_REQUIREMENTS,),
-            tolerations=everything if self.tolerations is None else self.tolerations,
-        )
-
 
 ALL_NODES = View(leaving=True)
+_EVERYTHING = (Toleration(operator="Exists"),)
+
+
+@lru_cache(maxsize=512)
+def seeing(view: View) -> Shape:
+    """Give pods that may be on exactly the nodes of a view, as far as terms and tolerations go."""
+    tolerations = _EVERYTHING if view.tolerations is None else view.tolerations
+    return Shape("", {}, terms=view.terms or (NO_REQUIREMENTS,), tolerations=tolerations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,8 @@ def spread_rules(shape: Shape, sets: LabelSets) -> list[Rule]:
     The latter ask for a label, no more; they are kept where new nodes may lack it.
     """
     spreads = keyed_spreads(shape)
+    if not spreads:
+        return []
     home = frozenset((shape.namespace,))
     return [
         Rule(
@@ -127,25 +127,30 @@ def spread_rules(shape: Shape, sets: LabelSets) -> list[Rule]:
     ]
 
 
-def narrowed(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> Shape:
-    """Give pods that go only to nodes which count for these spreads, as far as that can be asked: then all is known."""
+def undecided(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> list[View]:
+    """Give the views of these spreads in which new nodes for pods of a shape may or may not be."""
+    views = dict.fromkeys(rule.view for rule in rules)
+    return [view for view in views if view.may_show(shape, pins) and not view.must_show(shape, pins)]
+
+
+def narrowed(shape: Shape, views: Iterable[View]) -> Shape:
+    """Give pods that go only to nodes in these views, as far as that can be asked: then all is known."""
     terms, tolerations = shape.terms, shape.tolerations
-    for view in dict.fromkeys(rule.view for rule in rules):
-        if view.may_show(shape, pins) and not view.must_show(shape, pins):
-            if view.terms is not None:
-                terms = joined_terms(terms, view.terms) or terms
-            if view.tolerations is not None:
-                tolerations = common(tolerations, view.tolerations)
+    for view in views:
+        if view.terms is not None:
+            terms = joined_terms(terms, view.terms) or terms
+        if view.tolerations is not None:
+            tolerations = common(tolerations, view.tolerations)
     if terms == shape.terms and tolerations == shape.tolerations:
         return shape
     return replace(shape, terms=terms, tolerations=tolerations)
 
 
 def kept_out(
-    shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str], is_sold: Callable[[Shape], bool]
+    shape: Shape, views: Iterable[View], pins: Mapping[str, str], is_sold: Callable[[Shape], bool]
 ) -> Shape:
-    """Give pods that go only to nodes which do not count for spreads that may or may not count them, if that can be."""
-    for view in dict.fromkeys(rule.view for rule in rules):
+    """Give pods that go only to nodes in none of these views, if that can be."""
+    for view in views:
         if view.may_show(shape, pins) and not view.must_show(shape, pins):
             outside = (replace(shape, terms=terms) for terms in _outside(shape.terms, view, pins))
             shape = next(filter(is_sold, outside), shape)
