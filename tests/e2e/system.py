@@ -105,7 +105,7 @@ class System(Started):
     def _start(self, stack: ExitStack) -> None:
         self.cluster = self._side()
         stack.enter_context(self.cluster)
-        stack.enter_context(queues_run_on(self.clock))
+        stack.enter_context(queues_run_on(self.clock, self._stopping))
         self.aws = stack.enter_context(
             LocalAws(
                 REGION,

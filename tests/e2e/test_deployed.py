@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,9 +34,9 @@ CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
 @contextmanager
 def deployed(folder: Path, speed: float, edit: Edit = unchanged) -> Iterator[Deployed]:
     """Give a running deployment beside an API server with a NodePool and a pending pod."""
-    clock = LocalClock(speed)
+    clock, stopping = LocalClock(speed), threading.Event()
     with (
-        queues_run_on(clock),
+        queues_run_on(clock, stopping),
         ApiServer(0, custom_resource_definitions(), now=clock.now) as api,
         LocalAws(
             REGION,
@@ -48,6 +49,7 @@ def deployed(folder: Path, speed: float, edit: Edit = unchanged) -> Iterator[Dep
         _populate(api)
         with Deployed(aws, folder / "functions", clock, edit=edit) as deployment:
             yield deployment
+            stopping.set()
 
 
 def _populate(api: ApiServer) -> None:

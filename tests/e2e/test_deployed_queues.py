@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.eventsource import EventSource
-from nodesmith_cli.local.invoker import EventSources
+from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
 from nodesmith_cli.local.queuetime import queues_run_on
 from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, eventually, unchanged
 from tests.e2e.deployed import Faults, resources
@@ -198,6 +198,23 @@ def test_no_more_invocations_are_under_way_than_the_mapping_allows(
     polling.join()
 
     assert spy.most_at_once == allowed
+
+
+def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: Assembly) -> None:
+    clock, stopping = LocalClock(), threading.Event()
+    with mock_aws(), queues_run_on(clock, stopping):
+        spy = Spy()
+        queues = Queues(cluster_template(assembly), spy, clock)
+        polling = EventSources(queues.sqs, {"lifecycle": queues.source}, (), clock, stopping)
+        polling.start()
+        queues.send("a")
+        eventually(lambda: len(spy.batches) == 1)
+        began = time.monotonic()
+
+        stopping.set()
+        polling.join()
+
+        assert time.monotonic() - began < LONGEST_POLL_SECONDS / 2
 
 
 def received(queues: Queues, faults: Faults, *bodies: str) -> list[str]:

@@ -15,7 +15,6 @@ from nodesmith_cli.local.eventsource import EventSource, Mapped
 from nodesmith_cli.local.functions import Function
 
 LONGEST_POLL_SECONDS = 20
-_LONGEST_POLL_OF_LIFE_SECONDS = 0.5  # how late a stop may be noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,8 @@ class EventSources:
             thread.join(timeout=10)
 
     def _poll(self, source: EventSource) -> None:
-        wait = min(LONGEST_POLL_SECONDS, max(1, int(_LONGEST_POLL_OF_LIFE_SECONDS * self._clock.speed)))
         while not self._stopping.is_set():
-            source.poll(wait)
+            source.poll(LONGEST_POLL_SECONDS)
 
     def _tick(self, tick: Tick) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,19 +12,42 @@ from moto.sqs import models
 
 from nodesmith_cli.local.clock import LocalClock
 
-_GLANCE_SECONDS = 0.05
-"""Of life. Moto looks once a second whether a delayed message has come due; at speed 10 that is too late."""
+_GLANCE_SECONDS = 0.25
+"""Of life. So late at most does a long poll notice that it is to end."""
+_MOMENT_SECONDS = 0.001
+"""Of life. A message is due after its time, not at it."""
+
+
+class _Stopped(Exception):
+    """A long poll ends before its time."""
 
 
 @contextmanager
-def queues_run_on(clock: LocalClock) -> Iterator[None]:
-    """Put moto's queues of this process on the clock until the end of the block."""
+def queues_run_on(clock: LocalClock, stopping: threading.Event | None = None) -> Iterator[None]:
+    """Put moto's queues of this process on the clock until the end of the block.
 
-    def wait_for_messages(queue: Any, timeout: float) -> None:
-        with queue._messages_lock:  # noqa: SLF001 - moto's own; its method with a shorter wait
-            queue._messages_lock.wait_for(lambda: queue.messages, timeout=min(timeout, _GLANCE_SECONDS))  # noqa: SLF001
+    Once `stopping` is set, long polls end, so that whoever polls can be long at it and still be stopped at once.
+    """
 
-    delete = models.Queue.delete_message
+    def wait_for_messages(queue: Any, _: float) -> None:
+        with queue._messages_lock:  # noqa: SLF001 - moto's own; its method would look once a second of life
+            queue._messages_lock.wait_for(lambda: queue.messages, timeout=until_due(queue))  # noqa: SLF001
+        if stopping is not None and stopping.is_set():
+            raise _Stopped
+
+    def until_due(queue: Any) -> float:
+        due = min((max(each.visible_at, each.delayed_until) for each in queue._messages), default=None)  # noqa: SLF001
+        if due is None:
+            return _GLANCE_SECONDS
+        return min(_GLANCE_SECONDS, max(0.0, clock.wall_seconds(due / 1000 - seconds())) + _MOMENT_SECONDS)
+
+    receive, delete = models.SQSBackend.receive_message, models.Queue.delete_message
+
+    def receive_message(*arguments: Any) -> Any:
+        try:
+            return receive(*arguments)
+        except _Stopped:
+            return []
 
     def delete_message(queue: Any, receipt_handle: str) -> None:
         with queue._messages_lock:  # noqa: SLF001 - without it a message that is sent meanwhile is lost
@@ -35,6 +59,7 @@ def queues_run_on(clock: LocalClock) -> Iterator[None]:
     with (
         patch.object(models, "unix_time", seconds),
         patch.object(models, "unix_time_millis", lambda _=None: seconds() * 1000),
+        patch.object(models.SQSBackend, "receive_message", receive_message),
         patch.object(models.Queue, "wait_for_messages", wait_for_messages),
         patch.object(models.Queue, "delete_message", delete_message),
     ):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
@@ -143,7 +143,7 @@ class LocalSystem(Started):
             self.cluster = stack.enter_context(self._cluster())
         with self.stage("starting AWS"):
             self.aws = self._start_aws(stack)
-            client = cache(self.aws.client)
+            client = self.aws.client
             deployment = deploy(client, self.place.cluster, self.place.region)
         with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
@@ -173,7 +173,7 @@ class LocalSystem(Started):
                 assert_never(self.place.control_plane)
 
     def _start_aws(self, stack: ExitStack) -> LocalAws:
-        stack.enter_context(queues_run_on(self.clock))
+        stack.enter_context(queues_run_on(self.clock, self._stopping))
         aws = LocalAws(
             self.place.region,
             cluster=self.place.cluster,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import re
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -16,7 +19,7 @@ from nodesmith.errors import NodesmithError
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.controlplane import ControlPlane
 from tests.e2e.incluster.container import ROOT, Container, Host
-from tests.e2e.incluster.image import build_image
+from tests.e2e.incluster.image import Image, build_image
 from tests.e2e.incluster.volumes import Manifest, Mounts
 
 FORWARDER = ROOT / "forwarder"
@@ -25,6 +28,14 @@ _LABEL = ("app.kubernetes.io/component", "forwarder")
 _GLANCE_SECONDS = 0.2
 _PATIENCE_SECONDS = 15.0
 _SETTING = re.compile(r"^(\w+)=.*$", re.MULTILINE)
+
+
+@cache
+def _image() -> Image:
+    """Build the image once for all clusters of this process: their pods read it and write elsewhere."""
+    folder = Path(tempfile.mkdtemp(prefix="nodesmith-image-"))
+    atexit.register(shutil.rmtree, folder)
+    return build_image(FORWARDER / "Dockerfile", ROOT, folder / "image")
 
 
 class InCluster:
@@ -70,8 +81,7 @@ class InCluster:
 
     def start(self) -> None:
         """Apply the manifests and begin to follow the pod. Raises RuntimeError with what kubectl found wrong."""
-        image = build_image(FORWARDER / "Dockerfile", ROOT, self._folder / "image")
-        self._host = Host(self._plane.url, image, self._environment, self._clock, self.log)
+        self._host = Host(self._plane.url, _image(), self._environment, self._clock, self.log)
         self._apply()
         self._kubelet.start()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from types import TracebackType
 from typing import Any
 from unittest.mock import patch
@@ -74,6 +74,8 @@ class LocalAws:
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.reclaims = Reclaims(self.clock.now)
         self.network: Network
+        self.client: Callable[[str], Any] = cache(self._connect)
+        """Gives the boto3 client of a service here."""
         self._server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
         self._running = ExitStack()
 
@@ -127,8 +129,7 @@ class LocalAws:
             "AWS_ACCOUNT_ID_ENDPOINT_MODE": "disabled",
         }
 
-    def client(self, service: str) -> Any:
-        """Give a boto3 client of a service here."""
+    def _connect(self, service: str) -> Any:
         return boto3.client(
             service,
             region_name=self.region,

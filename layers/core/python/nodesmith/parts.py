@@ -22,6 +22,7 @@ from nodesmith.telemetry import Telemetry
 if TYPE_CHECKING:
     from nodesmith.adapters.apiserver import ApiServer
     from nodesmith.adapters.ec2 import AwsCloud
+    from nodesmith.adapters.store import DynamoStore
     from nodesmith.model.capacity import NodeSettings
 
 Event = Mapping[str, Any]
@@ -71,6 +72,7 @@ class Parts:
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
         self._session = get_session()
         self._clients: dict[str, Any] = {}
+        self._store: DynamoStore | None = None
         self._cloud: AwsCloud | None = None
         self._api_server: ApiServer | None = None
         self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
@@ -88,6 +90,16 @@ class Parts:
                 service, region_name=self.settings.region, config=config
             )
         return self._clients[service]
+
+    def store(self) -> DynamoStore:
+        """Give the ledger of this cluster."""
+        from nodesmith.adapters.store import DynamoStore
+
+        if self._store is None:
+            self._store = DynamoStore(
+                self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name
+            )
+        return self._store
 
     def cloud(self) -> AwsCloud:
         """Give EC2 for this cluster."""

@@ -39,14 +39,13 @@ def provisioning() -> Handler:
 
 def _provisioning(parts: Parts) -> Provisioning:
     from nodesmith.adapters.catalogs import StoredCatalogs
-    from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.provisioning import Provisioning
 
     parts.client("ec2")  # made now, in the initialisation, and not when the first pods wait for it
     return Provisioning(
         cluster_name=parts.settings.cluster_name,
         settings=parts.node_settings(),
-        store=DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name),
+        store=parts.store(),
         cloud=parts.cloud(),
         blobs=parts.blobs,
         hints=parts.hints,
@@ -118,12 +117,11 @@ def disruption() -> Handler:
 def lifecycle() -> Handler:
     """Compose lifecycle: claims become registered, initialized nodes, or end."""
     from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.lifecycle import Lifecycle, follow
     from nodesmith.controllers.unplaced import Told
 
     parts = Parts(Concern.LIFECYCLE)
-    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    store = parts.store()
 
     told: Told = {}
 
@@ -140,12 +138,11 @@ def lifecycle() -> Handler:
 def termination() -> Handler:
     """Compose termination: nodes that are to go are drained, their instances terminated, their claims forgotten."""
     from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.reckoning import Reckoning
     from nodesmith.controllers.termination import Alarm, Termination, end_nodes
 
     parts = Parts(Concern.TERMINATION)
-    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    store = parts.store()
     alarm, reckoning = Alarm(), Reckoning(parts.telemetry.note)
 
     def end_nodes_once() -> None:
@@ -169,11 +166,10 @@ def termination() -> Handler:
 def readiness() -> Handler:
     """Compose readiness: EC2NodeClasses are resolved, conditions written."""
     from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.readiness import Readiness, make_ready
 
     parts = Parts(Concern.READINESS)
-    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    store = parts.store()
 
     def make_ready_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)
@@ -211,11 +207,10 @@ def observation() -> Handler:
 def garbagecollection() -> Handler:
     """Compose garbage collection: what nobody needs any more goes."""
     from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 
     parts = Parts(Concern.GARBAGECOLLECTION)
-    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    store = parts.store()
     detached_since: dict[str, datetime] = {}
 
     def collect_once() -> None:
@@ -239,11 +234,10 @@ def garbagecollection() -> Handler:
 def repair() -> Handler:
     """Compose repair: nodes that have been sick for too long are replaced, or told of."""
     from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.adapters.store import DynamoStore
     from nodesmith.controllers.repair import Repair, repair_nodes
 
     parts = Parts(Concern.REPAIR)
-    store = DynamoStore(parts.client("dynamodb"), parts.settings.table_name, parts.settings.cluster_name)
+    store = parts.store()
     told: dict[tuple[str, str], datetime] = {}
 
     def repair_once() -> None:
