@@ -110,7 +110,9 @@ def test_what_is_wrong_with_a_converted_object_is_told_at_its_line(tmp_path: Pat
     file = tmp_path / "manifests.yaml"
     file.write_text(wrong + DEPLOYMENT)
     ran = CliRunner().invoke(app, ["plan", "-f", str(file)])
-    assert f"{file}:9 (document 1, NodePool/default): spec.limits.cpu: is 'lots'" in ran.stderr
+    place = f"{file}:9 (document 1, Provisioner/default): spec.limits.resources.cpu"
+    assert f"{place}: is 'lots'" in ran.stderr
+    assert "(today's spec.limits.cpu)" in ran.stderr
 
 
 @pytest.mark.parametrize("key", ["karpenter.sh/nodepool", "karpenter.sh/provisioner-name"])

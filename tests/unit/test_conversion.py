@@ -150,6 +150,7 @@ MISTAKES = [
         "karpenter.k8s.aws/instance-gpu-manufacturer",
         "nvidia",
     ),
+    ("eks.amazonaws.com/instance-hypervisor", "nitro", "karpenter.k8s.aws/instance-hypervisor", "nitro"),
     ("eks.amazonaws.com/capacityType", "ON_DEMAND", "karpenter.sh/capacity-type", "on-demand"),
     ("node.k8s.aws/capacity-type", "SPOT", "karpenter.sh/capacity-type", "spot"),
     ("karpenter.sh/capacity-type", "ON_DEMAND", "karpenter.sh/capacity-type", "on-demand"),
@@ -183,6 +184,14 @@ def today(**template_spec: Any) -> dict[str, Any]:
 def test_a_key_without_an_equivalent_is_refused_with_what_to_do_instead(key: str) -> None:
     found = convert([provisioner(requirements=[{"key": f"karpenter.k8s.aws/{key}", "operator": "Exists"}])])
     assert "no node has this label" in said(found, Fate.REFUSED)["spec.requirements[0].key"]
+
+
+def test_a_label_of_auto_mode_that_nothing_here_is_like_is_refused() -> None:
+    found = convert(
+        [provisioner(requirements=[{"key": "eks.amazonaws.com/instance-cpus", "operator": "Exists"}])]
+    )
+    why = said(found, Fate.REFUSED)["spec.requirements[0].key"]
+    assert why.endswith("did you mean 'eks.amazonaws.com/instance-cpu'?")
 
 
 @pytest.mark.parametrize("values", [["4", "c"], ["4"], ["xlarge"], ["m5"], []])

@@ -9,6 +9,7 @@ from nodesmith.model.nodepools import NodeClassRef, NodePool, parse_nodepool
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.taints import Taint
+from tests import builders
 
 SMALLEST: dict[str, Any] = {
     "apiVersion": "karpenter.sh/v1",
@@ -490,3 +491,25 @@ def test_the_hash_does_not_depend_on_order() -> None:
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoSchedule"}]
     there = drift_hash("spec|template|spec|taints", taints)
     assert drift_hash("spec|template|spec|taints", taints[::-1]) == there
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+        ("topology.kubernetes.io/zones", "topology.kubernetes.io/zone"),
+        ("kubernetes.io/role", ""),
+        ("node.kubernetes.io/lifecycle", ""),
+        ("example.com/arch", ""),
+    ],
+)
+def test_a_key_that_is_almost_one_of_kubernetes_is_used_and_said_to_be_none(key: str, meant: str) -> None:
+    parsed = parse_nodepool(builders.nodepool_manifest(requirements=[builders.expression(key, "In", "a")]))
+    assert parsed.value is not None
+    assert [f"did you mean {meant!r}" in str(problem) for problem in parsed.problems] == [True] * bool(meant)
+
+
+def test_a_bound_of_memory_is_told_its_unit() -> None:
+    bound = builders.expression("karpenter.k8s.aws/instance-memory", "Lt", "64Gi")
+    (problem,) = parse_nodepool(builders.nodepool_manifest(requirements=[bound])).problems
+    assert "it counts MiB, so 64Gi is 65536" in str(problem)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.model.conversion.changes import Change, Conversion, Converted
+from nodesmith.model.conversion.changes import Change, Conversion, Converted, Fate
 from nodesmith.model.conversion.converting import convert, loud
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
@@ -68,10 +68,16 @@ def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fa
     """Say what is wrong with the objects of today, at the lines that they come from."""
     faults: list[Fault] = []
     for converted in conversion.objects:
-        read = READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
-        problems = read(as_of_a_file(converted).manifest).fatal if read else ()
-        faults += [problem_fault(documents, converted, problem) for problem in problems]
+        fatal = (problem for problem in problems_of(converted, conversion) if problem.fatal)
+        faults += [problem_fault(documents, converted, problem) for problem in fatal]
     return faults
+
+
+def problems_of(converted: Converted, conversion: Conversion) -> list[Problem]:
+    """Give what is wrong with an object of today, but for what the conversion has said already."""
+    read = READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
+    problems = read(as_of_a_file(converted).manifest).problems if read else ()
+    return [problem for problem in problems if not _is_refused(converted, problem, conversion)]
 
 
 def problem_fault(documents: Sequence[Document], converted: Converted, problem: Problem) -> Fault:
@@ -81,3 +87,12 @@ def problem_fault(documents: Sequence[Document], converted: Converted, problem: 
     field = origin.field if origin else ""
     moved = f" (today's {problem.field})" if field != problem.field else ""
     return document.fault(f"is {problem.found}: {problem.remedy}{moved}", field)
+
+
+def _is_refused(converted: Converted, problem: Problem, conversion: Conversion) -> bool:
+    """Tell whether the conversion has said already what is wrong with a field."""
+    origin = converted.origin(problem.field)
+    return any(
+        change.fate is Fate.REFUSED and origin is not None and (change.number, change.field) == origin
+        for change in conversion.changes
+    )

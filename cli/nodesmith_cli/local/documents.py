@@ -174,7 +174,7 @@ def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
         for key, value in sorted(node.value, key=lambda pair: -len(str(pair[0].value))):
             for spelling in (f"[{key.value}]", str(key.value)):
                 rest = field[len(spelling) :]
-                if field.startswith(spelling) and rest[:1] in {"", ".", "["}:
+                if field.startswith(spelling) and rest[:1] in {"", ".", "[", " "}:  # a remark on the field
                     return value, rest, key.start_mark.line + 1
     return None, field, 0
 

@@ -83,10 +83,14 @@ class Document:
         return group, self.manifest["kind"], metadata.get("namespace") or "default", name
 
     def fault(self, message: str, field: str = "") -> Fault:
-        """Give a fault of this object; its line is the field's, or that of the nearest parent there is."""
+        """Give a fault of this object; its line is the field's, or that of the nearest parent there is.
+
+        What has been converted is told of by its old field, which is what the file has.
+        """
         if self.was is not None and self.field_of_old is not None:
-            line = self.was.fault("", self.field_of_old(field)).line
-            return Fault(message, self.file, self.number, line, self.object, _shown(field))
+            old = self.field_of_old(field)
+            moved = f" (today's {_shown(field)})" if field != old else ""
+            return self.was.fault(message + moved, old)
         line = line_of(self.node, field, self.first_line) if self.node else 0
         return Fault(message, self.file, self.number, line, self.object, _shown(field))
 

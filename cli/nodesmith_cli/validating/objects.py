@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from nodesmith.model.conversion.changes import Conversion, Fate
 from nodesmith.model.conversion.converting import KINDS, OLD_VERSIONS, convert
 from nodesmith.model.labels import did_you_mean
-from nodesmith_cli.converting.objects import READERS, as_of_a_file, fault_of, problem_fault
+from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_of
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.validating.findings import OURS, Finding, warning
 
@@ -21,9 +21,7 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
         if not change.is_quiet
     ]
     for converted in conversion.objects:
-        manifest = converted.manifest
-        read = READERS.get((str(manifest.get("apiVersion")), str(manifest.get("kind"))))
-        problems = read(as_of_a_file(converted).manifest).problems if read else ()
+        problems = problems_of(converted, conversion)
         findings += [Finding(problem_fault(documents, converted, p), p.fatal) for p in problems]
     for document in documents:
         findings += _findings(document)

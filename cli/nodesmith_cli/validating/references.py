@@ -17,9 +17,9 @@ def class_findings(pools_there: Mapping[str, Document], classes: Mapping[str, Do
         if name and name not in classes:
             hint = did_you_mean(name, frozenset(classes))
             there = hint or f", there is {', '.join(sorted(classes)) or 'none in these files'}"
-            yield Finding(
-                document.fault(f"is {name!r}: no such EC2NodeClass{there}", field), is_error=bool(classes)
-            )
+            kinds = "EC2NodeClass or AWSNodeTemplate" if document.was else "EC2NodeClass"
+            message = f"is {name!r}: no such {kinds}{there}"
+            yield Finding(document.fault(message, field), is_error=bool(classes))
 
 
 def _named(document: Document) -> str:

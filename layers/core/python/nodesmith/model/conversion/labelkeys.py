@@ -18,22 +18,21 @@ from nodesmith.model.labels import (
     NODEPOOL,
     OS,
     PROVISIONER_NAME,
+    did_you_mean,
 )
 
 CATEGORY = f"{AWS_DOMAIN}/instance-category"
 _COUNTS = frozenset(f"{AWS_DOMAIN}/instance-{name}" for name in ("cpu", "memory", "family", "size"))
 _DOTTED = ("family", "size", "cpu", "memory", "gpu.name", "gpu.manufacturer", "gpu.count", "gpu.memory")
-_AUTO_MODE = "family size category generation cpu cpu-manufacturer memory gpu-name gpu-count gpu-memory"
+_AUTO_MODE = "eks.amazonaws.com/instance-"
+_INSTANCE = f"{AWS_DOMAIN}/instance-"
 _CATEGORIES = re.compile(r"[a-z]{1,3}")
 
 MISTAKEN: Mapping[str, str] = {
     **{
         f"{AWS_DOMAIN}/instance.{name}": f"{AWS_DOMAIN}/instance-{name.replace('.', '-')}" for name in _DOTTED
     },
-    **{
-        f"eks.amazonaws.com/instance-{name}": f"{AWS_DOMAIN}/instance-{name}"
-        for name in [*_AUTO_MODE.split(), "gpu-manufacturer"]
-    },
+    **{f"{_AUTO_MODE}{key.removeprefix(_INSTANCE)}": key for key in AWS_KEYS if key.startswith(_INSTANCE)},
     "node.kubernetes.io/instance-family": f"{AWS_DOMAIN}/instance-family",
     "node.kubernetes.io/instance-size": f"{AWS_DOMAIN}/instance-size",
     "node.k8s.aws/capacityType": CAPACITY_TYPE,
@@ -97,6 +96,8 @@ def _is_category(value: str) -> bool:
 
 
 def unknown_key(key: str) -> str:
-    """Say what to do instead of a key of AWS's domain that no node has; empty for all other keys."""
+    """Say what to do instead of a key of AWS's domains that no node has; empty for all other keys."""
     hint = WITHOUT_EQUIVALENT.get(key, "")
+    if key.startswith(_AUTO_MODE) and key not in MISTAKEN:
+        hint = f"EKS Auto Mode has it, and nothing here is like it{did_you_mean(key, frozenset(MISTAKEN))}"
     return f"no node has this label: {hint}" if hint and key not in AWS_KEYS else ""

@@ -13,6 +13,8 @@ from nodesmith.model.labels import (
     LONGEST_LABEL_VALUE,
     NODEPOOL,
     WELL_KNOWN,
+    did_you_mean,
+    in_domain,
     normalised,
     restriction,
 )
@@ -107,6 +109,24 @@ def _has_a_bound(item: Mapping[str, Any]) -> bool:
     return len(values) == 1 and values[0].isdigit() and int(values[0]) < 2**63
 
 
+_A_BOUND = "Gt, Lt, Gte and Lte need exactly one value, an integer that is not negative"
+
+
+def _unit_of(item: Mapping[str, Any]) -> str | None:
+    """Say what the integer counts, where people write a unit."""
+    return f"{_A_BOUND}; it counts MiB, so 64Gi is 65536" if item["key"].endswith("-memory") else None
+
+
+def _mistyped(key: str) -> str:
+    """Say which of Kubernetes' labels is meant by a key of its domain with almost that name; empty for all others."""
+    if normalised(key) in WELL_KNOWN or not in_domain(key, "kubernetes.io"):
+        return ""
+    name = key.partition("/")[2]
+    meant = next((each for each in _OF_KUBERNETES if did_you_mean(name, (each.partition("/")[2],))), "")
+    return f"is no label that Kubernetes gives a node, did you mean {meant!r}?" if meant else ""
+
+
+_OF_KUBERNETES = tuple(sorted(each for each in WELL_KNOWN if in_domain(each, "kubernetes.io")))
 _KNOWN_CAPACITY_TYPES = f"known are {', '.join(CAPACITY_TYPES)}"
 
 
@@ -165,8 +185,9 @@ _REQUIREMENT_RULES = (
         "!(self.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || "
         "(has(self.values) && self.values.size() == 1 && self.values[0].matches('^[0-9]+$') && "
         "int(self.values[0]) >= 0)",
-        "Gt, Lt, Gte and Lte need exactly one value, an integer that is not negative",
+        _A_BOUND,
         lambda item: item["operator"] not in _BOUNDS or _has_a_bound(item),
+        _unit_of,
         field="values",
     ),
     Rule(
@@ -176,6 +197,7 @@ _REQUIREMENT_RULES = (
         lambda item: item["operator"] != "In" or len(item.get("values", ())) >= item.get("minValues", 0),
         field="values",
     ),
+    Rule("", "", lambda item: not _mistyped(item["key"]), lambda item: _mistyped(item["key"]), False, "key"),
     Rule("", _KNOWN_CAPACITY_TYPES, _enough_capacity_types, field="values"),
     Rule(
         "", _KNOWN_CAPACITY_TYPES, lambda item: not _unknown_capacity_types(item), fatal=False, field="values"
