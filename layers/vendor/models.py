@@ -52,7 +52,7 @@ OPERATIONS = {
     "s3": frozenset(
         {"GetObject", "HeadBucket", "PutObject"}
     ),  # botocore itself asks HeadBucket when redirected
-    "sqs": frozenset({"SendMessage"}),
+    "sqs": frozenset({"SendMessage", "SendMessageBatch"}),
 }
 """By service, the operations that functions ask for."""
 
