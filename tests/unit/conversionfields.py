@@ -140,7 +140,7 @@ PROVISIONER = (
     ),
     Row(
         "spec.provider",
-        {"subnetSelector": _TAGS, "instanceProfile": "nodes"},
+        {"subnetSelector": _TAGS, "securityGroupSelector": _TAGS, "instanceProfile": "nodes"},
         EC2_NODE_CLASS,
         "spec.subnetSelectorTerms",
         [{"tags": _TAGS}],

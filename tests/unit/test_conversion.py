@@ -482,3 +482,66 @@ def test_an_item_of_a_converted_list_knows_its_place_in_the_old_one() -> None:
     assert pool.origin("spec.template.spec.requirements[0].key") == Origin(0, "spec.requirements[0].key")
     assert pool.origin("metadata.name") == Origin(0, "metadata.name")
     assert pool.origin("spec.template.spec.expireAfter") is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"ttlSecondsAfterEmpty": "30"}, "spec.ttlSecondsAfterEmpty"),
+        ({"ttlSecondsUntilExpired": "30"}, "spec.ttlSecondsUntilExpired"),
+    ],
+)
+def test_seconds_in_quotes_are_read_as_the_number_that_they_are(fields: dict[str, Any], field: str) -> None:
+    found = convert([provisioner(**fields)])
+    spec = made(found, "NodePool")["spec"]
+    assert "30s" in {spec["disruption"]["consolidateAfter"], spec["template"]["spec"]["expireAfter"]}
+    assert said(found, Fate.REPAIRED)[field] == "is text, and is read as the number 30"
+
+
+@pytest.mark.parametrize("seconds", ["soon", "3e1", "", -1, 1.5, True])
+def test_seconds_that_are_none_are_refused_where_they_are(seconds: object) -> None:
+    found = convert([provisioner(ttlSecondsAfterEmpty=seconds)])
+    assert "whole number of seconds" in said(found, Fate.REFUSED)["spec.ttlSecondsAfterEmpty"]
+
+
+def test_a_list_in_a_selector_is_read_as_its_alternatives() -> None:
+    found = convert([template(subnetSelector={"team": ["blue", "red"]})])
+    terms = made(found, "EC2NodeClass")["spec"]["subnetSelectorTerms"]
+    assert terms == [{"tags": {"team": "blue"}}, {"tags": {"team": "red"}}]
+    assert said(found, Fate.REPAIRED)["spec.subnetSelector[team]"] == "is a list, and is read as blue,red"
+
+
+@pytest.mark.parametrize("selector", [{"team": 1}, {"team": []}, "blue", [{"team": "blue"}]])
+def test_a_selector_that_is_no_map_of_text_is_refused(selector: object) -> None:
+    found = convert([template(subnetSelector=selector)])
+    assert "must be a map of text" in said(found, Fate.REFUSED)["spec.subnetSelector"]
+
+
+def test_a_selector_that_is_missing_is_told_by_its_old_name() -> None:
+    spec = {name: value for name, value in template()["spec"].items() if name != "securityGroupSelector"}
+    found = convert([{**template(), "spec": spec}])
+    assert "which security groups" in said(found, Fate.REFUSED)["spec.securityGroupSelector"]
+    (nodeclass,) = found.objects
+    assert nodeclass.origin("spec.securityGroupSelectorTerms") == (0, "spec.securityGroupSelector")
+
+
+def test_a_family_in_other_letters_is_read_as_the_one_that_there_is() -> None:
+    found = convert([template(amiFamily="bottleRocket")])
+    assert made(found, "EC2NodeClass")["spec"]["amiSelectorTerms"] == [{"alias": "bottlerocket@latest"}]
+    assert said(found, Fate.REPAIRED)["spec.amiFamily"] == "is bottleRocket, and is read as Bottlerocket"
+
+
+@pytest.mark.parametrize(
+    ("disruption", "after"),
+    [
+        ({"expireAfter": "24h"}, "0s"),
+        ({"consolidationPolicy": "WhenUnderutilized"}, "0s"),
+        ({"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s"}, "30s"),
+    ],
+)
+def test_when_v1beta1_consolidated_is_always_said_for_v1_demands_it(
+    disruption: dict[str, Any], after: str
+) -> None:
+    pool = beta_pool()
+    pool["spec"]["disruption"] = disruption
+    assert made(convert([pool]), "NodePool")["spec"]["disruption"]["consolidateAfter"] == after

@@ -144,6 +144,11 @@ class Draft:
         self.put(target, value)
         self.old.note(Fate.ADDED, target, why, f"{self.kind} {target}")
 
+    def refuse(self, target: str, field: str, why: str) -> None:
+        """Report why there is no `target`, or none that is of use: that it lacks is then no news."""
+        self.origins[target] = Origin(self.old.number, field)
+        self.old.note(Fate.REFUSED, field, why)
+
     def converted(self) -> Converted:
         """Give the object; the one that was given where nothing came of it."""
         body = self.old.manifest if self.body == self.old.manifest else self.body

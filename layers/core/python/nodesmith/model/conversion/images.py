@@ -12,6 +12,7 @@ ALIAS_VERSION = "compatibility.karpenter.k8s.aws/v1-alias-version"
 """Annotation of an EC2NodeClass of v1beta1: the version of the images to use."""
 _LAST_AL2 = (1, 32)
 _ALIASES = {family: alias for alias, family in ALIAS_FAMILIES.items()}
+_FAMILIES = (*_ALIASES, "Custom", "Ubuntu")
 _FAMILY, _TERMS = "spec.amiFamily", "spec.amiSelectorTerms"
 _UBUNTU_ROOT = {
     "deviceName": "/dev/sda1",
@@ -26,7 +27,7 @@ def choose_images(draft: Draft, kubernetes: str) -> None:
 
     `kubernetes` is the cluster's version, such as `1.31`; empty for one that is not known, taken to be new.
     """
-    family = draft.old.get(_FAMILY)
+    family = _family(draft)
     selected = draft.get(_TERMS)
     if family is not None and not isinstance(family, str):
         draft.put(_FAMILY, family, _FAMILY)
@@ -38,8 +39,9 @@ def choose_images(draft: Draft, kubernetes: str) -> None:
         _alias(draft, family, kubernetes)
     else:
         draft.put(_FAMILY, family, _FAMILY)
-        why = f"is {family!r}, which has no images of its own: add {_TERMS.removeprefix('spec.')}"
-        draft.old.note(Fate.REFUSED, _FAMILY, why)
+        draft.refuse(
+            _TERMS, _FAMILY, f"is {family!r}, which has no images of its own: add {_selector(draft)}"
+        )
 
 
 def _selected(draft: Draft, family: str | None, terms: Any) -> None:
@@ -84,5 +86,25 @@ def _ubuntu(draft: Draft, selected: Any) -> None:
     if draft.get("spec.blockDeviceMappings") is None:
         draft.add("spec.blockDeviceMappings", [_UBUNTU_ROOT], "was Ubuntu's root volume by default")
     if selected is None:
-        why = f"is Ubuntu, and nothing selects its images: add amiSelectorTerms with an ssmParameter such as {_SSM}"
-        draft.old.note(Fate.REFUSED, _FAMILY, why)
+        draft.refuse(_TERMS, _FAMILY, f"is Ubuntu, and nothing selects its images: add {_selector(draft)}")
+
+
+def _selector(draft: Draft) -> str:
+    """Say how images are selected, where the object is of its age and today."""
+    today = f"amiSelectorTerms, for instance with an ssmParameter such as {_SSM}"
+    if draft.old.manifest.get("kind") == draft.kind:
+        return today
+    return (
+        f"amiSelector, such as {{aws::owners: ACCOUNT, aws::name: NAME-*}}, or once it is converted {today}"
+    )
+
+
+def _family(draft: Draft) -> Any:
+    """Give the family as it is spelled."""
+    given = draft.old.get(_FAMILY)
+    if not isinstance(given, str) or given in _FAMILIES:
+        return given
+    meant = next((each for each in _FAMILIES if each.lower() == given.lower()), None)
+    if meant:
+        draft.old.note(Fate.REPAIRED, _FAMILY, f"is {given}, and is read as {meant}")
+    return meant or given

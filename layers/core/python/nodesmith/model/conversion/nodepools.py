@@ -20,6 +20,7 @@ API_VERSION = "karpenter.sh/v1"
 _TEMPLATE = "spec.template.spec"
 _LABELS = "spec.template.metadata.labels"
 _POLICY, _AFTER = "spec.disruption.consolidationPolicy", "spec.disruption.consolidateAfter"
+_UNDERUTILIZED = "WhenEmptyOrUnderutilized"
 _OLD_EXPIRY = "spec.disruption.expireAfter"
 _TODAYS_KIND = {"AWSNodeTemplate": "EC2NodeClass"}
 
@@ -101,8 +102,11 @@ def _expire(draft: Draft) -> None:
 
 
 def _consolidate(draft: Draft) -> None:
+    is_old = draft.old.manifest.get("apiVersion") not in {API_VERSION, None}
     if draft.get(_POLICY) == "WhenUnderutilized":
-        draft.put(_POLICY, "WhenEmptyOrUnderutilized", _POLICY)
+        is_old = True
+        draft.put(_POLICY, _UNDERUTILIZED, _POLICY)
         draft.old.note(Fate.MOVED, _POLICY, "is WhenEmptyOrUnderutilized today", f"NodePool {_POLICY}")
-        if draft.get(_AFTER) is None:
-            draft.add(_AFTER, "0s", "was at once, and has to be said today")
+    has_no_time = isinstance(draft.get("spec.disruption"), Mapping) and draft.get(_AFTER) is None
+    if is_old and has_no_time and draft.get(_POLICY) in {None, _UNDERUTILIZED}:
+        draft.add(_AFTER, "0s", "was at once, and has to be said today")

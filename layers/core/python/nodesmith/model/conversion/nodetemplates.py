@@ -69,8 +69,11 @@ def _inside(field: str) -> str:
 
 
 def _fill(draft: Draft, around: Surroundings) -> None:
-    carry_selector(draft, "spec.subnetSelector", "spec.subnetSelectorTerms")
-    carry_selector(draft, "spec.securityGroupSelector", "spec.securityGroupSelectorTerms")
+    for name, what in (("subnetSelector", "subnets"), ("securityGroupSelector", "security groups")):
+        if draft.old.spec.get(name) is None:
+            why = f"is missing: it says which {what} nodes get, by their tags or ids"
+            draft.refuse(f"spec.{name}Terms", f"spec.{name}", why)
+        carry_selector(draft, f"spec.{name}", f"spec.{name}Terms")
     carry_images(draft)
     for name in CARRIED:
         draft.carry(f"spec.{name}", f"spec.{name}")

@@ -109,17 +109,17 @@ def _limits(draft: Draft) -> None:
 
 
 def _expire(draft: Draft) -> None:
-    target, seconds = f"{_TEMPLATE}.expireAfter", draft.old.get(_UNTIL_EXPIRED)
-    if seconds is None:
+    target, age = f"{_TEMPLATE}.expireAfter", _seconds(draft.old, _UNTIL_EXPIRED)
+    if age is None:
         draft.add(target, NEVER, "was no limit by default, which is 720h today")
         return
-    draft.put(target, _duration(seconds), _UNTIL_EXPIRED)
+    draft.put(target, age, _UNTIL_EXPIRED)
     why = f"is {target}; {WITHOUT_BUDGETS}"
     draft.old.note(Fate.ALTERED, _UNTIL_EXPIRED, why, f"NodePool {target}")
 
 
 def _consolidate(draft: Draft) -> None:
-    old, seconds = draft.old, draft.old.get(_AFTER_EMPTY)
+    old, empty_for = draft.old, _seconds(draft.old, _AFTER_EMPTY)
     old.refuse_unknown("spec.consolidation", ("enabled",))
     enabled = entries(old.spec.get("consolidation")).get("enabled")
     policy, field, why = "WhenEmpty", "", "was not given, so nodes were never taken away"
@@ -127,10 +127,10 @@ def _consolidate(draft: Draft) -> None:
     if enabled is True:
         policy, after, field = "WhenEmptyOrUnderutilized", "0s", "spec.consolidation"
         why = f"is consolidationPolicy {policy} with consolidateAfter 0s, {_BUDGETS}"
-        if seconds is not None:
+        if empty_for is not None:
             old.note(Fate.REFUSED, _AFTER_EMPTY, "stands beside consolidation: leave out one of the two")
-    elif seconds is not None:
-        after, field = _duration(seconds), _AFTER_EMPTY
+    elif empty_for is not None:
+        after, field = empty_for, _AFTER_EMPTY
         why = f"is consolidationPolicy WhenEmpty with consolidateAfter {after}, {_BUDGETS}"
     if isinstance(enabled, (str, int)) and not isinstance(enabled, bool):
         old.note(Fate.REFUSED, "spec.consolidation.enabled", "must be true or false, without quotes")
@@ -140,10 +140,13 @@ def _consolidate(draft: Draft) -> None:
     old.note(fate, field or "spec.consolidation", why, "NodePool spec.disruption")
 
 
-def _duration(seconds: object) -> object:
-    """Write seconds as a duration; what is none is left for the reader to refuse."""
-    return (
-        f"{seconds}s"
-        if isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0
-        else seconds
-    )
+def _seconds(old: Old, field: str) -> object:
+    """Give seconds as a duration, as a number in quotes too; what is none is refused."""
+    given = old.get(field)
+    if isinstance(given, str) and given.isdecimal() and given.isascii():
+        old.note(Fate.REPAIRED, field, f"is text, and is read as the number {given}")
+        given = int(given)
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+        return None if given is None else f"{given}s"
+    old.note(Fate.REFUSED, field, "must be a whole number of seconds, such as 30")
+    return given

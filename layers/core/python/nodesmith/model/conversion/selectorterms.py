@@ -20,13 +20,30 @@ def carry_selector(draft: Draft, field: str, target: str) -> None:
     given = draft.old.get(field)
     if given is None:
         return
-    if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
+    selector = _of_text(draft, given, field)
+    if selector is None:
         draft.put(target, given, field)
+        why = "must be a map of text, such as {karpenter.sh/discovery: my-cluster}"
+        draft.refuse(target, field, why)
         return
-    terms = _terms(draft, entries(given), field)
+    terms = _terms(draft, selector, field)
     draft.put(target, terms, field)
     draft.origins |= {f"{target}[{n}].tags": Origin(draft.old.number, field) for n in range(len(terms))}
     draft.old.note(Fate.MOVED, field, f"is {target}, a term for each alternative", f"EC2NodeClass {target}")
+
+
+def _of_text(draft: Draft, given: object, field: str) -> Mapping[str, str] | None:
+    """Give a selector with alternatives behind commas, those of a list too; None where it is of anything but text."""
+    found: dict[str, str] = {}
+    for key, value in entries(given).items():
+        if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+            found[key] = ",".join(value)
+            draft.old.note(Fate.REPAIRED, f"{field}[{key}]", f"is a list, and is read as {found[key]}")
+        elif isinstance(value, str):
+            found[key] = value
+        else:
+            return None
+    return found if isinstance(given, Mapping) else None
 
 
 def _terms(draft: Draft, selector: Mapping[str, str], field: str) -> list[dict[str, Any]]:
