@@ -63,13 +63,14 @@ def launch_plan(
             continue  # a fleet is of one kind: that of the cheapest
         efa = kind.capacity.of(EFA) if claim.requests.of(EFA) else 0
         build = Build(image.id, kind.capacity.pods, efa, offering.reservation)
-        if build not in templates:
+        template = templates.get(build)
+        if template is None:
             same = (nodeclass.name, capacity_type, build, *template_identity(claim))
             if same not in known.made:
                 known.made[same] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
-            templates[build] = known.made[same]
-        name, price = templates[build].name, offering.price_hourly_usd
-        overrides.append(Override(name, kind.name, offering.zone, subnet.id, price))
+            template = templates[build] = known.made[same]
+        price = offering.price_hourly_usd
+        overrides.append(Override(template.name, kind.name, offering.zone, subnet.id, price))
     if not overrides:
         raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)
@@ -100,13 +101,13 @@ def _ways(
     status: NodeClassStatus,
     known: Templates,
 ) -> Iterator[tuple[InstanceType, Offering, Image, Subnet]]:
-    """Each type and zone that can be launched, once, in order of price, type and zone."""
+    """Each type and zone that can be launched, once, in order of cost, type and zone."""
     images = known.images
     if status.name not in known.subnets:
         known.subnets[status.name] = subnet_by_zone(status.subnets)
     subnets = known.subnets[status.name]
     seen: set[tuple[str, str]] = set()
-    for kind, offering in sorted(options, key=lambda o: (o[1].price_hourly_usd, o[0].name, o[1].zone)):
+    for kind, offering in sorted(options, key=lambda o: (o[1].cost_hourly_usd, o[0].name, o[1].zone)):
         booting = status.name, kind.name
         if booting not in images:
             images[booting] = image_for(kind, status.images)

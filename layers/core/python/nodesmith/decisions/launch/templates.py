@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodesmith.decisions.launch.tags import shared_tags, tag_list
 from nodesmith.decisions.launch.userdata import user_data
@@ -21,8 +20,7 @@ _MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-
 _TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Build:
+class Build(NamedTuple):
     """What makes instance types need different templates. `efa_interfaces` is 0 unless the claim asks for EFA.
 
     `reservation` is the id of the capacity reservation to run in, empty for none: then in none at all.

@@ -62,7 +62,7 @@ class Crowd:
         while True:
             joins = self._may_join(able, size, room)
             joins[placed] = False
-            rest = np.flatnonzero(joins)
+            (rest,) = joins.nonzero()
             if not len(rest):
                 break
             able, size = able[rest], size[:, rest]

@@ -69,10 +69,12 @@ def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: 
         mask: int("".join(signature[place] for signature, _ in classes)[::-1], 2)
         for place, mask in enumerate(masks)
     }
-    mine = ((b, local[b.admits]) for b in bins if local.get(b.admits))
-    return Part(
-        merged, tuple(Bin(b.key, b.room, b.price, admits, b.purse, b.cost) for b, admits in mine), members
-    )
+    mine = tuple(_admitting(local[b.admits], b) for b in bins if local.get(b.admits))
+    return Part(merged, mine, members)
+
+
+def _admitting(admits: int, one: Bin) -> Bin:
+    return one if one.admits == admits else Bin(one.key, one.room, one.price, admits, one.purse, one.cost)
 
 
 def _merged(alike: Sequence[Item]) -> Item:

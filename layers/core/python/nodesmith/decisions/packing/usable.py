@@ -47,6 +47,8 @@ def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
 
 
 def _with_room(candidate: Bin, room: Vector) -> Bin:
+    if room == candidate.room:
+        return candidate
     return Bin(candidate.key, room, candidate.price, candidate.admits, candidate.purse, candidate.cost)
 
 

@@ -35,25 +35,30 @@ class Admission:
         self.port_holders: dict[int, Shape] = {}
         self._template = template
         self._bits: dict[_Wanted, int] = {}
-        known: dict[tuple[object, ...], tuple[tuple[Requirements, ...], str]] = {}
+        alike: dict[tuple[object, ...], list[int]] = {}
         for index, demand in enumerate(demands):
             asked = demand.shape
-            alike = asked.terms, asked.tolerations, asked.shuns_soft_taints, demand.pins
-            if alike not in known:
-                known[alike] = _terms(template, demand.shape, demand.pins)
-            terms, why = known[alike]
-            if not terms:
-                self.refusals[index] = why
-            for term in terms:
-                wanted = term, demand.apart
-                self._bits[wanted] = self._bits.get(wanted, 0) | 1 << index
-            for daemon, _ in template.daemons if demand.apart else ():
-                if daemon in demand.apart:
-                    self.port_holders[index] = daemon
+            key = asked.terms, asked.tolerations, asked.shuns_soft_taints, demand.pins, demand.apart
+            alike.setdefault(key, []).append(index)
+        for indices in alike.values():
+            self._note(indices, demands[indices[0]])
         self._wanted = list(self._bits)
         self._types = self._type_masks()
         self._offerings: dict[tuple[str, str, str], int] = {}
         self._demands: dict[int, int] = {}
+
+    def _note(self, indices: Sequence[int], demand: Demand) -> None:
+        """Note what demands ask of a node: all of these the same as this one."""
+        terms, why = _terms(self._template, demand.shape, demand.pins)
+        if not terms:
+            self.refusals |= dict.fromkeys(indices, why)
+        bits = sum(1 << index for index in indices)
+        for term in terms:
+            wanted = term, demand.apart
+            self._bits[wanted] = self._bits.get(wanted, 0) | bits
+        for daemon, _ in self._template.daemons if demand.apart else ():
+            if daemon in demand.apart:
+                self.port_holders |= dict.fromkeys(indices, daemon)
 
     def _type_masks(self) -> dict[str, int]:
         """Give, by type, which of the different things wanted it has: bit j for the j-th."""

@@ -9,7 +9,7 @@ from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.spread import Domain, Tally
 from nodesmith.decisions.scheduling.topology import Topology, attractions, aversions
-from nodesmith.decisions.scheduling.views import Rule, seeing, spread_rules
+from nodesmith.decisions.scheduling.views import Rule, seeing
 from nodesmith.decisions.scheduling.watching import Watch
 from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.shapes import Shape
@@ -33,8 +33,7 @@ class Domains:
         launching: Launching,
     ) -> None:
         self._shape, self._topology, self._sets, self._launching = shape, topology, sets, launching
-        more = () if plain is shape else spread_rules(plain, sets)
-        self._own_rules = list(dict.fromkeys((*spread_rules(shape, sets), *more)))
+        self._own_rules = list(dict.fromkeys((*watch.own_rules(shape), *watch.own_rules(plain))))
         self._held = [held for held in topology.held_over(shape) if held[0] not in self._own_rules]
         self._aversions = [t for t in aversions(shape) if sets.selected(t.selector, t.namespaces)]
         self._followed = followed(shape, sets)

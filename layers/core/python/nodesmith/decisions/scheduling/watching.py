@@ -20,12 +20,13 @@ class Watch:
 
     def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
         self._sets = sets
+        self._own: dict[Shape, list[Rule]] = {}
         self._rules: dict[Rule, None] = {}
         self._crowded = 0
         self._followed: dict[str, int] = {}
         self._shunned: Counter[tuple[str, int]] = Counter()
         for shape in shapes:
-            self._rules |= dict.fromkeys(spread_rules(shape, sets))
+            self._rules |= dict.fromkeys(self.own_rules(shape))
             self._crowded |= self._crowd_of(shape)
             self._shunned.update(self._shunned_by(shape))
             for term in attractions(shape):
@@ -35,6 +36,12 @@ class Watch:
     def placed(self, shape: Shape) -> None:
         """Note that all pods of a shape have their places: from now on others look at them for what they shun."""
         self._shunned.subtract(self._shunned_by(shape))
+
+    def own_rules(self, shape: Shape) -> list[Rule]:
+        """Give the hard spreads of a shape, see `spread_rules`."""
+        if shape not in self._own:
+            self._own[shape] = spread_rules(shape, self._sets)
+        return self._own[shape]
 
     def rules_over(self, shape: Shape) -> list[Rule]:
         """Give the spreads that count pods of a shape."""
@@ -59,7 +66,7 @@ class Watch:
         if attractions(shape):
             return FOLLOWS
         if keyed_spreads(shape) or aversions(shape):
-            own = {(r.key, r.selected) for r in spread_rules(shape, self._sets)}
+            own = {(r.key, r.selected) for r in self.own_rules(shape)}
             return 1 if own.issuperset(self.counted_by(shape)) else 0
         settled = any(key in term for key in self.asked_over(shape) for term in shape.terms)
         if settled or self.counted_by(shape) or self._followed_over(shape) or self._is_crowding(shape):
