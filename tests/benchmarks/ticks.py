@@ -125,7 +125,7 @@ class Scene:
         """Name the claims."""
         return sorted(self.claims)
 
-    def state(self, changed: Sequence[str]) -> State:
+    def state(self, changed: Sequence[str], nodepool: Manifest | None = None) -> State:
         """Give everything settled, but that of these claims half have a new Node, half one that has become ready."""
         claims, nodes, by_node = dict(self.claims), dict(self.nodes), dict(self.pods)
         for number, name in enumerate(changed):
@@ -140,7 +140,7 @@ class Scene:
             pods=[reduced for pod in pods.values() if (reduced := reduce_pod(pod)) is not None],
             nodes=[reduce_node(node) for node in nodes.values()],
             nodeclaims=[reduce_custom(each) for each in objects.values()],
-            nodepools=[reduce_custom(_nodepool())],
+            nodepools=[reduce_custom(nodepool or _nodepool())],
             nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
         )
         text = gzip.decompress(encode(builders.CLUSTER, NOW, observed))

@@ -2,7 +2,7 @@
 
 Candidates go by price per cost of eviction. Of their prefixes, up to a hundred nodes, bisection seeks the longest that
 fits into what stands and one new node, cheaper than they are; then single nodes are tried in the same order.
-Simulation and launch lists are nodesmith's own, so that nothing but the search differs.
+Simulation and launch lists are nodesmith's own, as for large fleets, so that nothing but the search differs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from nodesmith.decisions.disruption.cheaper import cut
 from nodesmith.decisions.disruption.judging import proposal
 from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.moves import Reason
 
@@ -51,7 +52,7 @@ def _single(window: Sequence[Candidate], under_way: Pass) -> Proposal | None:
 
 
 def _command(sources: Sequence[Candidate], under_way: Pass) -> Proposal | None:
-    trial = under_way.try_without(sources)
+    trial = under_way.fleet.try_without(sources, good_enough=1 + LEAST_SAVING)
     if trial.homeless or len(trial.nodes) > 1:
         return None
     price = fsum(one.price_hourly_usd for one in sources)

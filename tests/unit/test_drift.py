@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.controllers.drifting import note_drift
-from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, noted
+from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, drifting, noted
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.model.catalog import Catalog, Offering
@@ -228,15 +229,19 @@ def shown(claim: NodeClaim) -> tuple[str, str] | None:
     return found.get("Drifted")
 
 
+def written(claims: Sequence[NodeClaim], now: Today) -> list[NodeClaim]:
+    return noted(claims, {claim.name: drifted(claim, now) for claim in claims}, now.now)
+
+
 def test_drift_is_written_down_once_and_shown_on_the_object_until_it_is_over() -> None:
     renewed = today(status=builders.nodeclass_status(images=(image("ami-new"),)))
-    (drifting,) = noted([CLAIM], renewed)
-    assert (drifting.drift, drifting.drifted_at) == ("AMIDrift", LATER)
-    assert noted([drifting], renewed) == []
-    assert noted([CLAIM], today()) == []
-    (as_new,) = noted([drifting], today())
+    (late,) = written([CLAIM], renewed)
+    assert (late.drift, late.drifted_at) == ("AMIDrift", LATER)
+    assert written([late], renewed) == []
+    assert written([CLAIM], today()) == []
+    (as_new,) = written([late], today())
     assert as_new.drift == ""
-    assert [shown(each) for each in (CLAIM, drifting, as_new)] == [
+    assert [shown(each) for each in (CLAIM, late, as_new)] == [
         None,
         ("True", "AMIDrift"),
         ("False", "NotDrifted"),
@@ -245,7 +250,7 @@ def test_drift_is_written_down_once_and_shown_on_the_object_until_it_is_over() -
 
 def test_what_an_ending_claim_drifted_by_is_remembered() -> None:
     ending = replace(CLAIM.terminating("Drifted", "", NOW), drift="AMIDrift", drifted_at=NOW)
-    assert noted([ending], today()) == []
+    assert written([ending], today()) == []
 
 
 def test_ledger_and_object_say_it_and_a_claim_that_moved_on_keeps_no_other_from_it() -> None:
@@ -255,7 +260,8 @@ def test_ledger_and_object_say_it_and_a_claim_that_moved_on_keeps_no_other_from_
     inputs = builders.inputs(snapshot=snapshot, ledger=builders.ledger(claims=store.load().claims))
     first, second = inputs.ledger.claims
     store.save(first)
-    assert note_drift(inputs, store, cluster, []) == 1
+    drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
+    assert note_drift(drift, inputs, store, cluster, []) == 1
     assert [claim.drift for claim in store.load().claims] == ["", "NodePoolDrifted"]
     (drifted_one,) = [
         c for c in cluster.nodeclaims[second.name]["status"]["conditions"] if c["type"] == "Drifted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.disruption import consolidated, month, passes, rules
+from tests.benchmarks.disruption import consolidated, idle, month, passes, rules
 from tests.benchmarks.figures import Figure
 
 
@@ -11,6 +11,7 @@ def figures(*, quick: bool = False) -> list[Figure]:
     return [
         *consolidated.figures(quick=quick),
         *passes.figures(nodes=500 if quick else 5000),
-        *rules.figures(60 if quick else 1000),
-        *month.figures(days=1 if quick else 7),
+        *idle.figures(nodes=500 if quick else 5000),
+        *rules.figures(60 if quick else 10_000),
+        *month.figures(days=1 if quick else 30),
     ]

@@ -1,41 +1,37 @@
-"""Days of a cluster whose Deployments follow the day, at moving prices: ours beside N to 1 as Karpenter does it.
+"""Days of a cluster whose work follows the day, at moving prices and images: ours beside N to 1 as Karpenter does it.
 
 Every hour pods come and go, what waits is bought for, and a search may have its way until it finds nothing more. What
-each search saves is counted against a third run in which nothing but empty nodes ever goes.
+each search saves is counted against a third run in which only empty nodes go. Nodes of old images are renewed in all
+three, in the same way; their pods are no evictions for money's sake, and not counted.
 """
 
 from __future__ import annotations
 
-import math
-import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from nodesmith.decisions.disruption.emptying import let_go
+from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.renewing import renew
+from nodesmith.decisions.disruption.search import DEFAULT_STEPS, propose
 from nodesmith.decisions.provisioning import Inputs, decide
-from nodesmith.model.catalog import Catalog
+from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.moves import Reason
 from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
 from tests import builders
 from tests.benchmarks.disruption.consolidated import price_hourly_usd
+from tests.benchmarks.disruption.days import HOUR, Outside, begun_anew, image_of
 from tests.benchmarks.disruption.fleets import launched
 from tests.benchmarks.figures import Figure
-from tests.fleets import fleet, pool
+from tests.fleets import Worker, fleet, pool
 from tests.moved import after
 from tests.problems.greedyconsolidation import one_command
 
 Search = Callable[[Inputs], Sequence[Proposal]]
-_HOUR = timedelta(hours=1)
 _MOST_ROUNDS = 12
 """of a search within an hour"""
-_APPS = ((250, 500, 40), (500, 2000, 30), (1000, 2000, 16), (2000, 8000, 6), (100, 400, 60), (750, 3500, 12))
-"""cpu (milli), memory (MiB) and most replicas of each Deployment"""
-_PRICES_MOVE = 0.06
-"""standard deviation of the logarithm of a pool's spot price from day to day"""
 
 
 @dataclass(slots=True)
@@ -45,10 +41,9 @@ class Life:
     inputs: Inputs
     spent_usd: float = 0.0
     evictions: int = 0
+    renewed: int = 0
     repeated: int = 0
-    dice: random.Random = field(default_factory=lambda: random.Random(5))  # noqa: S311
-    replicas: Counter[str] = field(default_factory=Counter)
-    born: int = 0
+    outside: Outside = field(default_factory=Outside)
 
 
 def figures(*, days: int) -> list[Figure]:
@@ -58,7 +53,8 @@ def figures(*, days: int) -> list[Figure]:
     rate, other = ours.evictions / max(saved, 1e-9), theirs.evictions / max(beside, 1e-9)
     note = (
         f"{days} days: ${idle.spent_usd:.0f} with empty nodes gone only; ours ${ours.spent_usd:.0f} by"
-        f" {ours.evictions} evictions, N to 1 ${theirs.spent_usd:.0f} by {theirs.evictions}"
+        f" {ours.evictions} evictions, N to 1 ${theirs.spent_usd:.0f} by {theirs.evictions};"
+        f" renewed nodes: {ours.renewed}, {theirs.renewed}, {idle.renewed}"
     )
     return [
         Figure("month-evictions-per-usd-ratio", rate / other, "× N to 1's", 0.5, note),
@@ -73,51 +69,30 @@ def lived(days: int, search: Search) -> Life:
     """Live so many days, hour by hour."""
     either = pool(after="30s", budgets=[{"nodes": "30%"}])
     life = Life(fleet([], pools=[either]))
-    shapes = [builders.shape(f"{cpu}m", f"{mem}Mi", app=f"app-{n}") for n, (cpu, mem, _) in enumerate(_APPS)]
     for hour in range(24 * days):
-        if hour % 24 == 0:
-            life.inputs = replace(life.inputs, catalog=_moved(life.inputs.catalog, life.dice))
-        _scale(life, shapes, hour)
+        life.inputs, touched = life.outside.goes_on(life.inputs, hour)
+        _see(life, life.inputs.snapshot.pods, touched)
         _buy(life)
         _consolidate(life, search)
         life.spent_usd += price_hourly_usd(life.inputs)
-        now = builders.NOW + (hour + 1) * _HOUR
+        now = builders.NOW + (hour + 1) * HOUR
         life.inputs = replace(life.inputs, now=now, snapshot=replace(life.inputs.snapshot, taken_at=now))
     return life
 
 
-def _scale(life: Life, shapes: Sequence[Shape], hour: int) -> None:
-    """Bring each Deployment to its replicas of this hour: most at noon, few at night, a little at random."""
-    seen = life.inputs.snapshot
-    pods = list(seen.pods)
-    touched: set[str] = set()
-    for shape, (_, _, most) in zip(shapes, _APPS, strict=True):
-        day = 0.55 - 0.45 * math.cos(2 * math.pi * (hour % 24) / 24)
-        wanted = max(1, round(most * day * life.dice.uniform(0.93, 1.07)))
-        mine = [pod for pod in pods if pod.shape is shape]
-        gone = {pod.key for pod in life.dice.sample(mine, max(0, len(mine) - wanted))}
-        touched |= {pod.node for pod in mine if pod.key in gone}
-        pods = [pod for pod in pods if pod.key not in gone]
-        for _ in range(wanted - len(mine)):
-            life.born += 1
-            key = f"default/{shape.labels['app']}-{life.born:06d}"
-            pods.append(Pod(key, shape, life.inputs.now, unschedulable=True))
-    _see(life, pods, touched)
-
-
-def _see(life: Life, pods: Iterable[Pod], touched: set[str]) -> None:
-    now = life.inputs.now
+def _see(life: Life, pods: Iterable[Pod], touched: Iterable[str]) -> None:
+    now, names = life.inputs.now, frozenset(touched)
     nodes = tuple(
-        replace(n, last_pod_event_at=now) if n.name in touched else n for n in life.inputs.snapshot.nodes
+        replace(n, last_pod_event_at=now) if n.name in names else n for n in life.inputs.snapshot.nodes
     )
     life.inputs = replace(life.inputs, snapshot=replace(life.inputs.snapshot, pods=tuple(pods), nodes=nodes))
 
 
 def _buy(life: Life) -> None:
     """Give every pod that waits a node, bought where none has room."""
-    inputs = replace(life.inputs, decision=f"buy-{life.born}-{life.inputs.now:%d%H}")
+    inputs = replace(life.inputs, decision=f"buy-{life.outside.born}-{life.inputs.now:%d%H}")
     plan = decide(inputs)
-    come = [launched(node, inputs.now) for node in plan.nodes]
+    come = [_booted(node, inputs) for node in plan.nodes]
     places = {pod: name for name, pods in (plan.placed or {}).items() for pod in pods}
     for worker, node in zip(come, plan.nodes, strict=True):
         places |= dict.fromkeys(node.claim.nominated, worker.node.name)
@@ -128,7 +103,14 @@ def _buy(life: Life) -> None:
     snapshot = replace(inputs.snapshot, nodes=(*inputs.snapshot.nodes, *(w.node for w in come)))
     ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *(w.claim for w in come)))
     life.inputs = replace(inputs, snapshot=snapshot, ledger=ledger)
-    _see(life, pods, set(places.values()))
+    _see(life, pods, places.values())
+
+
+def _booted(node: PlannedNode, inputs: Inputs) -> Worker:
+    """Give the node that comes of a plan, of today's image."""
+    worker = launched(node, inputs.now)
+    image = image_of(worker.claim.labels, inputs.ledger)
+    return Worker(worker.node, replace(worker.claim, image_id=image))
 
 
 def _consolidate(life: Life, search: Search) -> None:
@@ -140,18 +122,28 @@ def _consolidate(life: Life, search: Search) -> None:
         found = search(replace(seen, decision=f"move-{now:%d%H%M}-{number}"))
         if not found:
             return
-        life.evictions += sum(len(proposal.destinations) for proposal in found)
-        touched = {at for proposal in found for at in proposal.destinations.values()}
-        life.inputs = after(seen, found, launched, now, f"move-{number}")
-        _see(life, life.inputs.snapshot.pods, touched)
+        _carry_out(life, seen, found, f"move-{number}")
         state = _state(life.inputs)
         life.repeated += state in states
         states.add(state)
 
 
+def _carry_out(life: Life, seen: Inputs, found: Sequence[Proposal], decision: str) -> None:
+    places = {pod: at for proposal in found for pod, at in proposal.destinations.items()}
+    for proposal in found:
+        if proposal.reason is Reason.DRIFTED:
+            life.renewed += len(proposal.sources)
+        else:
+            life.evictions += len(proposal.destinations)
+    life.inputs = after(seen, found, lambda node, _: _booted(node, seen), seen.now, decision)
+    _see(life, begun_anew(life.inputs.snapshot.pods, places, seen), places.values())
+
+
 def _state(inputs: Inputs) -> frozenset[tuple[object, ...]]:
     """Give what runs on what, whatever the nodes are called."""
-    kinds = {c.node_name: (c.instance_type, c.zone, c.capacity_type) for c in inputs.ledger.claims}
+    kinds = {
+        c.node_name: (c.instance_type, c.zone, c.capacity_type, c.image_id) for c in inputs.ledger.claims
+    }
     held: dict[str, list[str]] = {name: [] for name in kinds}
     for pod in inputs.snapshot.pods:
         if pod.node in held:
@@ -159,28 +151,26 @@ def _state(inputs: Inputs) -> frozenset[tuple[object, ...]]:
     return frozenset((*kinds[name], *sorted(pods)) for name, pods in held.items())
 
 
-def _moved(catalog: Catalog, dice: random.Random) -> Catalog:
-    """Give the catalogue of the next day: each pool of spot capacity a little dearer or cheaper."""
-    offerings = {
-        name: tuple(
-            replace(o, price_hourly_usd=o.price_hourly_usd * math.exp(dice.gauss(0, _PRICES_MOVE)))
-            if o.capacity_type == "spot"
-            else o
-            for o in sold
-        )
-        for name, sold in sorted(catalog.offerings.items())
-    }
-    return Catalog.of(catalog.region, catalog.made_at, catalog.facts, offerings)
-
-
 def _ours(inputs: Inputs) -> Sequence[Proposal]:
     return propose(inputs).proposals
 
 
 def _theirs(inputs: Inputs) -> Sequence[Proposal]:
-    found = one_command(inputs)
-    return [found] if found is not None else []
+    """Renew what has drifted first, as Karpenter does."""
+    renewed = _renewals(inputs)
+    found = None if renewed else one_command(inputs)
+    return renewed or ([found] if found is not None else [])
 
 
 def _empty_only(inputs: Inputs) -> Sequence[Proposal]:
-    return [p for p in propose(inputs, steps=0).proposals if p.reason is Reason.EMPTY]
+    under_way = Pass(inputs, DEFAULT_STEPS)
+    let_go([one for one in under_way.consolidatable() if not one.pods], under_way)
+    renew(under_way.survey.candidates, {}, under_way)
+    return under_way.found
+
+
+def _renewals(inputs: Inputs) -> Sequence[Proposal]:
+    under_way = Pass(inputs, DEFAULT_STEPS)
+    if under_way.drift:
+        renew(under_way.survey.candidates, {}, under_way)
+    return under_way.found

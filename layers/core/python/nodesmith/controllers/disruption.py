@@ -88,7 +88,7 @@ def _search(look: Look) -> None:
             look.supersede(inputs.decision, written)
     elif found.is_finished:
         memory.seen, memory.until = _seen(look), next_change(inputs)
-    look.done["ClaimsDrifting"] = note_drift(inputs, run.store, run.cluster, look.failures)
+    look.done["ClaimsDrifting"] = note_drift(found.drift, inputs, run.store, run.cluster, look.failures)
     try:
         run.tell(telling.of_blocked(found.blocked, look.ledger.claims), TOLD_AT_ONCE)
     except (Transient, Rejected) as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nodesmith.controllers.rewriting import rewrite
-from nodesmith.decisions.disruption.drift import Today, noted
+from nodesmith.decisions.disruption.drift import noted
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.ports import Cluster, Store
 
@@ -11,8 +13,10 @@ MOST_AT_ONCE = 200
 """Claims of which one run writes it; a new image may concern thousands, and budgets let few of them go at a time."""
 
 
-def note_drift(inputs: Inputs, store: Store, cluster: Cluster, failures: list[str]) -> int:
+def note_drift(
+    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: list[str]
+) -> int:
     """Write down which claims drift now, or do no longer; count them. The oldest come first, as they do to go."""
-    today = Today.of(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
-    changed = sorted(noted(inputs.ledger.claims, today), key=lambda claim: (claim.created_at, claim.name))
+    changed = noted(inputs.ledger.claims, drift, inputs.now)
+    changed.sort(key=lambda claim: (claim.created_at, claim.name))
     return rewrite(changed[:MOST_AT_ONCE], store, cluster, failures)

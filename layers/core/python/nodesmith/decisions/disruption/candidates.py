@@ -6,7 +6,7 @@ from all disruption, but not from drift where its NodePool's terminationGracePer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -52,9 +52,14 @@ class Candidate:
 
 
 class Survey:
-    """One look at which nodes of a cluster may be disrupted. `moving` are claims that some move has already."""
+    """One look at which nodes of a cluster may be disrupted, or at `only` some claims' of them.
 
-    def __init__(self, inputs: Inputs, moving: Iterable[str] = ()) -> None:
+    `moving` are claims that some move has already.
+    """
+
+    def __init__(
+        self, inputs: Inputs, moving: Iterable[str] = (), only: Collection[str] | None = None
+    ) -> None:
         self.now, self.catalog = inputs.now, inputs.catalog
         self.pools = parsed_nodepools(inputs.snapshot.nodepools)
         self.allowances = Allowances(inputs.snapshot.budgets)
@@ -66,7 +71,7 @@ class Survey:
         self._awaiting = _awaiting(inputs)
         nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
         for claim in sorted(inputs.ledger.claims, key=lambda claim: claim.name):
-            if claim.phase is Phase.GIVEN_UP:
+            if claim.phase is Phase.GIVEN_UP or (only is not None and claim.name not in only):
                 continue
             found = self._look(claim, nodes.get(claim.provider_id) if claim.provider_id else None)
             if isinstance(found, Blocker):

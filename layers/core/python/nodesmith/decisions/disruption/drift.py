@@ -72,10 +72,17 @@ def drifted(claim: NodeClaim, today: Today) -> str:
     return _selected(claim, status, today)
 
 
-def noted(claims: Iterable[NodeClaim], today: Today) -> list[NodeClaim]:
+def drifting(snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, str]:
+    """Say by claim's name why it has drifted; those that have not are left out."""
+    today = Today.of(snapshot, ledger, catalog, now)
+    found = {claim.name: drifted(claim, today) for claim in ledger.claims}
+    return {name: why for name, why in found.items() if why}
+
+
+def noted(claims: Iterable[NodeClaim], drift: Mapping[str, str], now: datetime) -> list[NodeClaim]:
     """Give the claims whose drift is not what the ledger says, as they are to be written."""
-    found = ((claim, drifted(claim, today)) for claim in claims if claim.phase in _LIVING)
-    return [replace(c, drift=why, drifted_at=today.now) for c, why in found if why != c.drift]
+    found = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in _LIVING)
+    return [replace(claim, drift=why, drifted_at=now) for claim, why in found if why != claim.drift]
 
 
 def _refuses(wanted: Requirement, claim: NodeClaim) -> bool:

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import fsum
 
 from nodesmith.decisions.disruption.allowing import Allowed
 from nodesmith.decisions.disruption.candidates import Candidate, Survey, consolidation_blocker
-from nodesmith.decisions.disruption.drift import Today, drifted
+from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.judging import Judge, proposal
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
-from nodesmith.decisions.disruption.settled import marks
 from nodesmith.decisions.disruption.simulation import Fleet, Trial
-from nodesmith.decisions.disruption.worth import totals, worth_usd
+from nodesmith.decisions.disruption.worth import LEAST_SAVING, totals, worth_usd
+from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.model.moves import Reason
+from nodesmith.model.nodeclaims import Phase
 
 FEW = 24
 """Nodes of a cluster up to which every set of them is tried thoroughly."""
 
 
 class Pass:
-    """The state of one pass. `drift` says by claim why it has drifted; `left` are steps."""
+    """The state of one pass. `drift` says by claim why it has drifted; `left` are steps.
 
-    def __init__(self, inputs: Inputs, steps: int) -> None:
+    Nodes of the claims in `again` are looked at again, closed to pods: they are no destinations. Packing thinks about
+    these as long as about anything that is bought, while of a large fleet a plan does that is the least saving dearer.
+    """
+
+    def __init__(self, inputs: Inputs, steps: int, again: Collection[str] = ()) -> None:
         moving = inputs.ledger.sources | inputs.ledger.replacements
         self.inputs, self.survey = inputs, Survey(inputs, moving)
-        self.drift = self._drift()
+        self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
         self.allowed = Allowed(inputs, moving)
         self.judge = Judge(totals(self.survey.candidates), inputs.now)
-        names = {one.node.name for one in self.survey.candidates if one.name in self.drift}
-        self.fleet = Fleet(inputs, self.survey.pools, moving, names)
+        avoided = self.drift.keys() | set(again)
+        closed = {one.node.name for one in self.survey.candidates if one.name in avoided}
+        self.fleet = Fleet(inputs, self.survey.pools, moving, closed)
         self.left = self._most = steps
         self.found: list[Proposal] = []
         self.blocked = dict(self.survey.blocked)
@@ -39,12 +45,7 @@ class Pass:
         self.gone: set[str] = set()
         self.destinations: set[str] = set()
         self._is_thorough = len(self.survey.candidates) <= FEW
-
-    def _drift(self) -> dict[str, str]:
-        inputs = self.inputs
-        today = Today.of(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
-        found = {one.name: drifted(one.claim, today) for one in self.survey.candidates}
-        return {name: why for name, why in found.items() if why}
+        self._good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
 
     def consolidatable(self) -> list[Candidate]:
         """Give the candidates that consolidation may look at; note why it may not at the others."""
@@ -71,7 +72,8 @@ class Pass:
     def try_without(self, sources: Sequence[Candidate]) -> Trial:
         """Try what becomes of the pods of these nodes, and count the steps."""
         self.left -= 1 + sum(len(source.pods) for source in sources)
-        return self.fleet.try_without(sources, thorough=self._is_thorough)
+        enough = self._good_enough
+        return self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
 
     def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
         """Propose a move; nothing that it takes is there for others."""
@@ -106,13 +108,14 @@ class Pass:
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
         """Give what the pass has come to."""
         is_finished = self.left > 0
-        there = set(marks(self.inputs))
+        there = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
         soon = {name for name, blocker in self.blocked.items() if blocker.rule == "ConsolidateAfter"}
         seen = (there if is_finished else {*self.seen, *self.blocked, *self.gone}) - soon
         times = {name: at for name, at in looked_at.items() if name in there}
         times.update(dict.fromkeys(sorted(seen), min(self.inputs.now, self.inputs.snapshot.taken_at)))
         blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
-        return Proposals(tuple(self.found), blocked, times, self._most - self.left, is_finished)
+        steps = self._most - self.left
+        return Proposals(tuple(self.found), blocked, times, steps, is_finished, self.drift)
 
 
 def no_budget(one: Candidate) -> Blocker:

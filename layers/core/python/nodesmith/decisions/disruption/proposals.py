@@ -41,11 +41,10 @@ class Blocker:
 class Proposals:
     """The outcome of one pass. `looked_at` says when each claim (by name) was last considered for consolidation.
 
-    It also names NodePools and EC2NodeClasses (`NodePool/name/generation`): whoever keeps it keeps them with it.
-
     `proposals` are in the order in which they are to be begun, and do not touch each other: no source is a destination
     of another, and together they keep within all budgets. `blocked` are claims that may not be disrupted now. `steps`
     counts simulated placements; `is_finished` is False where the pass ran out of them before it had seen everything.
+    `drift` says of the claims that are not what would be bought today why.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -53,3 +52,4 @@ class Proposals:
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
     steps: int = 0
     is_finished: bool = True
+    drift: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,6 @@ from nodesmith.decisions.disruption.emptying import let_go
 from nodesmith.decisions.disruption.passing import Pass, no_budget
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.disruption.renewing import renew, renewed, static_renewals
-from nodesmith.decisions.disruption.settled import is_settled
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.moves import Move, Reason
@@ -32,12 +31,7 @@ _PASSING = frozenset({"Ending", "Nominated", "PodDisruptionBudget"})
 def propose(
     inputs: Inputs, looked_at: Mapping[str, datetime] = _NOTHING, *, steps: int = DEFAULT_STEPS
 ) -> Proposals:
-    """Look for moves once. `looked_at` is when each claim (by name) was last looked at, as the last pass gave it.
-
-    Where nothing has changed since, nothing is looked at, and nothing said of what is blocked.
-    """
-    if is_settled(inputs, looked_at):
-        return Proposals(looked_at=looked_at)
+    """Look for moves once. `looked_at` is when each claim (by name) was last looked at, as the last pass gave it."""
     under_way = Pass(inputs, steps)
     consolidatable = under_way.consolidatable()
     let_go([one for one in consolidatable if not one.pods], under_way)

@@ -17,6 +17,7 @@ from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.standing import Standing
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.nomination import preempting_only
+from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
 from nodesmith.decisions.provisioning.decide import Inputs, reserve, without_ending
@@ -109,8 +110,13 @@ class Fleet:
                 self.promised = frozenset(placed)
         return free
 
-    def try_without(self, sources: Collection[Candidate], *, thorough: bool = False) -> Trial:
-        """Try what becomes of the pods of these nodes; where it is worth it, `thorough`ly, in many ways."""
+    def try_without(
+        self, sources: Collection[Candidate], *, thorough: bool = False, good_enough: float = GOOD_ENOUGH
+    ) -> Trial:
+        """Try what becomes of the pods of these nodes; where it is worth it, `thorough`ly, in many ways.
+
+        What is bought at a price so near to its bound is `good_enough` not to be thought about further.
+        """
         refused = [p.key for s in sources for p in s.pods if p.refusal or shape_refusal(p.shape)]
         if refused:
             return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
@@ -124,9 +130,12 @@ class Fleet:
             filled.append((self._assign(pods, mine, choices, unsold), mine))
             return filled[-1][0]
 
+        def bought(assignment: Assignment, choices: Choices) -> Purchase:
+            return self._bought(assignment, choices, good_enough)
+
         number = len(pods) if thorough else _MANY
         offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
-        chosen, _ = best(number, offerings, assigned, self._bought, _no_bound, _all_hope)
+        chosen, _ = best(number, offerings, assigned, bought, _no_bound, _all_hope)
         return _trial(chosen, next(mine for found, mine in filled if found is chosen.assignment))
 
     def open_to(self, shapes: Collection[Shape]) -> list[Room]:
@@ -161,12 +170,12 @@ class Fleet:
             pods, free, self._launching, templates, daemonsets, policy, choices, unsold, self._known
         )
 
-    def _bought(self, assignment: Assignment, choices: Choices) -> Purchase:
+    def _bought(self, assignment: Assignment, choices: Choices, good_enough: float) -> Purchase:
         inputs, cluster = self._inputs, self._inputs.ledger.cluster
         if cluster is None or not assignment.demands:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
         about = inputs.decision, cluster, inputs.now, inputs.settings, choices, self._numbers, self._templates
-        return buy(self.tiers, assignment.demands, Order(*about))
+        return buy(self.tiers, assignment.demands, Order(*about, good_enough))
 
 
 def _widely(template: Template) -> Template:

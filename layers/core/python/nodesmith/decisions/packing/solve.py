@@ -20,7 +20,8 @@ from nodesmith.decisions.packing.spending import Spending
 from nodesmith.decisions.packing.usable import filled, usable
 
 MOST_STEPS = 50_000_000
-_GOOD_ENOUGH = 1.005
+GOOD_ENOUGH = 1.005
+"""times its lower bound: what a plan costs that is not thought about any longer"""
 _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
@@ -46,11 +47,12 @@ def pack(
     most_steps: int = MOST_STEPS,
     *,
     bounded: bool = True,
+    good_enough: float = GOOD_ENOUGH,
 ) -> Packing:
     """Pack as many items as bins and purses allow, at a low price.
 
     Of too much work for the steps a part is done and the rest is left. Unless it is to be `bounded`, the bound may be
-    0 where packing itself needs none.
+    0 where packing itself needs none. A plan that costs no more than `good_enough` times its bound is not improved.
     """
     spendable: Purses = dict(purses or {})
     left = [item.count for item in items]
@@ -59,7 +61,10 @@ def pack(
     originals = {b.key: b for b in bins}
     for part in parts(items, undominated(filled(items, bins))):
         few = len(part.items) <= _FEW_KINDS
-        plan = (_packed_few if few else _packed_many)(part, spendable, most_steps - steps)
+        if few:
+            plan = _packed_few(part, spendable, most_steps - steps, good_enough)
+        else:
+            plan = _packed_many(part, spendable, most_steps - steps)
         if not few and bounded:
             plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
         spendable, steps, bound = plan.purses, steps + plan.steps, bound + plan.bound
@@ -68,21 +73,21 @@ def pack(
     return Packing(tuple(nodes), tuple(left), spendable, bound, steps)
 
 
-def _packed_few(part: Part, purses: Purses, most_steps: int) -> _Plan:
+def _packed_few(part: Part, purses: Purses, most_steps: int, good_enough: float) -> _Plan:
     bins = undominated(usable(part.items, part.bins))
     prices = resource_prices(part.items, bins)
     basket = Basket(part.items, purses)
     fill_greedily(basket, bins, prices, most_steps)
     bound = _bound(part.items, basket.left, bins)
-    if basket.price > bound * _GOOD_ENOUGH and basket.steps < most_steps:
+    if basket.price > bound * good_enough and basket.steps < most_steps:
         proved = _proved(basket, bins, purses, _PROVABLE)
         if proved is None:
-            basket, bound = _improved(basket, bins, purses, prices, bound, most_steps)
-            if basket.price > bound * _GOOD_ENOUGH:
+            basket, bound = _improved(basket, bins, purses, prices, bound, most_steps, good_enough)
+            if basket.price > bound * good_enough:
                 proved = _proved(basket, bins, purses, _PROVABLE_AT_LENGTH)
         if proved is not None:
             basket, bound = proved, proved.price
-    if purses and (any(basket.left) or basket.price > bound * _GOOD_ENOUGH):
+    if purses and (any(basket.left) or basket.price > bound * good_enough):
         basket, bound = _thrifty(basket, bound, bins, purses)
     return _plan(basket, bound)
 
@@ -137,12 +142,18 @@ def _thrifty(basket: Basket, bound: float, bins: Sequence[Bin], purses: Purses) 
 
 
 def _improved(
-    basket: Basket, bins: Sequence[Bin], purses: Purses, prices: _Prices, bound: float, most_steps: int
+    basket: Basket,
+    bins: Sequence[Bin],
+    purses: Purses,
+    prices: _Prices,
+    bound: float,
+    most_steps: int,
+    good_enough: float,
 ) -> tuple[Basket, float]:
     """Give a better plan for all that can be packed, if one is found, and a better bound."""
     shrink(basket, bins)
     repack(basket, bins, _PROVABLE_TOGETHER, _MENDING)
-    if basket.price <= bound * _GOOD_ENOUGH:
+    if basket.price <= bound * good_enough:
         return basket, bound
     from nodesmith.decisions.packing.linear import buy_by_columns  # numpy and HiGHS: a quarter of a second
 

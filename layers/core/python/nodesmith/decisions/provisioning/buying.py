@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import count
 
 from nodesmith.decisions.launch import Templates
-from nodesmith.decisions.packing import Node, Packing, Vector, lower_bound
+from nodesmith.decisions.packing import GOOD_ENOUGH, Node, Packing, Vector, lower_bound
 from nodesmith.decisions.provisioning.claims import another, claim_name, planned_node
 from nodesmith.decisions.provisioning.cuts import Cut, cut, without
 from nodesmith.decisions.provisioning.flexibility import Options, options
@@ -69,6 +69,7 @@ class Order:
     choices: Choices = field(default_factory=Choices)
     numbers: Iterator[int] = field(default_factory=count)
     templates: Templates = field(default_factory=Templates)
+    good_enough: float = GOOD_ENOUGH
 
 
 def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: Order) -> Purchase:
@@ -170,7 +171,7 @@ def _buy_of_tier(
             break
         whole = market(tier, demands, order.choices)
         offered = without(whole, cuts) if cuts else whole
-        packing = sturdy(offered, purses(tier), order.settings.fragility_tolerance)
+        packing = sturdy(offered, purses(tier), order.settings.fragility_tolerance, order.good_enough)
         result.steps += packing.steps
         basket = _basket(offered, packing, order, result)
         refused = [cut(offered, node) for node, found, _ in basket if not found.wares]

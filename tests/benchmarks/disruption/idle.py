@@ -1,0 +1,47 @@
+"""A look at a large cluster in which nothing has changed: snapshot and ledger are read, and no other call is made."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+
+from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.store import DynamoStore
+from nodesmith.controllers.disruption import Disruption, disrupt
+from nodesmith.model.capacity import NodeSettings
+from tests import builders
+from tests.benchmarks.figures import Figure, median_ms
+from tests.benchmarks.ticks import Scene
+from tests.fleets import pool
+
+_REPEATS = 7
+_LATER = timedelta(seconds=25)
+"""more than what passes between two searches in any case"""
+
+
+def figures(*, nodes: int) -> list[Figure]:
+    """Measure it: what is left of the processor's time once DynamoDB and S3, which run here too, are taken off."""
+    scene = Scene.of(nodes, 20 * nodes, max(1, nodes // 10))
+    settled = scene.state((), pool(policy="WhenEmpty"))
+    store = DynamoStore(scene.aws.client("dynamodb"), "nodesmith", builders.CLUSTER)
+    ports = store, scene.cloud, scene.cluster, S3Blobs(scene.aws.client("s3"), "nodesmith"), scene.hints
+    shelf = SimpleNamespace(latest=builders.catalog)
+    run = Disruption(builders.CLUSTER, NodeSettings(), *ports, shelf, lambda: scene.now)
+
+    def looked() -> float:
+        scene.tick(settled)
+        scene.now += _LATER
+        scene.aws.calls.clear()
+        answering, started = scene.aws.seconds, time.process_time()
+        assert disrupt(run) is not None
+        return (time.process_time() - started - (scene.aws.seconds - answering)) * 1000
+
+    first_ms = looked()
+    middle, note = median_ms(looked, _REPEATS)
+    asked = scene.cluster.calls or scene.cloud.calls or scene.hints.sent
+    assert not asked, asked
+    calls = ", ".join(f"{number} {call}" for call, number in sorted(scene.aws.calls.items()))
+    return [
+        Figure("idle-pass-ms", middle, "ms", 200, f"{note}; {calls}; the first look took {first_ms:.0f} ms")
+    ]
