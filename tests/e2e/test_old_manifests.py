@@ -14,7 +14,7 @@ from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
 
 
 def old() -> list[Any]:
-    text = PROVISIONER.replace("    amiFamily: Bottlerocket\n", "").replace(
+    text = PROVISIONER.replace("    amiFamily: AL2023\n", "").replace(
         "    instanceProfile: nodes\n", ""
     )
     provisioner, deployment = yaml.safe_load_all(text.replace("blue", CLUSTER) + DEPLOYMENT)

@@ -206,6 +206,25 @@ BROKEN = {
         1,
         False,
     ),
+    "family without user data": Broken(
+        CLASS.replace("al2023@latest", "bottlerocket@latest"),
+        "no node can be launched from it: amiFamily Bottlerocket",
+        4,
+    ),
+    "tag of its own": Broken(
+        f"{CLASS}  tags: {{'aws:owner': me}}\n", "begins with aws:, which AWS keeps for itself", 9
+    ),
+    "user data in a bad envelope": Broken(
+        f"{CLASS}  userData: |\n    MIME-Version: 1.0\n    Content-Type: multipart/mixed\n\n    a\n",
+        "no node can be launched from it",
+        9,
+    ),
+    "shell variable": Broken(
+        CLASS.replace("role: nodes", 'role: "KarpenterNodeRole-${CLUSTER_NAME}"'),
+        "holds ${CLUSTER_NAME}",
+        5,
+        False,
+    ),
     "budget of all": Broken(
         f"{DEPLOYMENT}---\n{BUDGET}", "is 2 of 2 pods: no pod may ever be evicted", 19, False
     ),

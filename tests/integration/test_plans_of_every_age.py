@@ -42,7 +42,7 @@ spec:
   consolidation: {enabled: true}
   provider:
     instanceProfile: nodes
-    amiFamily: Bottlerocket
+    amiFamily: AL2023
     subnetSelector: {karpenter.sh/discovery: blue}
     securityGroupSelector: {karpenter.sh/discovery: blue}
 """
@@ -67,7 +67,7 @@ kind: EC2NodeClass
 metadata: {name: default}
 spec:
   instanceProfile: nodes
-  amiSelectorTerms: [{alias: bottlerocket@latest}]
+  amiSelectorTerms: [{alias: al2023@latest}]
   subnetSelectorTerms: [{tags: {karpenter.sh/discovery: blue}}]
   securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: blue}}]
 """

@@ -17,7 +17,7 @@ from tests.localrun import local_run
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("state")
     file = folder / "old.yaml"
-    file.write_text(PROVISIONER.replace("    amiFamily: Bottlerocket\n", "") + DEPLOYMENT)
+    file.write_text(PROVISIONER.replace("    amiFamily: AL2023\n", "") + DEPLOYMENT)
     return local_run(folder, file)
 
 

@@ -22,6 +22,7 @@ from nodesmith_cli.local.apiserver.schemas import misfits, prune
 from nodesmith_cli.local.apiserver.validation import problems_of
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.claims import claims
+from nodesmith_cli.planning.launching import unlaunchable
 from nodesmith_cli.planning.nodeclasses import AVAILABLE, statuses
 
 _RESOURCES = {resource.kind: resource for resource in BUILTIN}
@@ -50,6 +51,8 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
             faults += [document.fault(f"is {p.found}: {p.remedy}", p.field) for p in problems]
             sound, found = _shown(document)
             faults += found
+            if kind == "EC2NodeClass" and (fault := unlaunchable(document)):
+                faults.append(fault)
             kept.append(sound)  # the decision says what follows for the NodePool
             continue
         taken, found = _decoded(document, told)

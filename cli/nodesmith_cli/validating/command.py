@@ -6,13 +6,14 @@ What only some files need is imported where it is needed: most of a check's time
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Literal
 
 import typer
 
 from nodesmith.errors import Rejected
+from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.local.manifests import Document, Fault, read_documents
@@ -61,6 +62,7 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     classes = {_name(each): each for each in todays if each.manifest["kind"] == "EC2NodeClass"}
     missing = list(class_findings(pools_there, classes))
     yield from missing
+    yield from _unlaunchable(classes.values())
     sound = {
         name: each for name, each in pools_there.items() if parse_nodepool(each.manifest).value is not None
     }
@@ -81,6 +83,14 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     yield from pool_findings(inputs, sound)
     if len(sound) == len(pools_there) and not any(finding.is_error for finding in missing):
         yield from hosting_findings(inputs, manifests, documents)
+
+
+def _unlaunchable(classes: Iterable[Document]) -> Iterator[Finding]:
+    sound = [each for each in classes if parse_nodeclass(each.manifest).value is not None]
+    if sound:
+        from nodesmith_cli.planning.launching import unlaunchable
+
+        yield from (Finding(fault) for fault in map(unlaunchable, sound) if fault is not None)
 
 
 def _name(document: Document) -> str:

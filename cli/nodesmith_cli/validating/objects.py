@@ -10,6 +10,7 @@ from nodesmith.model.labels import did_you_mean
 from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_of
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.validating.findings import OURS, Finding, warning
+from nodesmith_cli.validating.placeholders import placeholder_findings
 
 
 def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conversion]:
@@ -30,7 +31,7 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
 
 def _findings(document: Document) -> list[Finding]:
     if _is_karpenters(document):
-        return _kind_findings(document)
+        return [*_kind_findings(document), *placeholder_findings(document)]
     from nodesmith_cli.validating.builtin import built_in_findings  # takes long to import
 
     return built_in_findings(document)

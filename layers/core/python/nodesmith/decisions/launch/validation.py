@@ -21,10 +21,14 @@ _MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a NodeClass cannot be launched from: a condition's reason, and a message that says what to do."""
+    """Why a NodeClass cannot be launched from: a condition's reason, and a message that says what to do.
+
+    `field` is where to do it, empty where that is not in the NodeClass.
+    """
 
     reason: str
     message: str
+    field: str = ""
 
 
 def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
@@ -43,6 +47,7 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
             "UnsupportedAMIFamily",
             f"amiFamily {nodeclass.ami_family}: its user data cannot be written yet; use alias al2023@latest, "
             "or amiFamily Custom with userData that joins the cluster",
+            "spec.amiFamily",
         )
     found = {
         "placementGroupSelector": nodeclass.placement_group_selector,
@@ -51,7 +56,8 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
     field = next((name for name, value in found.items() if value), None)
     if field is None:
         return None
-    return Obstacle("UnsupportedField", f"spec.{field} is not supported yet and not ignored: remove it")
+    message = f"spec.{field} is not supported yet and not ignored: remove it"
+    return Obstacle("UnsupportedField", message, f"spec.{field}")
 
 
 def _no_cidr(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
@@ -74,11 +80,13 @@ def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
         elif not 1 <= len(key) <= _MAX_TAG_KEY or len(value) > _MAX_TAG_VALUE:
             wrong = f"is too long or empty: keys have 1–{_MAX_TAG_KEY} characters, values at most {_MAX_TAG_VALUE}"
         if wrong:
-            return Obstacle("TagValidationFailed", f"spec.tags[{key[:_MAX_TAG_KEY]!r}] {wrong}")
+            message = f"spec.tags[{key[:_MAX_TAG_KEY]!r}] {wrong}"
+            return Obstacle("TagValidationFailed", message, f"spec.tags[{key}]")
     if len(nodeclass.tags) > _MAX_OWN_TAGS:
         return Obstacle(
             "TagValidationFailed",
             f"spec.tags has {len(nodeclass.tags)} tags: EC2 leaves room for {_MAX_OWN_TAGS}",
+            "spec.tags",
         )
     return None
 
@@ -89,13 +97,14 @@ def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | 
         if size <= USER_DATA_LIMIT_BYTES:  # what is too large by itself is not worth taking apart
             size = len(user_data(_PLAIN_CLAIM, ON_DEMAND, 110, nodeclass, cluster).encode())
     except (MalformedUserData, UnicodeEncodeError) as error:
-        return Obstacle("UserDataInvalid", f"spec.userData: {error}")
+        return Obstacle("UserDataInvalid", f"spec.userData: {error}", "spec.userData")
     if size <= USER_DATA_LIMIT_BYTES:
         return None
     return Obstacle(
         "UserDataSizeLimitExceeded",
         f"spec.userData: with the cluster's own settings it has {size} bytes and EC2 takes {USER_DATA_LIMIT_BYTES}: "
         "fetch the larger part from S3 at boot",
+        "spec.userData",
     )
 
 
