@@ -22,7 +22,7 @@ from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.termination import Termination, end_nodes
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
@@ -219,6 +219,8 @@ class World:
         self.daemonsets: list[Manifest] = []
         self.concerns: tuple[Concern, ...] = CONCERNS
         """Whom ticks wake."""
+        self.denied: dict[str, datetime] = {}
+        """What termination's warm process keeps."""
         self.memory = Memory()
         """What disruption's warm process keeps."""
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
@@ -318,6 +320,7 @@ class World:
         self._boot()
         self._note_haste()
         self.cluster.end_pods()
+        self._collect_orphans()
         self._replace()
         self._bind()
 
@@ -339,7 +342,7 @@ class World:
         inbox = list(self._inbox)
         try:
             self._invoke(concern, self.boundaries)
-        except (Killed, Transient):
+        except (Killed, Transient, Conflict):
             if concern is Concern.INTERRUPTION:
                 self.letters += [(self.now + HIDDEN, body) for body in inbox]
             else:
@@ -372,16 +375,15 @@ class World:
             case Concern.LIFECYCLE:
                 follow(Lifecycle(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.TERMINATION:
-                end_nodes(Termination(name, store, cloud, cluster, blobs, hints, self.clock))
+                end_nodes(
+                    Termination(name, store, cloud, cluster, blobs, hints, self.clock, denied=self.denied)
+                )
             case Concern.GARBAGECOLLECTION:
                 collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.REPAIR:
                 repair_nodes(Repair(name, store, cluster, blobs, hints, self.clock))
             case Concern.READINESS:
                 make_ready(Readiness(name, store, cloud, cluster, blobs, hints, self.clock))
-            case Concern.GARBAGECOLLECTION:
-                clock = self.clock
-                collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, clock))
             case _:
                 raise AssertionError(f"{concern} does not live in this world")
 
@@ -573,6 +575,14 @@ class World:
             made["metadata"]["labels"] = self._labels[name]
             made["metadata"]["creationTimestamp"] = format_time(self.now)
             self.cluster.pods[f"default/{successor}"] = made
+
+    def _collect_orphans(self) -> None:
+        """Delete NodeClaims of NodePools that are gone, as Kubernetes' garbage collector does."""
+        uids = {pool["metadata"].get("uid") for pool in self.cluster.nodepools.values()}
+        for name, claim in list(self.cluster.nodeclaims.items()):
+            owners = {each["uid"] for each in claim["metadata"].get("ownerReferences") or ()}
+            if owners and not owners & uids:
+                self.cluster.delete("NodeClaim", name)
 
     def _boot(self) -> None:
         """Let running instances join as Nodes, and Nodes become Ready, each after its time."""

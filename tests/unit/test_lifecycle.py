@@ -342,11 +342,16 @@ def test_patches_are_for_the_node_of_the_claims_instance_only() -> None:
     assert initialization_patch(REGISTERED).provider_id == CLAIM.provider_id
 
 
+SHOWN = {"metadata": {"name": CLAIM.name}}
+
+
 def test_a_claim_of_a_nodepool_that_is_gone_is_shown_without_it_as_owner() -> None:
     """With a dead owner the object would be collected as garbage, shown again, and so on without end."""
     owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-default")
-    there = next_steps([owned], builders.snapshot(nodes=(NODE,)), {}, (), NOW)
-    gone = next_steps([owned], builders.snapshot(nodes=(NODE,), nodepools=()), {}, (), NOW)
+    there = next_steps([owned], builders.snapshot(nodes=(NODE,), nodeclaims=(SHOWN,)), {}, (), NOW)
+    gone = next_steps(
+        [owned], builders.snapshot(nodes=(NODE,), nodeclaims=(SHOWN,), nodepools=()), {}, (), NOW
+    )
 
     assert [manifest(c.claim)["metadata"].get("ownerReferences", [{}])[0].get("uid") for c in there] == [
         "uid-default"
@@ -354,10 +359,17 @@ def test_a_claim_of_a_nodepool_that_is_gone_is_shown_without_it_as_owner() -> No
     assert ["ownerReferences" in manifest(c.claim)["metadata"] for c in gone] == [False]
 
 
+def test_a_claim_that_was_never_shown_goes_the_way_of_its_nodepool() -> None:
+    """Kubernetes collects what has no owner any more: it would have gone with the others had it been there."""
+    owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-default")
+    (show,) = next_steps([owned], builders.snapshot(nodes=(NODE,), nodepools=()), {}, (), NOW)
+    assert manifest(show.claim)["metadata"]["ownerReferences"][0]["uid"] == "uid-default"
+
+
 def test_a_nodepool_made_anew_under_the_old_name_owns_none_of_the_old_claims() -> None:
     owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-of-before")
 
-    (shown,) = next_steps([owned], builders.snapshot(nodes=(NODE,)), {}, (), NOW)
+    (shown,) = next_steps([owned], builders.snapshot(nodes=(NODE,), nodeclaims=(SHOWN,)), {}, (), NOW)
 
     assert "ownerReferences" not in manifest(shown.claim)["metadata"]
 

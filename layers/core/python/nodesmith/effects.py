@@ -40,6 +40,7 @@ from nodesmith.model.commands import (
     TerminateInstances,
     Wait,
 )
+from nodesmith.model.evictions import Eviction
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.launches import (
     Deferred,
@@ -226,10 +227,14 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
             assert_never(command)
 
 
-def evict(commands: Sequence[Evict], cluster: Cluster) -> None:
-    """Evict the pods of all these claims, side by side, and say so. Raises Transient once all have been tried."""
+def evict(commands: Sequence[Evict], cluster: Cluster) -> Mapping[str, Eviction]:
+    """Evict the pods of all these claims, side by side, and say so; give what was answered, by pod.
+
+    Raises Transient once all have been tried.
+    """
     answers = cluster.evict([pod for command in commands for pod in command.pods])
     cluster.publish([told for c in commands for told in of_evictions(c.claim, c.pods, answers)])
+    return answers
 
 
 def delete_pods(commands: Sequence[DeletePods], cluster: Cluster) -> None:

@@ -144,6 +144,7 @@ def termination() -> Handler:
     parts = Parts(Concern.TERMINATION)
     store = parts.store()
     alarm, reckoning = Alarm(), Reckoning(parts.telemetry.note)
+    denied: dict[str, datetime] = {}
 
     def end_nodes_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)
@@ -157,6 +158,7 @@ def termination() -> Handler:
             now,
             alarm,
             reckoning,
+            denied,
         )
         parts.telemetry.ran(end_nodes(run))
 

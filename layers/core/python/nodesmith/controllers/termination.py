@@ -25,6 +25,7 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.events import Concern, Hint
+from nodesmith.model.evictions import DENIED, EvictionRefused
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
@@ -35,6 +36,8 @@ SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
 HURRY = timedelta(minutes=3)
 """Before a deadline: from then on looks come as fast as after something was done, so that each pod has its grace."""
+DENIAL = timedelta(minutes=5)
+"""How long a pod that was not asked to leave since is remembered as one that a webhook keeps."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,8 @@ class Termination:
     clock: Callable[[], datetime]
     alarm: Alarm = field(default_factory=Alarm)
     reckoning: Reckoning = field(default_factory=Reckoning)
+    denied: dict[str, datetime] = field(default_factory=dict)
+    """pods whose eviction an admission webhook or policy has denied, and when; kept from run to run"""
 
 
 def end_nodes(run: Termination) -> Counter[str]:
@@ -81,7 +86,7 @@ def end_nodes(run: Termination) -> Counter[str]:
     except Transient as error:  # whoever still has pods need not wait for EC2
         failures.append(str(error))
         checked, instances = [], {}
-    commands = next_steps(claims, snapshot, instances, checked, now)
+    commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now))
     run.reckoning.tell(commands, claims, snapshot, now)
     _carry_out(run, commands, done, failures)
     _wake(run, claims, commands, done, now)
@@ -122,7 +127,7 @@ def _carry_out(
     evictions = [c for c in others if isinstance(c, Evict)]
     deletions = [c for c in others if isinstance(c, DeletePods)]
     if evictions:
-        _try(lambda: evict(evictions, run.cluster), failures)
+        _try(lambda: _evict(run, evictions), failures)
         done["Evict"] += sum(len(command.pods) for command in evictions)
     if deletions:
         _try(lambda: delete_pods(deletions, run.cluster), failures)
@@ -132,6 +137,20 @@ def _carry_out(
     if last:
         _try(lambda: terminate(last, run.store, run.cloud, run.cluster, failures), failures)
         done["TerminateInstances"] += len(last)
+
+
+def _evict(run: Termination, commands: Sequence[Evict]) -> None:
+    for pod, answer in evict(commands, run.cluster).items():
+        if isinstance(answer, EvictionRefused) and answer.reason == DENIED:
+            run.denied[pod] = run.clock()
+        else:
+            run.denied.pop(pod, None)
+
+
+def _denied(run: Termination, now: datetime) -> frozenset[str]:
+    for pod in [pod for pod, at in run.denied.items() if now - at > DENIAL]:
+        del run.denied[pod]
+    return frozenset(run.denied)
 
 
 def _try(calls: Callable[[], object], failures: list[str]) -> None:

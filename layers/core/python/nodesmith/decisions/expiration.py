@@ -19,6 +19,7 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.foreseen import obstacles
 from nodesmith.decisions.termination.protection import refuses_disruption
 from nodesmith.decisions.termination.replacing import EXPIRED
+from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import DO_NOT_DISRUPT
@@ -74,7 +75,7 @@ def _willing(
     candidates: Iterable[NodeClaim], snapshot: Snapshot, most: int | None, now: datetime
 ) -> list[NodeClaim]:
     """Give as many candidates as may go, in order, that nothing stands in the way of."""
-    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
+    nodes = ClaimedNodes(snapshot.nodes)
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         pods.setdefault(pod.node, []).append(pod)
@@ -82,7 +83,7 @@ def _willing(
     for claim in candidates:
         if most is not None and len(found) >= most:
             break
-        node = nodes.get(claim.provider_id)
+        node = nodes.of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
             continue
         if _may_go(node, replace(snapshot, pods=tuple(pods.get(node.name, ()))), now):

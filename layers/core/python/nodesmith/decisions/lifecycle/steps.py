@@ -60,7 +60,7 @@ def next_steps(
     nominations: list[Command] = []
     openings: list[Command] = []
     commands: list[Command] = []
-    for claim in (_owned(c, owners) for c in sorted(claims, key=lambda c: c.name)):
+    for claim in (_owned(c, owners, shown) for c in sorted(claims, key=lambda c: c.name)):
         nodes = by_provider.get(claim.provider_id, []) if claim.provider_id else []
         found = instances.get(claim.name, ())
         dead = claim.name in looked_at and not any(i.is_alive for i in found)
@@ -88,9 +88,14 @@ def next_steps(
     return nominations + openings + commands
 
 
-def _owned(claim: NodeClaim, owners: set[str]) -> NodeClaim:
-    """Let go of a NodePool that is gone: an object with such an owner would be collected as garbage at once."""
-    return claim if claim.nodepool_uid in owners else replace(claim, nodepool_uid="")
+def _owned(claim: NodeClaim, owners: set[str], shown: Mapping[str, object]) -> NodeClaim:
+    """Let go of a NodePool that is gone: an object with such an owner is collected as garbage at once.
+
+    That is right for a claim that the cluster has never shown: it would have been deleted with its NodePool. Any other
+    has been, or was to stay (`kubectl delete --cascade=orphan`).
+    """
+    keep = claim.nodepool_uid in owners or claim.name not in shown
+    return claim if keep else replace(claim, nodepool_uid="")
 
 
 def _was_withdrawn(claim: NodeClaim, present: bool, snapshot: Snapshot) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.disruption.budgets import allowed
+from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import TERMINATION_TIMESTAMP
@@ -23,13 +24,13 @@ DELETED = "Deleted"
 def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> list[End]:
     """Give the ends that begin now, by claim name."""
     objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
-    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
+    nodes = ClaimedNodes(snapshot.nodes)
     pace = _Pace(claims, snapshot, now)
     found = []
     for claim in sorted(claims, key=lambda c: c.name):
         if claim.is_ending or claim.phase is Phase.GIVEN_UP:
             continue
-        node = nodes.get(claim.provider_id) if claim.provider_id else None
+        node = nodes.of(claim)
         why = _why(claim, objects.get(claim.name), node)
         if not why:
             continue

@@ -6,7 +6,7 @@ static ones; one that is stuck terminating is waited for no longer. Past the dea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -46,8 +46,12 @@ def drain(
     now: datetime,
     *,
     patient: bool = False,
+    denied: Collection[str] = (),
 ) -> Drain:
-    """Look at the pods of one node that is to be emptied; where it is `patient`, only those whose time runs out go."""
+    """Look at the pods of one node that is to be emptied; where it is `patient`, only those whose time runs out go.
+
+    Those whose eviction was `denied` of late are tried again, but take nothing of what their budgets allow others.
+    """
     left = sorted(
         (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
         key=lambda pod: (tier(pod), pod.key),
@@ -63,7 +67,7 @@ def drain(
         if not (patient and not _is_pressing(pod, deadline, now))
         and not pod.deleting
         and not refuses_disruption(pod, now)
-        and allowances.take(pod)
+        and (allowances.permits(pod) if pod.key in denied else allowances.take(pod))
     ]
     return Drain(
         tuple(left), tuple(evict), tuple((pod, _grace_seconds(pod, deadline, now)) for pod in overdue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from nodesmith.decisions.termination.draining import Drain, attached, drain, mus
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.replacing import awaits_replacement, replacement
 from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
+from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -57,11 +58,12 @@ def next_steps(
     instances: Mapping[str, tuple[Instance, ...]],
     checked: Iterable[str],
     now: datetime,
+    denied: Collection[str] = (),
 ) -> list[TerminationCommand]:
     """Give what is to be done, in order: all of one claim's commands before the next claim's.
 
     Budgets are spent on the node whose deadline, then whose end came first, so that nodes empty one after the other.
-    `instances` are those found for the claims in `checked`.
+    `instances` are those found for the claims in `checked`, `denied` pods whose eviction a webhook has denied of late.
     """
     allowances, looked_at = Allowances(snapshot.budgets), frozenset(checked)
     views = _views(claims, snapshot)
@@ -74,7 +76,7 @@ def next_steps(
         known = instances.get(claim.name, ()) if claim.name in looked_at else None
         view = views[claim.name]
         patient = awaits_replacement(claim, view.node, view.pods, claims, now)
-        commands += _steps(view, known, snapshot, allowances, now, patient=patient)
+        commands += _steps(view, known, snapshot, allowances, now, denied, patient=patient)
     return commands
 
 
@@ -90,16 +92,14 @@ class _View:
 
 def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
     objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
-    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
-    ending = [claim for claim in claims if claim.is_ending]
-    names = {nodes[c.provider_id].name for c in ending if c.provider_id in nodes}
-    pods: dict[str, list[Pod]] = {name: [] for name in names}
+    nodes = ClaimedNodes(snapshot.nodes)
+    ending = {claim: nodes.of(claim) for claim in claims if claim.is_ending}
+    pods: dict[str, list[Pod]] = {node.name: [] for node in ending.values() if node}
     for pod in snapshot.pods:
         if pod.node in pods:
             pods[pod.node].append(pod)
     found = {}
-    for claim in ending:
-        node = nodes.get(claim.provider_id) if claim.provider_id else None
+    for claim, node in ending.items():
         found[claim.name] = _View(
             claim, node, objects.get(claim.name), tuple(pods.get(node.name, ()) if node else ())
         )
@@ -112,6 +112,7 @@ def _steps(
     snapshot: Snapshot,
     allowances: Allowances,
     now: datetime,
+    denied: Collection[str],
     *,
     patient: bool,
 ) -> list[TerminationCommand]:
@@ -124,7 +125,7 @@ def _steps(
     commands: list[TerminationCommand] = [] if _is_closed(view) else [Close(claim, node.name if node else "")]
     found = Drain()
     if claim.phase is Phase.TERMINATING:
-        found = drain(view.pods, allowances, deadline, now, patient=patient)
+        found = drain(view.pods, allowances, deadline, now, patient=patient, denied=denied)
     if node and found.evict:
         commands.append(Evict(claim, tuple(PodOnNode(pod.key, node.name) for pod in found.evict)))
     if node and found.delete:

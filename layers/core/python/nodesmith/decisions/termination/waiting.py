@@ -8,6 +8,7 @@ from datetime import datetime
 
 from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
+from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
@@ -151,4 +152,5 @@ def _more(pods: list[Pod]) -> str:
 
 def _node_name(claim: NodeClaim, snapshot: Snapshot) -> str:
     """Find the claim's Node by its provider id; a name alone may be another's by now."""
-    return next((n.name for n in snapshot.nodes if n.provider_id and n.provider_id == claim.provider_id), "")
+    node = ClaimedNodes(snapshot.nodes).of(claim)
+    return node.name if node else ""

@@ -1,0 +1,182 @@
+"""Whoever deletes what, in whatever phase: the same clean end. And what nobody should do to a node does no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.errors import Conflict, Transient
+from nodesmith.model.evictions import DENIED, EvictionRefused
+from nodesmith.model.nodeclaims import Phase
+from tests import builders
+from tests.fakes.cloud import Call
+from tests.world import Boundaries, World, pod_manifest
+
+BORN = (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED)
+ENDING = (Phase.TERMINATING, Phase.TERMINATED)
+
+
+@dataclass(slots=True)
+class Moment(Boundaries):
+    """Something happens once, amid whatever run is on, as soon as `is_now`."""
+
+    is_now: Callable[[], bool] = lambda: False
+    happens: Callable[[], None] = lambda: None
+    is_over: bool = field(default=False)
+
+    def cross(self, where: str) -> None:
+        """Let it happen when it is time."""
+        del where
+        if not self.is_over and self.is_now():
+            self.is_over = True
+            self.happens()
+
+
+def a_world(moment: Boundaries | None = None, pods: int = 2) -> World:
+    return World({f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)}, boundaries=moment)
+
+
+def delete_objects(kind: str) -> Callable[[World], None]:
+    def delete(world: World) -> None:
+        there = world.cluster.nodes if kind == "Node" else world.cluster.nodeclaims
+        for name in list(there):
+            world.cluster.delete(kind, name)
+
+    return delete
+
+
+def delete_nodepool(world: World) -> None:
+    """Delete the NodePool; Kubernetes' garbage collector then deletes the NodeClaims that it owns, also later ones."""
+    world.cluster.nodepools.clear()
+
+
+def terminate(world: World) -> None:
+    for instance in world.cloud.alive():
+        world.lose(instance.id, "shutting-down")
+
+
+WAYS: dict[str, Callable[[World], None]] = {
+    "Node": delete_objects("Node"),
+    "NodeClaim": delete_objects("NodeClaim"),
+    "NodePool": delete_nodepool,
+    "instance": terminate,
+}
+MOMENTS = [
+    (what, phase)
+    for what in WAYS
+    for phase in (Phase.PENDING, *BORN, *ENDING)
+    if (what, phase) not in {("Node", Phase.PENDING), ("instance", Phase.PENDING)}  # there is none yet
+]
+
+
+def is_there(world: World, what: str) -> bool:
+    objects = {"Node": world.cluster.nodes, "instance": world.cloud.alive()}
+    return bool(objects.get(what, world.cluster.nodepools))
+
+
+@pytest.mark.parametrize(("what", "phase"), MOMENTS, ids=lambda value: str(value))
+def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what: str, phase: Phase) -> None:
+    moment = Moment()
+    world = a_world(moment)
+    moment.is_now = lambda: (
+        any(c.phase is phase for c in world.store.claims.values()) and is_there(world, what)
+    )
+    moment.happens = lambda: WAYS[what](world)
+    if phase in ENDING:  # somebody has begun its end already
+        world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
+    world.settle(patience=timedelta(minutes=20))
+
+    assert moment.is_over
+    if what != "NodePool":
+        assert world.violations() == []
+        return
+    world.live(timedelta(minutes=5))
+    left = (world.cloud.alive(), world.store.claims, world.cluster.nodeclaims, world.cluster.nodes)
+    assert left == ([], {}, {}, {}), "its pods wait, and nothing else is left"
+    assert [*world.harm, *world.cluster.violations] == []
+
+
+@pytest.mark.parametrize("error", [Transient("500: etcd is away"), Conflict("409: object modified")], ids=str)
+@pytest.mark.parametrize("seconds", [5, 30, 45, 105, 120, 135])
+def test_an_api_server_that_answers_500_or_409_for_a_minute_changes_only_when_it_happens(
+    seconds: int, error: Exception
+) -> None:
+    world = a_world()
+    world.mishaps.append((timedelta(seconds=100), delete_objects("Node")))
+    begins = builders.NOW + timedelta(seconds=seconds)
+
+    def refuse(_: Call) -> None:
+        if begins <= world.now < begins + timedelta(minutes=1):
+            raise error
+
+    world.cluster.raise_before = refuse
+    world.settle()
+    assert world.violations() == []
+
+
+def test_an_instance_is_terminated_once_however_often_its_function_dies_or_runs() -> None:
+    world = a_world()
+    world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
+    world.settle()
+    (gone,) = (i for i in world.cloud.instances.values() if not i.is_alive)
+    world.cloud.terminate([gone.id])  # EC2 takes it twice
+    world.live(timedelta(minutes=3))
+    assert world.violations() == []
+
+
+def test_a_second_node_with_a_provider_id_is_never_opened_and_holds_nothing_up() -> None:
+    world = a_world()
+    world.settle()
+    (name,) = world.cluster.nodes
+    twin = {**world.cluster.nodes[name], "metadata": {"name": "twin", "uid": "uid-twin", "labels": {}}}
+    twin["metadata"]["creationTimestamp"] = world.cluster.nodes[name]["metadata"]["creationTimestamp"]
+    world.cluster.nodes["twin"] = twin
+    world.live(timedelta(minutes=2))
+    assert "karpenter.sh/registered" not in world.cluster.nodes["twin"]["metadata"]["labels"]
+    delete_objects("NodeClaim")(world)
+    world.live(timedelta(minutes=10))
+    assert not world.harm
+    assert all(c.is_ending is False for c in world.store.claims.values())
+    assert [i.state for i in world.cloud.instances.values()].count("terminated") == 1
+
+
+def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others() -> None:
+    """The stubborn pod's Node ends first, and one pod of the budget may go at a time."""
+    big: dict[str, Any] = {"cpu": "3"}
+    pods = {f"web-{n}": pod_manifest(f"web-{n}", **big) for n in range(3)}
+    small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
+    world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
+    world.cluster.poddisruptionbudgets["default/web"] = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    world.settle()
+    homes = {name: pod["spec"]["nodeName"] for name, pod in world.pods.items()}
+    evict = world.cluster.evict
+
+    def guarded(wanted: Any) -> Any:
+        kept = [each for each in wanted if each.pod == "default/web-0"]
+        answers = evict([each for each in wanted if each not in kept])
+        return {**answers, **{k.pod: EvictionRefused(DENIED, "not on Fridays") for k in kept}}
+
+    world.cluster = _Denying(world.cluster, guarded)  # type: ignore[assignment]
+    for name in ("web-0", "web-1"):
+        world.cluster.delete("Node", homes[name])
+        world.live(timedelta(seconds=10))
+    world.live(timedelta(minutes=6))
+    assert "web-0" in world.pods
+    assert "web-1" not in world.pods, "its place was kept by the one that the webhook keeps"
+
+
+class _Denying:
+    """A cluster whose webhook has a say in evictions."""
+
+    def __init__(self, cluster: Any, evict: Callable[[Any], Any]) -> None:
+        self._cluster, self.evict = cluster, evict
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
