@@ -26,7 +26,8 @@ class Pace:
     longest: timedelta = timedelta(seconds=10)
 
 
-BRISK = {Concern.TERMINATION: Pace(timedelta(seconds=0.5), timedelta(seconds=1))}
+BRISK = {Concern.TERMINATION: Pace(timedelta(seconds=0.2), timedelta(seconds=0.5))}
+"""A drain under tight budgets takes as many rounds as they ask for, and this is a part of each."""
 
 
 @dataclass(slots=True)

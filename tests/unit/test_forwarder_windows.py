@@ -70,14 +70,14 @@ def test_the_pace_is_a_setting() -> None:
     assert windows.next_due() == at(4)
 
 
-def test_a_drain_is_told_of_within_a_second_however_much_of_it_there_is() -> None:
+def test_a_drain_is_told_of_within_half_a_second_however_much_of_it_there_is() -> None:
     windows = Windows(Pace())
     windows.note(ENDS, "a", at(0))
-    assert windows.next_due() == at(0.5)
-    for tenth in range(1, 10):
+    assert windows.next_due() == at(0.2)
+    for tenth in range(1, 5):
         windows.note(ENDS, f"pod-{tenth}", at(tenth / 10))
-    assert windows.next_due() == at(1)
-    assert windows.take(at(1)) == {ENDS: 10}
+    assert windows.next_due() == at(0.5)
+    assert windows.take(at(0.5)) == {ENDS: 5}
 
 
 def test_a_pace_that_is_brisker_than_a_drains_holds_for_drains_too() -> None:
