@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.places import DEFAULT_CLUSTER, cluster_of, region_of, zones_of
+from nodesmith_cli.local.places import DEFAULT_CLUSTER, cluster_of, region_of, selected_tags, zones_of
+from tests import builders
 
 
 def pool(*zones: str, key: str = "topology.kubernetes.io/zone") -> dict[str, Any]:
@@ -67,3 +68,24 @@ def test_the_cluster_has_three_zones_and_those_that_are_named(
     sold_in = [f"us-east-1{suffix}" for suffix in ("-atl-2a", *"fedcba")]
 
     assert zones_of([pool(*named)], "us-east-1", sold_in) == tuple(f"us-east-1{suffix}" for suffix in zones)
+
+
+def selecting(subnets: dict[str, str], groups: dict[str, str] | None = None) -> dict[str, Any]:
+    return builders.nodeclass_manifest(
+        subnetSelectorTerms=[{"tags": subnets}], securityGroupSelectorTerms=[{"tags": groups or subnets}]
+    )
+
+
+def test_the_network_has_the_tags_that_classes_select_it_by_of_each_key_the_first() -> None:
+    first = selecting({"team": "blue", "Name": "blue-private-*"}, {"kubernetes.io/cluster/blue": "owned"})
+    second = selecting({"team": "red", "tier": "?"})
+    assert selected_tags([first, second]) == (
+        {"team": "blue", "Name": "blue-private-x", "tier": "x"},
+        {"kubernetes.io/cluster/blue": "owned", "team": "red", "tier": "x"},
+    )
+
+
+def test_what_nobody_has_filled_in_and_the_clusters_name_are_none_of_these_tags() -> None:
+    unfilled = selecting({"team": "${TEAM}", "karpenter.sh/discovery": "blue"})
+    broken = {**selecting({"tier": "a"}), "spec": "nothing"}
+    assert selected_tags([unfilled, broken]) == ({}, {})

@@ -9,6 +9,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.labels import REGION, ZONE, normalised
+from nodesmith.model.nodeclasses import parse_nodeclass
 
 DEFAULT_REGION = "us-east-1"
 DEFAULT_CLUSTER = "nodesmith-local"
@@ -66,6 +67,26 @@ def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
     if not named or DEFAULT_CLUSTER in named:
         return DEFAULT_CLUSTER
     return named.most_common(1)[0][0]
+
+
+def selected_tags(nodeclasses: Iterable[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Give the tags by which EC2NodeClasses select subnets, and security groups; of a key the first value.
+
+    The local network is given those too, `x` for what a pattern leaves open. What is to be the cluster's name is
+    `cluster_of`, and a `${VARIABLE}` that nobody has filled in is found nowhere.
+    """
+    parsed = [found for each in nodeclasses if (found := parse_nodeclass(each).value)]
+    subnets = [term.tags for each in parsed for term in each.subnet_selector_terms]
+    groups = [term.tags for each in parsed for term in each.security_group_selector_terms]
+    return _first(subnets), _first(groups)
+
+
+def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in (pair for tags in selected for pair in tags.items()):
+        if key != DISCOVERY_TAG and "${" not in value:
+            found.setdefault(key, re.sub("[*?]", "x", value))
+    return found
 
 
 def _labels(value: Any) -> Iterator[tuple[str, str]]:

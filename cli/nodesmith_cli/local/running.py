@@ -13,6 +13,7 @@ from nodesmith_cli.local.applying import apply_documents, is_read, surroundings_
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.latency import Latency, latencies
 from nodesmith_cli.local.manifests import Document, Fault, Manifests, load_manifests
+from nodesmith_cli.local.places import selected_tags
 from nodesmith_cli.local.quiet import undecided_nodepools, unrest
 from nodesmith_cli.local.report import Report
 from nodesmith_cli.local.system import LocalSystem
@@ -52,7 +53,9 @@ def with_defaults(manifests: Manifests) -> Manifests:
 def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
     """Apply what pods live in, let it become ready as in a cluster that is there already, then apply the pods."""
     surroundings, workloads = surroundings_first(documents)
-    for nodeclass in (each for each in todays(surroundings) if each["kind"] == "EC2NodeClass"):
+    nodeclasses = [each for each in todays(surroundings) if each["kind"] == "EC2NodeClass"]
+    system.aws.ensure_tags(*selected_tags(nodeclasses))
+    for nodeclass in nodeclasses:
         spec = nodeclass.get("spec") or {}
         for name, ensure in (
             ("role", system.aws.ensure_role),

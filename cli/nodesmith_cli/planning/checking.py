@@ -51,8 +51,8 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
             faults += [document.fault(f"is {p.found}: {p.remedy}", p.field) for p in problems]
             sound, found = _shown(document)
             faults += found
-            if kind == "EC2NodeClass" and (fault := unlaunchable(document)):
-                faults.append(fault)
+            if kind == "EC2NodeClass" and (fault := unlaunchable(document)) and fault not in faults:
+                faults.append(fault)  # once for all classes that one old object has become
             kept.append(sound)  # the decision says what follows for the NodePool
             continue
         taken, found = _decoded(document, told)

@@ -146,6 +146,17 @@ class LocalAws:
         """Make an instance profile that a manifest names, likewise."""
         make_instance_profile(self.client("iam"), name)
 
+    def ensure_tags(self, subnets: Mapping[str, str], groups: Mapping[str, str]) -> None:
+        """Tag the network's subnets and its security group as manifests select them, likewise."""
+        network = self.network
+        for resources, tags in (
+            ([*network.subnets.values()], subnets),
+            ([network.security_group_id], groups),
+        ):
+            if tags:
+                written = [{"Key": key, "Value": value} for key, value in tags.items()]
+                self.client("ec2").create_tags(Resources=resources, Tags=written)
+
     def kubelets(self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False) -> Kubelets:
         """Give the simulation that makes this region's instances join a cluster."""
         return Kubelets(
