@@ -34,6 +34,7 @@ from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import Resources, parse_resources
+from nodesmith.model.risks import Risk
 from nodesmith.model.taints import Effect, Taint
 from nodesmith.ports import Store
 from tests import builders
@@ -403,6 +404,20 @@ def test_back_offs_of_offerings_come_back_equal_and_can_be_cleared(store: Store)
     assert store.load().unavailable == {POOL: backoff, other: backoff}
     store.clear_unavailable([POOL, replace(POOL, zone="us-east-1f")])
     assert store.load().unavailable == {other: backoff}
+
+
+def test_what_interruptions_of_pools_come_to_comes_back_equal_and_is_replaced(store: Store) -> None:
+    risk, other = Risk(1.25, NOW), replace(POOL, zone="us-east-1b")
+    store.save_risks({POOL: Risk(0.5, NOW), other: risk})
+    store.save_risks({POOL: risk})
+    assert store.load().risks == {POOL: risk, other: risk}
+
+
+def test_a_risk_expires_when_it_comes_to_nothing(dynamodb: Any, made: Callable[[str], DynamoStore]) -> None:
+    risk = Risk(1.0, NOW)
+    made("test").save_risks({POOL: risk})
+    (item,) = dynamodb.scan(TableName=TABLE)["Items"]
+    assert int(item["ttl"]["N"]) == int(risk.forgotten_at.timestamp())
 
 
 def test_more_back_offs_than_fit_into_one_call_are_all_written_and_all_cleared(store: Store) -> None:

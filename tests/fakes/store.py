@@ -11,12 +11,20 @@ from nodesmith.model import moves
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
-from nodesmith.model.ledgeritems import health_item, offered_item, read_health, read_offered
+from nodesmith.model.ledgeritems import (
+    health_item,
+    offered_item,
+    read_health,
+    read_offered,
+    read_risk,
+    risk_item,
+)
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.model.risks import Risk
 
 
 def _nothing(method: str) -> None:
@@ -38,6 +46,7 @@ class FakeStore:
     health: dict[str, RegistrationHealth] = field(default_factory=dict)
     paused: Pause | None = None
     departures: dict[str, Departure] = field(default_factory=dict)
+    risks: dict[OfferingKey, Risk] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """what nodes have been seen to offer; other clusters may share it"""
     raise_before: Callable[[str], None] = _nothing
@@ -56,6 +65,7 @@ class FakeStore:
             moves=tuple(self.moves[id_] for id_ in sorted(self.moves)),
             paused=self.paused,
             departures=tuple(self.departures[name] for name in sorted(self.departures)),
+            risks=dict(self.risks),
         )
         self.raise_after("load")
         return ledger
@@ -146,6 +156,11 @@ class FakeStore:
         self.raise_before("save_unavailable")
         self.unavailable.update(offerings)
         self.raise_after("save_unavailable")
+
+    def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
+        self.raise_before("save_risks")
+        self.risks.update({key: read_risk(json.loads(json.dumps(risk_item(r)))) for key, r in risks.items()})
+        self.raise_after("save_risks")
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         self.raise_before("clear_unavailable")

@@ -59,6 +59,17 @@ def test_the_replacement_is_asked_for_in_the_run_that_reads_the_warning() -> Non
     assert (bought.instance_type, bought.zone) != (victim.instance_type, victim.zone)
 
 
+def test_the_pool_that_took_a_node_is_remembered_once_however_often_it_is_told() -> None:
+    world = settled()
+    victim = claims(world)[0]
+    pool = OfferingKey(victim.capacity_type, victim.instance_type, victim.zone)
+    here = sum(OfferingKey(c.capacity_type, c.instance_type, c.zone) == pool for c in claims(world))
+    for _ in range(3):
+        world.warn(victim.instance_id)
+    world.live(LIFE)
+    assert {key: risk.losses for key, risk in world.store.risks.items()} == {pool: 1 / here}
+
+
 def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> None:
     world = settled(terminationGracePeriodSeconds=20)
     victim = claims(world)[0]
@@ -180,6 +191,7 @@ def test_a_pool_that_interrupts_again_after_it_had_capacity_is_left_alone_for_lo
 
     def interrupt_and_go_on() -> OfferingKey:
         (claim,) = claims(world)
+        world.store.risks.clear()  # so that price alone decides which pool is next
         world.warn(claim.instance_id)
         world.live(LIFE)
         return OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)

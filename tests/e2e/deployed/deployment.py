@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -193,7 +194,20 @@ class Deployed(Started):
         self._events = EventSources(self._sqs(TICKER), sources, all_ticks, self._clock, self._stopping)
         stack.callback(self._events.join)
         self._events.start()
+        self._thread(stack, self._warm)
         stack.callback(self._stopping.set)
+
+    def _warm(self) -> None:
+        """Let the account's schedules invoke their functions, once: an environment lasts here as long as they do."""
+        for schedule in self.account.of_type("Scheduler::Schedule").values():
+            concern = schedule["Target"]["Arn"].rpartition("-")[2]
+            if concern in self.functions:
+                self.functions[concern](json.loads(schedule["Target"]["Input"]))
+
+    def _thread(self, stack: ExitStack, job: Callable[[], None]) -> None:
+        thread = threading.Thread(target=job, daemon=True)
+        thread.start()
+        stack.callback(thread.join, 10)
 
     def _sqs(self, concern: str) -> Any:
         credentials = self._credentials[concern]

@@ -134,6 +134,7 @@ class Parts:
             preference_policy=self.settings.preference_policy,
             min_values_policy=self.settings.min_values_policy,
             fragility_tolerance=self.settings.fragility_tolerance,
+            interruption_cost_hours=self.settings.interruption_cost_hours,
             default_spreads=self.settings.default_spreads,
         )
 

@@ -24,6 +24,7 @@ from nodesmith.model.notices import Notice
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.pauses import Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.model.risks import Risk
 
 
 class Store(Protocol):
@@ -73,6 +74,9 @@ class Store(Protocol):
 
     def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
         """Write back-offs of offerings."""
+
+    def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
+        """Write what pools' interruptions come to, replacing what was known of these pools."""
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         """Forget the back-offs of offerings that had capacity again."""

@@ -27,6 +27,7 @@ Word = TypeVar("Word", bound=StrEnum)
 _PARTITION = "CLUSTER#"
 INDEXES = ("instance", "reservation")
 """Attributes of claims by which the table has an index each, of that name: to tell whose an event is."""
+_MOST_HOURS = 1000
 LONGEST_NAME = 64  # Lambda's limit, the tightest of those that use `physical_name`
 
 
@@ -39,6 +40,13 @@ def _fraction(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1:
         raise ValueError("must be at least 0 and less than 1")
+    return value
+
+
+def _hours(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= _MOST_HOURS:
+        raise ValueError(f"must be from 0 to {_MOST_HOURS}")
     return value
 
 
@@ -111,6 +119,12 @@ class Settings:
         "what a plan may cost more, as a fraction, so that no node holds all pods of a kind",
         0.01,
         _fraction,
+    )
+    interruption_cost_hours: float = _setting(
+        "INTERRUPTION_COST_HOURS",
+        "what one interruption is taken to cost, in hours of the node's price; 0: price alone decides",
+        1.0,
+        _hours,
     )
     default_spreads: tuple[DefaultSpread, ...] = _setting(
         "SCHEDULER_CONFIG", "the cluster's default topology spread constraints", (), parse_default_spreads

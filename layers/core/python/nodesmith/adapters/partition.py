@@ -13,12 +13,19 @@ from typing import Any
 from nodesmith.model import moves
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
-from nodesmith.model.ledgeritems import read_backoff, read_cluster, read_health, read_nodeclass
+from nodesmith.model.ledgeritems import (
+    read_backoff,
+    read_cluster,
+    read_health,
+    read_nodeclass,
+    read_risk,
+)
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, from_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, read_departure, read_pause
 from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.model.risks import Risk
 
 Attributes = dict[str, Any]
 
@@ -54,15 +61,16 @@ class Found:
         self._health: dict[str, RegistrationHealth] = {}
         self._paused: Pause | None = None
         self._departures: list[Departure] = []
+        self._risks: dict[OfferingKey, Risk] = {}
 
-    def take(self, item: Attributes) -> None:
+    def take(self, item: Attributes) -> None:  # noqa: C901 (a case for each kind)
         """Read one item."""
         kind, _, name = item["sk"]["S"].partition("#")
         if kind == "CLAIM":
             self._claims.append(self._claim(name, item["doc"]["S"], int(item["revision"]["N"])))
             return
         document: Any = json.loads(item["doc"]["S"]) if "doc" in item else None
-        match kind:
+        match kind:  # any other was written by a newer version: not ours to read
             case "META":
                 self._cluster = read_cluster(document) if document else None
             case "MOVE":
@@ -71,6 +79,8 @@ class Found:
                 self._nodeclasses[name] = read_nodeclass(document)
             case "OFFERING":
                 self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
+            case "RISK":
+                self._risks[OfferingKey(*name.split("#"))] = read_risk(document)
             case "BACKOFF":
                 self._backoffs[name] = read_backoff(document)
             case "PAUSE":
@@ -79,8 +89,6 @@ class Found:
                 self._departures.append(read_departure(document))
             case "HEALTH":
                 self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
-            case _:
-                pass  # written by a newer version: not ours to read
 
     def _claim(self, name: str, text: str, revision: int) -> NodeClaim:
         known = self._known.get(name)
@@ -105,4 +113,5 @@ class Found:
             moves=tuple(sorted(self._moves, key=lambda m: m.id)),
             paused=self._paused,
             departures=tuple(sorted(lately, key=lambda d: d.claim)),
+            risks=self._risks,
         )

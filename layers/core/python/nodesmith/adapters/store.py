@@ -1,10 +1,11 @@
 """DynamoDB: the ledger of one cluster, all of it in one partition.
 
 `META` carries the version that commits are conditional on and what is known of the cluster; `CLAIM#name`, `MOVE#id`,
-`NODECLASS#name`, `OFFERING#capacityType#type#zone`, `BACKOFF#nodepool` and `HEALTH#nodepool` hold one document each,
-claims, moves and health with their revision beside it, claims with their instance and reservation, too, by which the
-table has indexes: so a claim and the way to it are one write. Back-offs expire by the table's TTL a day after they end.
-`PAUSE` is there while disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL.
+`NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool` and
+`HEALTH#nodepool` hold one document each, claims, moves and health with their revision beside it, claims with their
+instance and reservation, too, by which the table has indexes: so a claim and the way to it are one write. Back-offs
+expire by the table's TTL a day after they end, risks when they come to nothing. `PAUSE` is there while disruption is
+paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from nodesmith.model.ledgeritems import (
     cluster_item,
     health_item,
     nodeclass_item,
+    risk_item,
 )
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, departure_item, pause_item
 from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.model.risks import Risk
 from nodesmith.settings import partition_key
 
 _META = "META"
@@ -155,6 +158,14 @@ class DynamoStore:
         items = [_backoff(self._section, _offering(key), backoff) for key, backoff in offerings.items()]
         self._section.write([{"PutRequest": {"Item": item}} for item in items])
 
+    def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
+        """Write what pools' interruptions come to; each expires when it comes to nothing."""
+        items = [
+            self._section.item(f"RISK#{_pool(key)}", risk_item(risk), ttl=int(risk.forgotten_at.timestamp()))
+            for key, risk in risks.items()
+        ]
+        self._section.write([{"PutRequest": {"Item": item}} for item in items])
+
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         """Delete back-offs of offerings."""
         keys = [self._section.key(_offering(key)) for key in offerings]
@@ -213,4 +224,8 @@ def _backoff(section: Section, sk: str, backoff: Backoff) -> Attributes:
 
 
 def _offering(key: OfferingKey) -> str:
-    return f"OFFERING#{key.capacity_type}#{key.instance_type}#{key.zone}"
+    return f"OFFERING#{_pool(key)}"
+
+
+def _pool(key: OfferingKey) -> str:
+    return f"{key.capacity_type}#{key.instance_type}#{key.zone}"

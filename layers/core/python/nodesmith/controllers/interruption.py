@@ -13,10 +13,11 @@ from datetime import datetime
 from nodesmith.controllers.letters import Letter, Report
 from nodesmith.controllers.provisioning import Outcome
 from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances
+from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances, risks_after
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2events import read_event
 from nodesmith.model.events import Concern, Hint, parse_hint
+from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.notices import Notice
@@ -73,6 +74,8 @@ def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
     )
     if found.going:
         _replace(run, found.going, report)
+    if found.interrupted:
+        _remember(run, found, ledger, report)
     for concern in sorted(found.woken):
         run.hints.send(concern, Hint(run.cluster_name, "instances are gone"))
     return report
@@ -107,13 +110,17 @@ def _commit(
     """Write down which claims end; give what was decided, and the instances of those that could not be written."""
     snapshot = _snapshot(run, report) if any(not n.fate.is_certain for n in notices) else None
     pools = parsed_nodepools(snapshot.nodepools) if snapshot is not None else {}
+    interrupted: dict[str, OfferingKey] = {}
     for look in range(LOOKS):
         if look:
             ledger = run.store.load()
         found = answer(notices, ledger, pools, snapshot, run.clock())
         failed, outdated = _save(run, found)
+        saved = {c.name for c in found.changed if c.instance_id not in failed | outdated}
+        interrupted |= {name: pool for name, pool in found.interrupted.items() if name in saved}
         if not outdated:
             break
+    found.interrupted = interrupted
     report.counts.update(found.counts)
     return found, failed | outdated
 
@@ -132,6 +139,14 @@ def _save(run: Interruption, found: Answer) -> tuple[set[str], set[str]]:
         except Transient:
             failed.add(claim.instance_id)
     return failed, outdated
+
+
+def _remember(run: Interruption, found: Answer, ledger: Ledger, report: Report) -> None:
+    """Keep what it says of the pools, now that replacements are asked for. To lose it once is no reason for haste."""
+    try:
+        run.store.save_risks(risks_after(found.interrupted, ledger, run.clock()))
+    except Transient:
+        report.counts["RisksForgotten"] += 1
 
 
 def _snapshot(run: Interruption, report: Report) -> Snapshot | None:

@@ -23,6 +23,7 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import Rebalance
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.notices import BLOCK_WARNING, Fate, Notice
+from nodesmith.model.risks import Risk
 from nodesmith.model.snapshot import Snapshot
 
 LAST_CALL = timedelta(minutes=30)
@@ -31,6 +32,8 @@ _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 _RUNNING = _JOINED | {Phase.LAUNCHED}
 _CLOSED_POOLS = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.EXPIRING, Fate.REBALANCE})
 """What tells something of the pool of capacity, and not of one machine."""
+_WITHDRAWN = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.REBALANCE})
+"""What tells that a pool does not leave its instances alone: what ends at its date does."""
 _ORDER = {fate: number for number, fate in enumerate(Fate)}
 CAPACITY_BLOCK = "capacity-block"
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -42,13 +45,15 @@ class Answer:
 
     `unavailable` is to be kept before any of them is. `going` names all claims whose pods need another node now, those
     of earlier notices too: a run may have ended between its commit and the launch. `woken` are the concerns
-    that see to instances that are gone. `counts` are for people.
+    that see to instances that are gone, `interrupted` the pools of claims whose end begins by the pool's own doing.
+    `counts` are for people.
     """
 
     changed: list[NodeClaim] = field(default_factory=list)
     unavailable: dict[OfferingKey, Backoff] = field(default_factory=dict)
     going: list[str] = field(default_factory=list)
     woken: set[Concern] = field(default_factory=set)
+    interrupted: dict[str, OfferingKey] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -107,6 +112,21 @@ def expiries(ledger: Ledger, now: datetime) -> list[Notice]:
     ]
 
 
+def risks_after(
+    interrupted: Mapping[str, OfferingKey], ledger: Ledger, now: datetime
+) -> dict[OfferingKey, Risk]:
+    """Give what is then known of pools that have taken these claims, by name; `ledger` is as it was before."""
+    nodes = Counter(_pool(claim) for claim in ledger.claims if claim.phase in _RUNNING)
+    return {
+        pool: ledger.risks.get(pool, Risk(0.0, now)).after(min(1.0, taken / max(1, nodes[pool])), now)
+        for pool, taken in sorted(Counter(interrupted.values()).items())
+    }
+
+
+def _pool(claim: NodeClaim) -> OfferingKey:
+    return OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
+
+
 def _foremost(notices: Iterable[Notice]) -> dict[str, Notice]:
     """Give the notice that counts for each instance: the most certain, then the soonest."""
     found: dict[str, Notice] = {}
@@ -130,9 +150,7 @@ def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: d
     if notice.fate.is_over and claim.phase not in _JOINED:
         found.woken.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
     if claim.phase in (_JOINED if notice.fate.is_over else _RUNNING):
-        _remember(found, claim, notice, ledger, now)
-        found.changed.append(claim.terminating(notice.fate, notice.message, now, deadline))
-        found.going.append(claim.name)
+        _begin(found, claim, notice, ledger, now, deadline)
     elif claim.is_ending and claim.phase is not Phase.TERMINATED:
         if claim.phase is Phase.TERMINATING:
             found.going.append(claim.name)
@@ -156,12 +174,24 @@ def _end_within_budgets(
     if not is_pressing and (snapshot is None or not _is_allowed(found, notice, ledger, pool, snapshot, now)):
         found.counts["NoticesPutOff"] += 1
         return
+    # A date that has passed is no reason for haste.
+    deadline = notice.until and max(notice.until, now + LAST_CALL)
+    _begin(found, claim, notice, ledger, now, deadline)
+
+
+def _begin(
+    found: Answer,
+    claim: NodeClaim,
+    notice: Notice,
+    ledger: Ledger,
+    now: datetime,
+    deadline: datetime | None,
+) -> None:
     _remember(found, claim, notice, ledger, now)
-    deadline = notice.until and max(
-        notice.until, now + LAST_CALL
-    )  # a date that has passed is no reason for haste
     found.changed.append(claim.terminating(notice.fate, notice.message, now, deadline))
     found.going.append(claim.name)
+    if notice.fate in _WITHDRAWN and claim.instance_type:
+        found.interrupted[claim.name] = _pool(claim)
 
 
 def _is_allowed(
@@ -184,6 +214,6 @@ def _remember(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, n
     """Let nothing be bought from the pool while the notice stands, and longer the oftener it has interrupted us."""
     if notice.fate not in _CLOSED_POOLS or not claim.instance_type:
         return
-    pool = OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
+    pool = _pool(claim)
     backoff = found.unavailable.get(pool) or next_backoff(ledger.unavailable.get(pool), notice.fate, now)
     found.unavailable[pool] = replace(backoff, until=max(backoff.until, notice.until or now))

@@ -35,6 +35,13 @@ class Offering:
     available: bool = True
     reservation: str = ""
     """id of the capacity reservation, where the capacity type is reserved"""
+    risk_hourly_usd: float = 0.0
+    """what its interruptions are taken to cost beside: known to decisions only, no catalogue has it"""
+
+    @property
+    def cost_hourly_usd(self) -> float:
+        """What it is chosen by."""
+        return self.price_hourly_usd + self.risk_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Override:
 class LaunchRequest:
     """Everything CreateFleet is told for one claim: written down with the intent, so a retry asks the very same.
 
-    `tags` go on the instance, its volumes and the fleet. Overrides are ordered by price.
+    `tags` go on the instance, its volumes and the fleet. Overrides are ordered by what they cost, risks included.
     """
 
     claim: str

@@ -13,6 +13,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.model.risks import Risk
 
 __all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "Backoff", "Ledger", "next_backoff"]
 
@@ -25,6 +26,7 @@ class Ledger:
     `health` whether the nodes of a NodePool join the cluster. `learned` is what nodes have been seen to offer, in any
     cluster of the account; only decisions about what to buy are given it. `moves` are the disruptions under way.
     While `paused`, none begins that could as well be left; `departures` are ends of the last hour and maybe older ones.
+    `risks` are pools that EC2 has taken nodes from.
     """
 
     version: int = 0
@@ -38,6 +40,7 @@ class Ledger:
     moves: tuple[Move, ...] = ()
     paused: Pause | None = None
     departures: tuple[Departure, ...] = ()
+    risks: Mapping[OfferingKey, Risk] = field(default_factory=dict)
 
     @property
     def sources(self) -> frozenset[str]:

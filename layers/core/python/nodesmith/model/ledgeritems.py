@@ -25,6 +25,7 @@ from nodesmith.model.nodespec import read_requirements, write_requirements
 from nodesmith.model.pauses import departure_item, pause_item, read_departure, read_pause
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.resources import Resources
+from nodesmith.model.risks import Risk
 
 Item = dict[str, Any]
 
@@ -37,6 +38,16 @@ def backoff_item(backoff: Backoff) -> Item:
 def read_backoff(item: Mapping[str, Any]) -> Backoff:
     """Read what `backoff_item` wrote."""
     return Backoff(datetime.fromisoformat(item["until"]), int(item["failures"]), item["reason"])
+
+
+def risk_item(risk: Risk) -> Item:
+    """Write what a pool's interruptions come to."""
+    return {"losses": risk.losses, "at": risk.at.isoformat()}
+
+
+def read_risk(item: Mapping[str, Any]) -> Risk:
+    """Read what `risk_item` wrote."""
+    return Risk(float(item["losses"]), datetime.fromisoformat(item["at"]))
 
 
 def health_item(health: RegistrationHealth) -> Item:
@@ -178,6 +189,10 @@ def ledger_item(ledger: Ledger) -> Item:
         "moves": [moves.to_item(move) for move in sorted(ledger.moves, key=lambda move: move.id)],
         "paused": pause_item(ledger.paused) if ledger.paused else None,
         "departures": [departure_item(d) for d in sorted(ledger.departures, key=lambda d: d.claim)],
+        "risks": [
+            [key.capacity_type, key.instance_type, key.zone, risk_item(ledger.risks[key])]
+            for key in sorted(ledger.risks)
+        ],
     }
 
 
@@ -196,4 +211,5 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         moves=tuple(map(moves.from_item, item.get("moves", ()))),
         paused=read_pause(item["paused"]) if item.get("paused") else None,
         departures=tuple(map(read_departure, item.get("departures", ()))),
+        risks={OfferingKey(*key): read_risk(risk) for *key, risk in item.get("risks", ())},
     )

@@ -27,6 +27,8 @@ class NodeSettings:
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     fragility_tolerance: float = 0.01
     """what a plan may cost more so that no node holds all pods of a kind, as a fraction"""
+    interruption_cost_hours: float = 1.0
+    """what one interruption is taken to cost, in hours of the node's price"""
     default_spreads: tuple[DefaultSpread, ...] = ()
     """for pods without a topology spread constraint of their own"""
 

@@ -49,7 +49,7 @@ def options(
     all its minValues.
     """
     flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
-    price, zone = chosen.offering.price_hourly_usd, chosen.offering.zone
+    price, zone = chosen.offering.cost_hourly_usd, chosen.offering.zone
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
     kept: list[Ware] = []
     types: set[str] = set()
@@ -58,7 +58,7 @@ def options(
     for ware in shelf.holding(demands, size):
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
-        dear = ware.offering.price_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
+        dear = ware.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
         full = dear or not bargain or len(kept) >= MAX_OVERRIDES
         if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
@@ -74,7 +74,7 @@ def options(
             continue
         (dearer if full else kept).append(ware)
         types.add(ware.choice.type.name)
-    kept = _choosier(kept, dearer, flexible, zone)
+    kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
     lacking = _lacking(flexible, kept)
     if lacking and policy is MinValuesPolicy.STRICT:
         short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in lacking)
@@ -97,7 +97,23 @@ def _choosier(
     """Add to wares what minValues lack in the zone that the node is likeliest to be in, then what they lack at all."""
     kept = _supplied(kept, _sold_in(zone, others), flexible, zone)
     kept = _supplied(kept, others, flexible)
-    return sorted(kept, key=lambda w: (w.offering.price_hourly_usd, w.choice.type.name, w.offering.zone))
+    return sorted(kept, key=lambda w: (w.offering.cost_hourly_usd, w.choice.type.name, w.offering.zone))
+
+
+def _sounder(kept: list[Ware], flexible: Sequence[Requirement], zone: str) -> list[Ware]:
+    """Leave out pools that have lately interrupted us, the worst first, while their types are sold elsewhere or enough
+    others remain: EC2 knows nothing of our losses and weighs prices only.
+    """
+    short = len(_lacking(flexible, kept)), len(_lacking(flexible, _sold_in(zone, kept)))
+    risky = [ware for ware in kept if ware.offering.risk_hourly_usd]
+    for ware in sorted(risky, key=lambda w: (-w.offering.risk_hourly_usd, w.key)):
+        left = [each for each in kept if each is not ware]
+        types = {each.choice.type.name for each in left}
+        if ware.choice.type.name not in types and len(types) < _ENOUGH_TYPES:
+            continue
+        if short == (len(_lacking(flexible, left)), len(_lacking(flexible, _sold_in(zone, left)))):
+            kept = left
+    return kept
 
 
 def _supplied(

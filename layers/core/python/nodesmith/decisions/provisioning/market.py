@@ -108,7 +108,7 @@ class Market:
     """the resources that rooms and sizes are vectors of"""
 
     def plain(self, bins: Iterable[Bin]) -> list[Bin]:
-        """Give bins at the prices of their offerings: surcharges steer the choice, they are no part of a price."""
+        """Give bins at the prices of their offerings: surcharges and risks steer the choice, and are no part of it."""
         priced = ((b, self.wares[b.key].offering.price_hourly_usd) for b in bins)
         return [b if b.price == price else replace(b, price=price) for b, price in priced]
 
@@ -153,7 +153,7 @@ def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> 
 
 
 def _bin(ware: Ware, cost: Vector, purse: int) -> Bin:
-    price = ware.offering.price_hourly_usd + ware.template.pool.node_surcharge_hourly_usd
+    price = ware.offering.cost_hourly_usd + ware.template.pool.node_surcharge_hourly_usd
     return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
 
 

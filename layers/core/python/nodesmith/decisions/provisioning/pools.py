@@ -136,7 +136,19 @@ def template_of(
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
     closed = [key for key, backoff in held if backoff.holds(now)]
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
-    made = template(pool, nodeclass, status, types, snapshot.daemonsets, closed, used, reservations)
+    hours = settings.interruption_cost_hours
+    dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
+    made = template(
+        pool,
+        nodeclass,
+        status,
+        types,
+        snapshot.daemonsets,
+        closed,
+        used,
+        reservations,
+        [(key, percent) for key, percent in dearer.items() if percent],
+    )
     return limited_to_trial(made, ledger)
 
 

@@ -67,7 +67,7 @@ def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inp
     on_trial = health is not None and health.backoff is not None
     counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
     for index in range(1 if on_trial else lacking):
-        zone = min(by_zone, key=lambda z: (counts[z], by_zone[z][0].offering.price_hourly_usd, z))
+        zone = min(by_zone, key=lambda z: (counts[z], by_zone[z][0].offering.cost_hourly_usd, z))
         counts[zone] += 1
         name = claim_name(pool.name, inputs.decision, index)
         yield planned_node(Options(by_zone[zone]), (), (), name, inputs.decision, cluster, inputs.now)
@@ -86,7 +86,7 @@ def _by_zone(offers: Template) -> dict[str, tuple[Ware, ...]]:
 
 
 def _price(ware: Ware) -> tuple[bool, float, str]:
-    return ware.offering.capacity_type != RESERVED, ware.offering.price_hourly_usd, ware.choice.type.name
+    return ware.offering.capacity_type != RESERVED, ware.offering.cost_hourly_usd, ware.choice.type.name
 
 
 def _zone(claim: NodeClaim) -> str:

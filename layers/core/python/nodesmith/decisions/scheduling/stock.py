@@ -140,7 +140,7 @@ def bargains(
                     seen.add((room, cost))
                     key = f"{name}/{offering.zone}/{offering.reservation or offering.capacity_type}"
                     goods[key] = Good(choice, offering, room, cost)
-                    bins[choice.is_exotic].append(Bin(key, room, offering.price_hourly_usd, 1, 0, cost))
+                    bins[choice.is_exotic].append(Bin(key, room, offering.cost_hourly_usd, 1, 0, cost))
     return tuple(goods[each.key] for group in bins for each in undominated(group))
 
 
@@ -154,7 +154,7 @@ def cheapest_shares(stock: Stock, names: frozenset[str], ways: frozenset[Way]) -
     kept: dict[bool, list[tuple[Good, tuple[float, ...]]]] = {False: [], True: []}
     goods = sorted(bargains(stock, names, ways, stock.resources), key=_largest_first)
     for good in goods:
-        price = good.offering.price_hourly_usd
+        price = good.offering.cost_hourly_usd
         rates = tuple([price / good.room[place] if good.room[place] else inf for place in priced])
         rivals = [*kept[False], *kept[True]] if good.choice.is_exotic else kept[False]
         if not any(
@@ -165,7 +165,7 @@ def cheapest_shares(stock: Stock, names: frozenset[str], ways: frozenset[Way]) -
 
 
 def _largest_first(good: Good) -> tuple[bool, int, float]:
-    return good.choice.is_exotic, -good.choice.room.cpu_milli, good.offering.price_hourly_usd
+    return good.choice.is_exotic, -good.choice.room.cpu_milli, good.offering.cost_hourly_usd
 
 
 def is_priced(name: str) -> bool:

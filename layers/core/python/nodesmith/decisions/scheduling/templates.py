@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import (
@@ -78,17 +78,19 @@ def template(
     unavailable: Iterable[OfferingKey],
     used: Resources,
     reservations: Sequence[CapacityReservation] = (),
+    risky: Iterable[tuple[OfferingKey, int]] = (),
 ) -> Template:
     """Work out what a NodePool may buy. `types` are resolved for its NodeClass, `used` is what its nodes take now.
 
-    `reservations` are those of its NodeClass that take instances.
+    `reservations` are those of its NodeClass that take instances, `risky` pools with what their interruptions make
+    their nodes dearer by, in percent.
     """
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
     bootable = _bootable(types, tuple(image.requirements for image in status.images))
     allowed = matching_types(bootable, requirements)
     subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
     closed = frozenset(unavailable)
-    offered = _offered(allowed, requirements, subnet_zones, closed)
+    offered = _offered(allowed, requirements, subnet_zones, closed, frozenset(risky))
     daemons = running(pool, requirements, allowed, daemonsets)
     by_name = {t.name: t for t in allowed.types} if reservations else {}
     reserved = reserved_offerings(reservations, by_name, requirements, subnet_zones, closed)
@@ -144,7 +146,11 @@ class _Offered:
 
 @lru_cache(maxsize=64)
 def _offered(
-    types: TypeSet, requirements: Requirements, zones: frozenset[str], unavailable: frozenset[OfferingKey]
+    types: TypeSet,
+    requirements: Requirements,
+    zones: frozenset[str],
+    unavailable: frozenset[OfferingKey],
+    risky: frozenset[tuple[OfferingKey, int]],
 ) -> _Offered:
     """Give what is for sale. Cached, for the market seldom changes from run to run."""
     wanted = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
@@ -156,10 +162,27 @@ def _offered(
         return allows_offering(wanted, offering)
 
     found = ((t, tuple(o for o in t.offerings if allowed(t.name, o))) for t in types.types)
+    if risky:
+        surcharges = {(k.capacity_type, k.instance_type, k.zone): percent for k, percent in risky}
+        found = ((t, _surcharged(t.name, offerings, surcharges)) for t, offerings in found)
     kept = tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
     priced = [(t.name, o) for t, offerings, _ in kept for o in offerings]
-    priced.sort(key=lambda p: (p[1].price_hourly_usd, p[0], p[1].zone))
+    priced.sort(key=lambda p: (p[1].cost_hourly_usd, p[0], p[1].zone))
     return _Offered(kept, tuple(priced))
+
+
+def _surcharged(
+    name: str, offerings: tuple[Offering, ...], surcharges: Mapping[tuple[str, str, str], int]
+) -> tuple[Offering, ...]:
+    """Give a type's offerings with what their interruptions cost beside, cheapest first."""
+    percents = [surcharges.get((o.capacity_type, name, o.zone), 0) for o in offerings]
+    if not any(percents):
+        return offerings
+    dearer = (
+        replace(o, risk_hourly_usd=o.price_hourly_usd * percent / 100) if percent else o
+        for o, percent in zip(offerings, percents, strict=True)
+    )
+    return tuple(sorted(dearer, key=lambda o: (o.cost_hourly_usd, o.zone)))
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,136 @@
+"""How often a pool has taken nodes back is part of what its nodes cost, and is forgotten by and by."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from math import log
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.interruption import risks_after
+from nodesmith.decisions.provisioning import Inputs, Plan, decide
+from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.ledgeritems import ledger_item, read_ledger
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.risks import HALF_LIFE, Risk
+from tests import builders
+from tests.builders import NOW, ZONES
+
+POOL, OTHER = (OfferingKey("spot", "m5.large", zone) for zone in ZONES[:2])
+HOUR = timedelta(hours=1)
+
+
+def test_what_is_remembered_halves_with_every_half_life() -> None:
+    risk = Risk(0.8, NOW)
+    assert risk.losses_at(NOW + HALF_LIFE) == pytest.approx(0.4)
+    assert risk.losses_at(NOW + 3 * HALF_LIFE) == pytest.approx(0.1)
+    assert risk.losses_at(NOW - HOUR) == 0.8, "a clock that is behind makes nothing worse"
+
+
+@pytest.mark.parametrize("each_hour", [0.1, 0.5])
+def test_a_pool_that_takes_its_node_so_many_times_an_hour_costs_so_many_interruptions_more(
+    each_hour: float,
+) -> None:
+    risk, now = Risk(0.0, NOW), NOW
+    for _ in range(int(20 * 24 * each_hour)):  # twenty days, by which a sum of halves has come to its end
+        now += HOUR / each_hour
+        risk = risk.after(1.0, now)
+    assert risk.surcharge_percent(now, 1.0) == pytest.approx(100 * each_hour, rel=0.2)
+    assert risk.surcharge_percent(now, 2.0) == pytest.approx(2 * risk.surcharge_percent(now, 1.0), abs=1)
+    assert risk.surcharge_percent(now, 0.0) == 0
+
+
+def test_one_interruption_of_an_only_node_is_three_percent_and_forgotten_within_a_week() -> None:
+    risk = Risk(0.0, NOW).after(1.0, NOW)
+    assert risk.surcharge_percent(NOW, 1.0) == round(100 * log(2) / 24) == 3
+    assert risk.surcharge_percent(risk.forgotten_at, 1.0) == 0
+    assert timedelta(days=6) < risk.forgotten_at - NOW < timedelta(days=7)
+
+
+def test_a_pool_is_blamed_by_the_share_of_our_nodes_that_it_took() -> None:
+    fields = {"capacity_type": "spot", "instance_type": "m5.large"}
+    here = [
+        builders.claim(f"here-{n}", phase=Phase.INITIALIZED, zone=ZONES[0], **fields)  # type: ignore[arg-type]
+        for n in range(4)
+    ]
+    there = builders.claim("there", phase=Phase.REGISTERED, zone=ZONES[1], **fields)  # type: ignore[arg-type]
+    known = Risk(0.5, NOW - HALF_LIFE)
+    ledger = Ledger(claims=(*here, there), risks={OTHER: known})
+    found = risks_after({"here-0": POOL, "here-1": POOL, "there": OTHER}, ledger, NOW)
+    assert found == {POOL: Risk(0.5, NOW), OTHER: Risk(1.25, NOW)}
+
+
+def test_risks_come_back_from_the_ledgers_data_as_they_were() -> None:
+    ledger = Ledger(risks={POOL: Risk(0.5, NOW), OTHER: Risk(1.5, NOW - HOUR)})
+    assert read_ledger(json.loads(json.dumps(ledger_item(ledger)))).risks == ledger.risks
+
+
+# What is bought
+
+
+def bought(risks: dict[OfferingKey, Risk], *requirements: dict[str, Any], **settings: float) -> Plan:
+    """Decide about one pod for which there is spot only."""
+    wanted = [builders.expression("karpenter.sh/capacity-type", "In", "spot"), *requirements]
+    pool = builders.nodepool_manifest(requirements=wanted)
+    pods = builders.pods(builders.shape("900m", "1Gi"), 1)
+    inputs: Inputs = builders.inputs(
+        snapshot=builders.snapshot(pods=pods, nodepools=(pool,)), settings=NodeSettings(**settings)
+    )
+    return decide(replace(inputs, ledger=replace(inputs.ledger, risks=risks)))
+
+
+def choices(plan: Plan) -> tuple[OfferingKey, ...]:
+    """Give what EC2 is asked for, for the only node, cheapest first."""
+    (node,) = plan.nodes
+    return node.request.offerings()
+
+
+def often(plan: Plan, number: int = 5) -> dict[OfferingKey, Risk]:
+    """Let the pool that a plan prefers have taken our only node so many times."""
+    return {choices(plan)[0]: Risk(float(number), NOW)}
+
+
+def test_a_pool_that_has_interrupted_us_often_is_left_out_where_its_type_is_sold_elsewhere() -> None:
+    plain = bought({})
+    risky = bought(often(plain))
+    assert choices(plain)[0] not in choices(risky)
+    assert {k.instance_type for k in choices(plain)} <= {k.instance_type for k in choices(risky)}
+
+
+def test_what_is_bought_in_its_place_is_the_next_that_costs_least() -> None:
+    plain = bought({})
+    risky = bought(often(plain))
+    assert choices(risky)[0] == next(key for key in choices(plain) if key != choices(plain)[0])
+
+
+ONE_TYPE = builders.expression("node.kubernetes.io/instance-type", "In", "m5.large")
+
+
+def test_where_nothing_else_would_do_it_is_bought_all_the_same_and_at_its_price() -> None:
+    plain = bought({}, ONE_TYPE)
+    zone = builders.expression("topology.kubernetes.io/zone", "In", choices(plain)[0].zone)
+    risky = bought(often(plain, 50), ONE_TYPE, zone)
+    assert choices(risky) == choices(plain)[:1]
+    assert risky.price_hourly_usd == plain.price_hourly_usd, (
+        "a risk steers the choice, it is no part of a price"
+    )
+
+
+def test_of_few_types_one_that_is_risky_everywhere_comes_last_and_stays_a_way_out() -> None:
+    few = builders.expression("node.kubernetes.io/instance-type", "In", "m5.large", "m5a.large")
+    plain = bought({}, few)
+    first = choices(plain)[0].instance_type
+    risks = {key: Risk(20.0, NOW) for key in choices(plain) if key.instance_type == first}
+    risky = bought(risks, few)
+    assert choices(risky)[0].instance_type != first
+    assert choices(risky)[-1].instance_type == first
+
+
+def test_where_interruptions_are_said_to_cost_nothing_price_alone_decides() -> None:
+    plain = bought({})
+    assert choices(bought(often(plain, 50), interruption_cost_hours=0.0)) == choices(plain)
