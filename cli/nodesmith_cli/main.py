@@ -45,7 +45,7 @@ local_app = typer.Typer(help="The whole system on this machine: no cloud, no clu
 
 @app.command()
 def demo(
-    speed: SpeedOption = 10,
+    speed: SpeedOption = 12,
     keep: KeepOption = None,
 ) -> None:
     """Watch 20 pending pods get the cheapest nodes there are."""

@@ -22,7 +22,7 @@ from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
 from nodesmith_cli.local.places import cluster_of, region_of, zones_of
 from nodesmith_cli.local.progress import RunProgress
 from nodesmith_cli.local.running import Outcome, simulate, todays, with_defaults
-from nodesmith_cli.local.shrinking import Shrunk, shrink
+from nodesmith_cli.local.shrinking import Shrunk, grow, shrink
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
 from nodesmith_cli.local.view import console, latency_table, price_text, screen
@@ -33,6 +33,8 @@ _DURATION = re.compile(r"(?:\d+[hms])+", re.ASCII)
 _DEMO_LONGEST = "15m"
 _DEMO_LEFT = 10
 """replicas, of 20"""
+_DEMO_AGAIN = 15
+"""of which 14 fit into the two nodes that are left: a third is bought"""
 
 
 def run(
@@ -79,6 +81,7 @@ def demo(*, speed: float, keep: Path | None) -> int:
 
     def further_acts(system: LocalSystem) -> None:
         shrunk.append(shrink(system, "express-test", _DEMO_LEFT, seconds))
+        grow(system, "express-test", _DEMO_AGAIN, seconds)
         interrupted.append(interrupt_two(system, seconds))
 
     outcome, decisions = _simulate(place, manifests, seconds, keep, to_user, further_acts)
@@ -194,7 +197,8 @@ def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
 
 def _show_interrupted(to: Console, found: Interrupted) -> None:
     to.print()
-    to.print("EC2 takes nodes at two minutes' notice: what replaces them is there first")
+    taken = f"EC2 takes {found.taken} of {found.nodes} nodes at two minutes' notice"
+    to.print(f"{_DEMO_AGAIN} replicas again. {taken}: what replaces them is there first")
     for line in drawn(found):
         to.print(line)
     if found.unrest:

@@ -37,14 +37,17 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """What became of the interruption. `waits` are the seconds that pods were pending, each for itself.
+    """What became of the interruption, which took `taken` nodes of `nodes`.
 
-    `unrest` says what was still under way when time was up.
+    `waits` are the seconds that pods were pending, each for itself. `unrest` says what was still
+    under way when time was up.
     """
 
     lives: tuple[Life, ...]
     waits: tuple[float, ...]
     unrest: str = ""
+    taken: int = 0
+    nodes: int = 0
 
 
 def interrupt_two(system: LocalSystem, longest_seconds: float) -> Interrupted | None:
@@ -74,7 +77,10 @@ def interrupt_two(system: LocalSystem, longest_seconds: float) -> Interrupted | 
     entries = [entry for entry in system.timeline.entries if entry.at >= began]
     bought = _bought(entries, began, {name: node for node, name in system.claims_by_node().items()})
     taken = [_taken(name, entries, began, homes) for name in victims]
-    return Interrupted((*taken, *bought), tuple(_waits(entries)), left)
+    stay = [Life(node.name, "stays") for node in before.nodes if node.name not in victims]
+    return Interrupted(
+        (*taken, *stay, *bought), tuple(_waits(entries)), left, len(victims), len(before.nodes)
+    )
 
 
 def _taken(name: str, entries: Iterable[Entry], began: datetime, homes: dict[str, str]) -> Life:

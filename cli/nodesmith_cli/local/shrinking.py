@@ -1,4 +1,4 @@
-"""The demo's second act: half of the work goes, and the fleet follows it down."""
+"""The demo's second act: half of the work goes, and the fleet follows it down; some comes back."""
 
 from __future__ import annotations
 
@@ -49,3 +49,15 @@ def shrink(system: LocalSystem, deployment: str, replicas: int, longest_seconds:
     wait_for(system, longest_seconds, followed)
     made = [record for record in system.decisions.all[known:] if record["concern"] == DISRUPTION]
     return Shrunk(before, system.report(), tuple(made), left)
+
+
+def grow(system: LocalSystem, deployment: str, replicas: int, longest_seconds: float) -> None:
+    """Scale a Deployment up and wait until all pods run on ready nodes, at most so long by the cluster's time."""
+    with system.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
+        system.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
+
+    def followed() -> bool:
+        report = system.report()
+        return report.running >= replicas and all(node.ready for node in report.nodes)
+
+    wait_for(system, longest_seconds, followed)
