@@ -31,6 +31,7 @@ class Pod:
     it has promised room to a pod that is not bound yet, mostly by preempting others; `deleting` that it has a
     deletionTimestamp, and `deletion_at` what it says: when its grace ends. `started_at` (status.startTime) is given
     where a decision counts from it, `ready` is the pod's Ready condition.
+    `startup_minutes` is how long it took to be at work, where that is noteworthy, see `observation.startups`.
     `refusal` is why no node will do for this very pod, see `Shape.refusal` for those of its kind.
     """
 
@@ -45,6 +46,7 @@ class Pod:
     deletion_at: datetime | None = None
     started_at: datetime | None = None
     ready: bool = True
+    startup_minutes: int = 0
 
 
 def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) -> Resources:

@@ -23,6 +23,7 @@ from nodesmith.observation.podspecs import (
     with_infeasible,
     without_empty,
 )
+from nodesmith.observation.startups import startup_minutes
 from nodesmith.observation.volumereduction import Mount, mounts
 
 ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost")
@@ -37,6 +38,7 @@ class ReducedPod:
     `deletion` is when its grace ends and None unless it is being deleted; `started` is kept where a decision counts
     from it, of pods that are not to be disrupted for a while. `moved` is when it came to its node or began to leave it;
     0 for a DaemonSet's, which do so with their node. `claims` are those of its volumes.
+    `startup_minutes` see `startups`.
     """
 
     name: str
@@ -54,6 +56,7 @@ class ReducedPod:
     deletion: int | None = None
     started: int | None = None
     moved: int = 0
+    startup_minutes: int = 0
 
     @property
     def deleting(self) -> bool:
@@ -101,6 +104,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         deletion=_seconds(ends) if (ends := metadata.get("deletionTimestamp")) else None,
         started=_started(metadata, status),
         moved=_moved(metadata, conditions.get("PodScheduled", {})) if _counts(owner, node) else 0,
+        startup_minutes=startup_minutes(metadata, status) if _counts(owner, node) else 0,
     )
 
 

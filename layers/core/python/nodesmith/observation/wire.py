@@ -163,8 +163,9 @@ def _group(
     group: Manifest, shape: Shape, node_names: Sequence[str], moments: dict[int, datetime]
 ) -> list[Pod]:
     pods = []
-    refusals, deletions, started = (group.get(rare) or {} for rare in ("refusals", "deletions", "started"))
-    is_rare = bool(refusals or deletions or started)
+    rare = ("refusals", "deletions", "started", "startups")
+    refusals, deletions, started, startups = (group.get(name) or {} for name in rare)
+    is_rare = bool(refusals or deletions or started or startups)
     columns = zip(group["names"], group["created"], group["nodes"], group["flags"], strict=True)
     for name, created, node, flags in columns:
         moment = moments.get(created)
@@ -187,6 +188,7 @@ def _group(
                 _moment(deletions.get(name)) if deletions else None,
                 _moment(started.get(name)) if started else None,
                 not flags & NOT_READY,
+                int(startups.get(name, 0)),
             )
         )
     return pods

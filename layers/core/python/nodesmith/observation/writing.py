@@ -116,7 +116,8 @@ def _groups(
         pods = [pod for pod, _ in members]
         deletions = {pod.name: pod.deletion for pod in pods if pod.deletion is not None}
         started = {pod.name: pod.started for pod in pods if pod.started is not None}
-        rare = {"refusals": refusals, "deletions": deletions, "started": started}
+        startups = {pod.name: pod.startup_minutes for pod in pods if pod.startup_minutes}
+        rare = {"refusals": refusals, "deletions": deletions, "started": started, "startups": startups}
         yield {
             "shape": _manifest(kind),
             **_columns(pods, index_of),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.disruption.costs import harm_of, lost_work_usd, moving, price_of
+from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups
 from nodesmith.decisions.disruption.proposals import Blocker
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.scheduling.rooms import is_closed, is_going, nominations
@@ -32,7 +32,7 @@ _YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 class Candidate:
     """A node that may be disrupted. `pods` are those that would need another node, `harm` what evicting them costs.
 
-    `lost_work_usd` is what moving them costs beside that, where they begin anew.
+    `lost_usd` is what moving them costs beside that, where they begin anew, or are slow to be at work.
     `held` is a rule that keeps its pods where they are, though not for ever: it may be drifted away, no more.
     """
 
@@ -42,7 +42,7 @@ class Candidate:
     pods: tuple[Pod, ...]
     price_hourly_usd: float
     harm: float
-    lost_work_usd: float = 0.0
+    lost_usd: float = 0.0
     held: Blocker | None = None
 
     @property
@@ -67,7 +67,7 @@ class Survey:
         self.blocked: dict[str, Blocker] = {}
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
         self._resting, self._paused = inputs.ledger.resting, inputs.ledger.paused
-        self._pods = by_node(inputs.snapshot.pods)
+        self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
         nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
         for claim in sorted(inputs.ledger.claims, key=lambda claim: claim.name):
@@ -112,7 +112,7 @@ class Survey:
         pods = moving(all_pods)
         surcharge = pool.node_surcharge_hourly_usd
         price = price_of(claim, node, self.catalog) + surcharge
-        lost = lost_work_usd(pods, node, price, self.now)
+        lost = lost_usd(pods, node, price, self.now, self._startups)
         return Candidate(claim, node, pool, pods, price, harm_of(pods), lost, held)
 
 

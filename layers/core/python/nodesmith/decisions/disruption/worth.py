@@ -1,15 +1,15 @@
 """What a move is worth: money saved as long as it lasts, less the harm it does, less running both for a while.
 
     worth = saving per hour × expected life
-          − harm × price of an eviction − lost work − price per hour of what is bought × overlap
+          − harm × price of an eviction − what is lost − price per hour of what is bought × overlap
 
 One formula serves all policies; they differ in what an eviction costs. `WhenEmpty` holds it beyond price.
 `WhenEmptyOrUnderutilized` takes what it costs in money: a pod that restarts starts, connects and warms up for about ten
 minutes, which on an instance for one pod of 1 cpu (0.05 USD an hour) is 0.008 USD. `Balanced` prices it by the
 NodePool itself, as Karpenter does: a move must save at least half the share of its price that it disrupts of its pods.
 
-Pods of Jobs begin anew where they are moved: what their work has cost so far is lost. So they are left to finish, the
-longer they have run the more.
+Lost is what pods of Jobs have done so far, for they begin anew, and the time that pods take to be at work where those
+like them have shown that to be more than the ten minutes (see `costs` and `observation.startups`).
 
 How long will it last? Nobody knows; what has been quiet for long will mostly stay so for as long again.
 """
@@ -63,7 +63,7 @@ def worth_usd(
     saving = fsum(source.price_hourly_usd for source in sources) - bought_hourly_usd
     life = expected_hours(sources, now)
     harm = fsum(eviction_usd(source, known, life) * source.harm for source in sources if source.harm)
-    lost = fsum(source.lost_work_usd for source in sources)
+    lost = fsum(source.lost_usd for source in sources)
     return saving * life - harm - lost - bought_hourly_usd * OVERLAP_HOURS
 
 

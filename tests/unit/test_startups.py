@@ -1,0 +1,87 @@
+"""How long pods take to be at work is read from their status, kept where noteworthy, and counts when they move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.disruption.costs import EVICTION_MINUTES, lost_usd, startups
+from nodesmith.decisions.disruption.search import propose
+from nodesmith.observation.podreduction import reduce_pod
+from nodesmith.observation.startups import startup_minutes
+from nodesmith.observation.wire import Observed, decode, encode
+from tests import builders
+from tests.builders import NOW, shape
+from tests.clusters import deployment_pod, rolled
+from tests.fleets import fleet, pool, running, worker
+
+MADE = {"creationTimestamp": "2026-11-21T08:00:00Z"}
+
+
+def status(ready_at: str, *, restarts: int = 0, began: str = "", ready: str = "True") -> dict[str, Any]:
+    """Give a status of a pod that began at 8 o'clock."""
+    state = {"running": {"startedAt": began}} if began else {}
+    return {
+        "startTime": "2026-11-21T08:00:00Z",
+        "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": ready_at}],
+        "containerStatuses": [{"name": "main", "restartCount": restarts, "state": state}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("shown", "minutes"),
+    [
+        (status("2026-11-21T08:00:20Z"), 0),
+        (status("2026-11-21T08:10:00Z"), 0),
+        (status("2026-11-21T08:30:00Z"), 30),
+        (status("2026-11-21T08:30:00Z", ready="False"), 0),
+        (status("2026-11-21T09:00:00Z", restarts=3, began="2026-11-21T08:55:00Z"), 20),
+        (status("2026-12-01T08:30:00Z", restarts=3, began="2026-12-01T08:25:00Z"), 0),
+        (status("2026-11-21T20:00:00Z"), 360),
+        ({}, 0),
+    ],
+    ids=["quick", "usual", "slow", "not-ready", "restarts", "restarts-of-a-long-life", "at-most", "unknown"],
+)
+def test_a_pods_start_counts_as_often_as_it_starts_where_it_is_noteworthy(
+    shown: dict[str, Any], minutes: int
+) -> None:
+    assert startup_minutes(MADE, shown) == minutes
+
+
+def test_it_is_kept_on_the_way_to_those_who_decide() -> None:
+    pod = deployment_pod(1, rolled(7), "n1")
+    pod["metadata"] |= MADE
+    pod["status"] = {**pod["status"], **status("2026-11-21T08:30:00Z")}
+    reduced = reduce_pod(pod)
+    assert reduced is not None
+    (seen,) = decode(encode(builders.CLUSTER, NOW, Observed(pods=[reduced]))).pods
+    assert seen.startup_minutes == 30
+
+
+def test_what_most_pods_of_a_kind_take_is_learned() -> None:
+    web = running(shape("1"), {"a": 5})
+    odd = [replace(web[0], startup_minutes=300), *web[1:]]
+    slow = [replace(pod, startup_minutes=25 + n) for n, pod in enumerate(web)]
+    assert startups(odd) == {}
+    assert startups(slow) == {web[0].shape: 27}
+    assert startups([replace(pod, ready=False) for pod in slow]) == {}
+
+
+def test_pods_that_are_slow_to_be_at_work_cost_the_time_beyond_what_an_eviction_stands_for() -> None:
+    node = worker("a").node
+    (pod,) = running(shape("2", "1Gi"), {"a": 1})
+    lost = lost_usd([pod], node, 0.4, NOW, {pod.shape: EVICTION_MINUTES + 60})
+    assert lost == pytest.approx(0.4 * 2000 / node.allocatable.cpu_milli)
+    assert lost_usd([pod], node, 0.4, NOW, {pod.shape: EVICTION_MINUTES - 1}) == 0
+
+
+def test_such_pods_stay_where_the_saving_does_not_pay_for_their_start() -> None:
+    busy = [worker(name, last_pod_event_at=NOW - timedelta(hours=1)) for name in "ab"]
+    pods = running(shape("500m", "1Gi"), {"a": 3, "b": 2})
+    slow = [replace(pod, startup_minutes=360) for pod in pods]
+    pools = [pool(requirements=[builders.expression("node.kubernetes.io/instance-type", "In", "m5.xlarge")])]
+    assert propose(fleet(busy, pods, pools=pools)).proposals
+    assert not propose(fleet(busy, slow, pools=pools)).proposals
