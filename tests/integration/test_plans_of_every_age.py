@@ -125,3 +125,57 @@ def test_pods_that_opt_out_of_every_provisioner_are_left_alone(tmp_path: Path, k
     plan, _ = planned(tmp_path, TODAY + text)
     assert plan["nodes"] == []
     assert "opted out" in plan["unplaced"][0]["reason"]
+
+
+NODE = """
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: {name}
+  labels: {{kubernetes.io/arch: amd64, kubernetes.io/os: linux, topology.kubernetes.io/zone: us-east-1a{labels}}}
+spec: {{providerID: "aws:///us-east-1a/i-0{name}"}}
+status:
+  capacity: {{cpu: "8", memory: 32Gi, pods: "58"}}
+  allocatable: {{cpu: 7900m, memory: 30Gi, pods: "58"}}
+  conditions: [{{type: Ready, status: "True"}}]
+"""
+OF_A_GROUP = NODE.format(
+    name="a", labels=", eks.amazonaws.com/nodegroup: a, eks.amazonaws.com/capacityType: ON_DEMAND"
+)
+SELF_MANAGED = NODE.format(name="b", labels="")
+
+
+def pods(number: int, selector: str = "{}") -> str:
+    return f"""
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  replicas: {number}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      nodeSelector: {selector}
+      containers: [{{name: a, image: busybox, resources: {{requests: {{cpu: "1"}}}}}}]
+"""
+
+
+def test_nodes_of_node_groups_and_of_others_are_filled_first_and_never_moved(tmp_path: Path) -> None:
+    plan, _ = planned(tmp_path, TODAY + OF_A_GROUP + SELF_MANAGED + pods(14))
+    assert plan["nodes"] == []
+    assert {each["node"]: len(each["pods"]) for each in plan["existing"]} == {"a": 7, "b": 7}
+
+    file = tmp_path / "idle.yaml"
+    file.write_text(TODAY + OF_A_GROUP + SELF_MANAGED)
+    ran = CliRunner().invoke(app, ["plan", "--consolidate", "-f", str(file), "-o", "json"])
+    found = json.loads(ran.stdout)
+    assert (found["moves"], found["kept"], found["nodes"]) == ([], [], 0)
+
+
+def test_pods_that_select_a_node_groups_capacity_may_run_in_that_group(tmp_path: Path) -> None:
+    selecting = pods(5, "{eks.amazonaws.com/capacityType: ON_DEMAND}")
+    plan, _ = planned(tmp_path, TODAY + OF_A_GROUP + SELF_MANAGED + selecting)
+    assert {each["node"]: len(each["pods"]) for each in plan["existing"]} == {"a": 5}
