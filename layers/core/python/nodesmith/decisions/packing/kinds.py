@@ -37,6 +37,7 @@ class Kinds:
             group: (np.array([kind for kind, _ in each]), np.array([most for _, most in each]))
             for group, each in cappers.items()
         }
+        self._strictest = {group: min(most for _, most in each) for group, each in cappers.items()}
         self._brings_caps: _Bools = np.array([bool(caps) for _, caps in self._rules])
         self._never: _Bools = np.array(
             [any(most < (group in groups) for group, most in caps) for groups, caps in self._rules]
@@ -73,6 +74,6 @@ class Kinds:
             self.touchy[self._members[group]] = True
             if held >= most:
                 self.blocked[self._members[group]] = True
-        if group in self._cappers:
+        if held > self._strictest.get(group, held):
             kinds, allowed = self._cappers[group]
             self.blocked[kinds[held > allowed]] = True

@@ -20,7 +20,7 @@ from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.pods import Pod
 
-_TRIES = ((16, 48), (64, 12), (256, 4))
+_TRIES = ((16, 128), (64, 12), (256, 4))
 """pods up to which, and how many times to buy at most"""
 _MOST_OFFERINGS = 60_000
 """how many are looked at in all, which is most of the work: the whole market of a region has some thousands"""
@@ -98,8 +98,8 @@ def best(
     usual = Choices()
     assignment = assign(usual, Unsold())
     chosen = _corrected(assignment, usual, assign, buy)
-    least, tries = bound(chosen), _tries(pods, offerings) - chosen.purchases
-    if not usual.met or tries < 1:
+    least, tries = bound(chosen), _tries(pods, offerings)
+    if not usual.met or chosen.purchases >= tries:
         return chosen, least
     in_vain = hopeless(chosen.left) if chosen.left else 0
     if chosen.is_best(least, in_vain):

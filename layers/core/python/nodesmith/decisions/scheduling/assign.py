@@ -120,6 +120,7 @@ class _Round:
         self._room_first = policy == PreferencePolicy.IGNORE
         sets = ground.neighbours.sets
         self._left: dict[Shape, tuple[list[Pod], str]] = {}
+        self._halved: set[Shape] = set()
         self._flocks: dict[tuple[object, ...], list[Shape]] = {}
         for shape in waiting:
             if attractions(shape):
@@ -168,7 +169,7 @@ class _Round:
         return self._ground.domains(shape).follows_nobody
 
     def _place(self, shape: Shape) -> None:
-        left = self._waiting.pop(shape)
+        left = self._pods_of(shape)
         like = (
             [one for one in self._flocks[flock(shape, self._ground.neighbours.sets)] if one in self._waiting]
             if attractions(shape)
@@ -192,9 +193,24 @@ class _Round:
                 left, why = Placing(self._ground, variant, shape, like).place(left)
             self._ground.result.given_up += given_up * (before - len(left))
             if not left:
-                self._ground.watch.placed(shape)
-                return
-        self._left[shape] = left, why
+                break
+        if left:
+            self._left[shape] = [*self._left.get(shape, ((), ""))[0], *left], why
+        elif shape not in self._waiting and shape not in self._left:
+            self._ground.watch.placed(shape)
+
+    def _pods_of(self, shape: Shape) -> list[Pod]:
+        """Take the pods of a shape whose turn it is; of those that spread sometimes only half: the others come later.
+
+        Two shapes that count each other may have to grow in turns.
+        """
+        pods = self._waiting.pop(shape)
+        spreads = len(pods) > 1 and shape not in self._halved and bool(keyed_spreads(shape))
+        if spreads and self._ground.choices.pick(("half", shape), 2):
+            self._halved.add(shape)
+            half = -(-len(pods) // 2)
+            pods, self._waiting[shape] = pods[:half], pods[half:]
+        return pods
 
     def _stuck(self, pods: Sequence[Pod], why: str) -> None:
         if pods:
