@@ -545,3 +545,25 @@ def test_when_v1beta1_consolidated_is_always_said_for_v1_demands_it(
     pool = beta_pool()
     pool["spec"]["disruption"] = disruption
     assert made(convert([pool]), "NodePool")["spec"]["disruption"]["consolidateAfter"] == after
+
+
+def test_a_pod_that_bore_the_old_taint_of_disruption_bears_todays() -> None:
+    old = {
+        "key": "karpenter.sh/disruption",
+        "operator": "Equal",
+        "value": "disrupting",
+        "effect": "NoSchedule",
+    }
+    other = {"key": "dedicated", "operator": "Exists"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"tolerations": [other, old]},
+    }
+    found = convert([pod], workloads=True)
+    assert found.objects[0].manifest["spec"]["tolerations"] == [
+        other,
+        {"key": "karpenter.sh/disrupted", "operator": "Exists", "effect": "NoSchedule"},
+    ]
+    assert [change.field for change in found.changes] == ["spec.tolerations[1]"]

@@ -9,6 +9,7 @@ from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.drafts import Draft, Old, entries, items
 from nodesmith.model.conversion.labelkeys import MISTAKEN, RENAMED, read_label, unknown_key
 from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.taints import DISRUPTED
 
 DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 DO_NOT_CONSOLIDATE = "karpenter.sh/do-not-consolidate"
@@ -26,6 +27,7 @@ _TEMPLATES: Mapping[str, str] = {
 KINDS = frozenset(_TEMPLATES) | {"Node"}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_DISRUPTING = "karpenter.sh/disruption"
 _ANNOTATIONS = {DO_NOT_EVICT: DO_NOT_DISRUPT, DO_NOT_CONSOLIDATE: DO_NOT_DISRUPT}
 
 
@@ -39,6 +41,10 @@ def workload(old: Old) -> Draft:
     place = f"{_TEMPLATES[kind]}." if _TEMPLATES[kind] else ""
     _annotations(draft, f"{place}metadata.annotations")
     _node_selector(draft, f"{place}spec.nodeSelector")
+    field = f"{place}spec.tolerations"
+    _replace(
+        draft, field, [_toleration(old, t, f"{field}[{n}]") for n, t in enumerate(items(draft.get(field)))]
+    )
     for field, terms in _term_lists(draft, f"{place}spec.affinity.nodeAffinity"):
         _replace(draft, field, [_term(old, term, f"{field}[{n}]") for n, term in enumerate(terms)])
     for field in (f"{place}spec.topologySpreadConstraints", *_pod_terms(place)):
@@ -123,6 +129,15 @@ def _expression(old: Old, given: Any, field: str) -> Any:
     if today == key and read == tuple(values):
         return given
     return {**given, "key": today, **({"values": list(read)} if values else {})}
+
+
+def _toleration(old: Old, given: Any, field: str) -> Any:
+    """Convert a toleration of the taint by which Karpenter kept pods off a node that is to go."""
+    if entries(given).get("key") != _DISRUPTING:
+        return given
+    old.note(Fate.MOVED, field, f"{_DISRUPTING} is {DISRUPTED.key} today, without a value", DISRUPTED.key)
+    rest = {name: value for name, value in given.items() if name != "value"}
+    return {**rest, "key": DISRUPTED.key, "operator": "Exists"}
 
 
 def _topology(old: Old, given: Any, field: str) -> Any:
