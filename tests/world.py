@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.controllers.disruption import Disruption, Memory, disrupt
+from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 from nodesmith.controllers.interruption import Interruption, heed
 from nodesmith.controllers.letters import Letter
@@ -219,6 +220,7 @@ class World:
         self.daemonsets: list[Manifest] = []
         self.concerns: tuple[Concern, ...] = CONCERNS
         """Whom ticks wake."""
+        self.drains = Drains()
         self.denied: dict[str, datetime] = {}
         """What termination's warm process keeps."""
         self.memory = Memory()
@@ -375,9 +377,8 @@ class World:
             case Concern.LIFECYCLE:
                 follow(Lifecycle(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.TERMINATION:
-                end_nodes(
-                    Termination(name, store, cloud, cluster, blobs, hints, self.clock, denied=self.denied)
-                )
+                parts = name, store, cloud, cluster, blobs, hints, self.clock
+                end_nodes(Termination(*parts, drains=self.drains, denied=self.denied))
             case Concern.GARBAGECOLLECTION:
                 collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, self.clock))
             case Concern.REPAIR:

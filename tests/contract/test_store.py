@@ -15,6 +15,7 @@ from moto import mock_aws
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.budgets import Budget
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
@@ -411,6 +412,12 @@ def test_what_interruptions_of_pools_come_to_comes_back_equal_and_is_replaced(st
     store.save_risks({POOL: Risk(0.5, NOW), other: risk})
     store.save_risks({POOL: risk})
     assert store.load().risks == {POOL: risk, other: risk}
+
+
+def test_how_long_drains_take_comes_back_equal_and_is_replaced(store: Store) -> None:
+    store.save_drain_time("default", DrainTime(12.5, NOW))
+    store.save_drain_time("default", DrainTime(30.0, NOW))
+    assert store.load().drain_times == {"default": DrainTime(30.0, NOW)}
 
 
 def test_a_risk_expires_when_it_comes_to_nothing(dynamodb: Any, made: Callable[[str], DynamoStore]) -> None:

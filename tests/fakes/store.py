@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from nodesmith.errors import Conflict
 from nodesmith.model import moves
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.ledgeritems import (
+    drain_time_item,
     health_item,
     offered_item,
+    read_drain_time,
     read_health,
     read_offered,
     read_risk,
@@ -47,6 +50,7 @@ class FakeStore:
     paused: Pause | None = None
     departures: dict[str, Departure] = field(default_factory=dict)
     risks: dict[OfferingKey, Risk] = field(default_factory=dict)
+    drain_times: dict[str, DrainTime] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """what nodes have been seen to offer; other clusters may share it"""
     raise_before: Callable[[str], None] = _nothing
@@ -66,6 +70,7 @@ class FakeStore:
             paused=self.paused,
             departures=tuple(self.departures[name] for name in sorted(self.departures)),
             risks=dict(self.risks),
+            drain_times=dict(self.drain_times),
         )
         self.raise_after("load")
         return ledger
@@ -161,6 +166,11 @@ class FakeStore:
         self.raise_before("save_risks")
         self.risks.update({key: read_risk(json.loads(json.dumps(risk_item(r)))) for key, r in risks.items()})
         self.raise_after("save_risks")
+
+    def save_drain_time(self, nodepool: str, drain_time: DrainTime) -> None:
+        self.raise_before("save_drain_time")
+        self.drain_times[nodepool] = read_drain_time(json.loads(json.dumps(drain_time_item(drain_time))))
+        self.raise_after("save_drain_time")
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         self.raise_before("clear_unavailable")

@@ -70,6 +70,15 @@ def test_the_pool_that_took_a_node_is_remembered_once_however_often_it_is_told()
     assert {key: risk.losses for key, risk in world.store.risks.items()} == {pool: 1 / here}
 
 
+def test_how_long_the_drain_took_is_learned_for_its_nodepool() -> None:
+    world = settled(terminationGracePeriodSeconds=0)
+    world.warn(claims(world)[0].instance_id)
+    world.live(LIFE)
+    (known,) = world.store.drain_times.items()
+    assert known[0] == "default"
+    assert 0 < known[1].beyond_seconds <= 3 * STEP.total_seconds(), "what looks and steps take, and no more"
+
+
 def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> None:
     world = settled(terminationGracePeriodSeconds=20)
     victim = claims(world)[0]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import Eviction, PodOnNode
 from nodesmith.model.garbage import Kind, Owned
@@ -77,6 +78,9 @@ class Store(Protocol):
 
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
         """Write what pools' interruptions come to, replacing what was known of these pools."""
+
+    def save_drain_time(self, nodepool: str, drain_time: DrainTime) -> None:
+        """Write how long drains of a NodePool's nodes took, replacing what was known."""
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         """Forget the back-offs of offerings that had capacity again."""

@@ -138,12 +138,13 @@ def lifecycle() -> Handler:
 def termination() -> Handler:
     """Compose termination: nodes that are to go are drained, their instances terminated, their claims forgotten."""
     from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.controllers.drains import Drains
     from nodesmith.controllers.reckoning import Reckoning
     from nodesmith.controllers.termination import Alarm, Termination, end_nodes
 
     parts = Parts(Concern.TERMINATION)
     store = parts.store()
-    alarm, reckoning = Alarm(), Reckoning(parts.telemetry.note)
+    alarm, reckoning, drains = Alarm(), Reckoning(parts.telemetry.note), Drains()
     denied: dict[str, datetime] = {}
 
     def end_nodes_once() -> None:
@@ -158,6 +159,7 @@ def termination() -> Handler:
             now,
             alarm,
             reckoning,
+            drains,
             denied,
         )
         parts.telemetry.ran(end_nodes(run))

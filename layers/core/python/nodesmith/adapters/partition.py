@@ -11,11 +11,13 @@ from http import HTTPStatus
 from typing import Any
 
 from nodesmith.model import moves
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.ledgeritems import (
     read_backoff,
     read_cluster,
+    read_drain_time,
     read_health,
     read_nodeclass,
     read_risk,
@@ -62,6 +64,7 @@ class Found:
         self._paused: Pause | None = None
         self._departures: list[Departure] = []
         self._risks: dict[OfferingKey, Risk] = {}
+        self._drain_times: dict[str, DrainTime] = {}
 
     def take(self, item: Attributes) -> None:  # noqa: C901 (a case for each kind)
         """Read one item."""
@@ -81,6 +84,8 @@ class Found:
                 self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
             case "RISK":
                 self._risks[OfferingKey(*name.split("#"))] = read_risk(document)
+            case "DRAIN":
+                self._drain_times[name] = read_drain_time(document)
             case "BACKOFF":
                 self._backoffs[name] = read_backoff(document)
             case "PAUSE":
@@ -114,4 +119,5 @@ class Found:
             paused=self._paused,
             departures=tuple(sorted(lately, key=lambda d: d.claim)),
             risks=self._risks,
+            drain_times=self._drain_times,
         )

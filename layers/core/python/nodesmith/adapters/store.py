@@ -1,8 +1,8 @@
 """DynamoDB: the ledger of one cluster, all of it in one partition.
 
 `META` carries the version that commits are conditional on and what is known of the cluster; `CLAIM#name`, `MOVE#id`,
-`NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool` and
-`HEALTH#nodepool` hold one document each, claims, moves and health with their revision beside it, claims with their
+`NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `DRAIN#nodepool`
+and `HEALTH#nodepool` hold one document each, claims, moves and health with their revision beside it, claims with their
 instance and reservation, too, by which the table has indexes: so a claim and the way to it are one write. Back-offs
 expire by the table's TTL a day after they end, risks when they come to nothing. `PAUSE` is there while disruption is
 paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL.
@@ -21,6 +21,7 @@ from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.adapters.partition import Attributes, Found
 from nodesmith.adapters.section import Section, conflicts, written_once
 from nodesmith.model import moves
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
@@ -28,6 +29,7 @@ from nodesmith.model.ledger import Backoff, Ledger
 from nodesmith.model.ledgeritems import (
     backoff_item,
     cluster_item,
+    drain_time_item,
     health_item,
     nodeclass_item,
     risk_item,
@@ -165,6 +167,12 @@ class DynamoStore:
             for key, risk in risks.items()
         ]
         self._section.write([{"PutRequest": {"Item": item}} for item in items])
+
+    def save_drain_time(self, nodepool: str, drain_time: DrainTime) -> None:
+        """Write how long drains of a NodePool's nodes took; it expires when it comes to nothing."""
+        expires = int(drain_time.forgotten_at.timestamp())
+        item = self._section.item(f"DRAIN#{nodepool}", drain_time_item(drain_time), ttl=expires)
+        self._section.put(item)
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         """Delete back-offs of offerings."""

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
+from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.reckoning import Reckoning
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
@@ -24,6 +26,7 @@ from nodesmith.model.commands import (
     TerminationCommand,
     Wait,
 )
+from nodesmith.model.draintimes import learned
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import DENIED, EvictionRefused
 from nodesmith.model.ledger import Ledger
@@ -60,6 +63,7 @@ class Termination:
     clock: Callable[[], datetime]
     alarm: Alarm = field(default_factory=Alarm)
     reckoning: Reckoning = field(default_factory=Reckoning)
+    drains: Drains = field(default_factory=Drains)
     denied: dict[str, datetime] = field(default_factory=dict)
     """pods whose eviction an admission webhook or policy has denied, and when; kept from run to run"""
 
@@ -86,9 +90,14 @@ def end_nodes(run: Termination) -> Counter[str]:
     except Transient as error:  # whoever still has pods need not wait for EC2
         failures.append(str(error))
         checked, instances = [], {}
-    commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now))
+    known = ledger.drain_times
+    commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now), known)
     run.reckoning.tell(commands, claims, snapshot, now)
     _carry_out(run, commands, done, failures)
+    for nodepool, beyond in run.drains.ended(commands, snapshot, now):
+        lesson = learned(known.get(nodepool), beyond, now)
+        if lesson is not None:
+            _try(partial(run.store.save_drain_time, nodepool, lesson), failures)
     _wake(run, claims, commands, done, now)
     _raise(failures)
     return done

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodesmith.model.backoffs import FIRST_BACKOFF, LONGEST_BACKOFF, Backoff, next_backoff
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.moves import Move
@@ -26,7 +27,7 @@ class Ledger:
     `health` whether the nodes of a NodePool join the cluster. `learned` is what nodes have been seen to offer, in any
     cluster of the account; only decisions about what to buy are given it. `moves` are the disruptions under way.
     While `paused`, none begins that could as well be left; `departures` are ends of the last hour and maybe older ones.
-    `risks` are pools that EC2 has taken nodes from.
+    `risks` are pools that EC2 has taken nodes from, `drain_times` NodePools whose drains took long.
     """
 
     version: int = 0
@@ -41,6 +42,7 @@ class Ledger:
     paused: Pause | None = None
     departures: tuple[Departure, ...] = ()
     risks: Mapping[OfferingKey, Risk] = field(default_factory=dict)
+    drain_times: Mapping[str, DrainTime] = field(default_factory=dict)
 
     @property
     def sources(self) -> frozenset[str]:

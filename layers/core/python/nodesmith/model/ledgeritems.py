@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model import moves
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
@@ -48,6 +49,16 @@ def risk_item(risk: Risk) -> Item:
 def read_risk(item: Mapping[str, Any]) -> Risk:
     """Read what `risk_item` wrote."""
     return Risk(float(item["losses"]), datetime.fromisoformat(item["at"]))
+
+
+def drain_time_item(drain_time: DrainTime) -> Item:
+    """Write how long drains of a NodePool's nodes took."""
+    return {"beyond_seconds": drain_time.beyond_seconds, "at": drain_time.at.isoformat()}
+
+
+def read_drain_time(item: Mapping[str, Any]) -> DrainTime:
+    """Read what `drain_time_item` wrote."""
+    return DrainTime(float(item["beyond_seconds"]), datetime.fromisoformat(item["at"]))
 
 
 def health_item(health: RegistrationHealth) -> Item:
@@ -193,6 +204,9 @@ def ledger_item(ledger: Ledger) -> Item:
             [key.capacity_type, key.instance_type, key.zone, risk_item(ledger.risks[key])]
             for key in sorted(ledger.risks)
         ],
+        "drain_times": {
+            name: drain_time_item(ledger.drain_times[name]) for name in sorted(ledger.drain_times)
+        },
     }
 
 
@@ -211,5 +225,6 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         moves=tuple(map(moves.from_item, item.get("moves", ()))),
         paused=read_pause(item["paused"]) if item.get("paused") else None,
         departures=tuple(map(read_departure, item.get("departures", ()))),
+        drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
         risks={OfferingKey(*key): read_risk(risk) for *key, risk in item.get("risks", ())},
     )

@@ -47,9 +47,11 @@ def drain(
     *,
     patient: bool = False,
     denied: Collection[str] = (),
+    usual: timedelta = timedelta(0),
 ) -> Drain:
     """Look at the pods of one node that is to be emptied; where it is `patient`, only those whose time runs out go.
 
+    `usual` is how much longer than the grace of pods such drains have lately taken: so much sooner time runs out.
     Those whose eviction was `denied` of late are tried again, but take nothing of what their budgets allow others.
     """
     left = sorted(
@@ -64,7 +66,7 @@ def drain(
     evict = [
         pod
         for pod in current
-        if not (patient and not _is_pressing(pod, deadline, now))
+        if not (patient and not _is_pressing(pod, deadline, now, usual))
         and not pod.deleting
         and not refuses_disruption(pod, now)
         and (allowances.permits(pod) if pod.key in denied else allowances.take(pod))
@@ -96,8 +98,8 @@ def _is_overdue(pod: Pod, deadline: datetime, now: datetime) -> bool:
     return now > _last_moment(pod, deadline)
 
 
-def _is_pressing(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
-    return deadline is not None and now > _last_moment(pod, deadline) - PRESSING
+def _is_pressing(pod: Pod, deadline: datetime | None, now: datetime, usual: timedelta) -> bool:
+    return deadline is not None and now > _last_moment(pod, deadline) - max(PRESSING, usual)
 
 
 def _last_moment(pod: Pod, deadline: datetime) -> datetime:

@@ -23,7 +23,9 @@ from nodesmith.model.commands import (
     TerminationCommand,
     Wait,
 )
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.evictions import PodOnNode
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -59,11 +61,13 @@ def next_steps(
     checked: Iterable[str],
     now: datetime,
     denied: Collection[str] = (),
+    drain_times: Mapping[str, DrainTime] = FrozenMap(),
 ) -> list[TerminationCommand]:
     """Give what is to be done, in order: all of one claim's commands before the next claim's.
 
     Budgets are spent on the node whose deadline, then whose end came first, so that nodes empty one after the other.
-    `instances` are those found for the claims in `checked`, `denied` pods whose eviction a webhook has denied of late.
+    `instances` are those found for the claims in `checked`, `denied` pods whose eviction a webhook has denied of late,
+    `drain_times` what is known of NodePools' drains.
     """
     allowances, looked_at = Allowances(snapshot.budgets), frozenset(checked)
     views = _views(claims, snapshot)
@@ -76,7 +80,9 @@ def next_steps(
         known = instances.get(claim.name, ()) if claim.name in looked_at else None
         view = views[claim.name]
         patient = awaits_replacement(claim, view.node, view.pods, claims, now)
-        commands += _steps(view, known, snapshot, allowances, now, denied, patient=patient)
+        drain_time = drain_times.get(claim.nodepool)
+        usual = drain_time.left(now) if drain_time else timedelta(0)
+        commands += _steps(view, known, snapshot, allowances, now, denied, usual, patient=patient)
     return commands
 
 
@@ -113,6 +119,7 @@ def _steps(
     allowances: Allowances,
     now: datetime,
     denied: Collection[str],
+    usual: timedelta,
     *,
     patient: bool,
 ) -> list[TerminationCommand]:
@@ -125,7 +132,7 @@ def _steps(
     commands: list[TerminationCommand] = [] if _is_closed(view) else [Close(claim, node.name if node else "")]
     found = Drain()
     if claim.phase is Phase.TERMINATING:
-        found = drain(view.pods, allowances, deadline, now, patient=patient, denied=denied)
+        found = drain(view.pods, allowances, deadline, now, patient=patient, denied=denied, usual=usual)
     if node and found.evict:
         commands.append(Evict(claim, tuple(PodOnNode(pod.key, node.name) for pod in found.evict)))
     if node and found.delete:

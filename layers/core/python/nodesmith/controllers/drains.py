@@ -1,0 +1,41 @@
+"""How long drains take, watched from run to run: from the first pod that is told to go until the last has gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from nodesmith.model.commands import (
+    Advance,
+    DeletePods,
+    Evict,
+    TerminateInstances,
+    TerminationCommand,
+)
+from nodesmith.model.snapshot import Snapshot
+
+
+@dataclass(slots=True)
+class Drains:
+    """What one process has begun: by claim, when, and the longest grace of its pods. Another's teach nothing here."""
+
+    begun: dict[str, tuple[datetime, timedelta]] = field(default_factory=dict)
+
+    def ended(
+        self, commands: Sequence[TerminationCommand], snapshot: Snapshot, now: datetime
+    ) -> Iterator[tuple[str, timedelta]]:
+        """Give the NodePool of each drain that has just ended, and how much longer than that grace it took."""
+        graces = {pod.key: timedelta(seconds=pod.shape.grace_seconds) for pod in snapshot.pods}
+        for command in commands:
+            claim = command.claim
+            match command:
+                case Evict() | DeletePods():
+                    since, longest = self.begun.get(claim.name, (now, timedelta(0)))
+                    asked = [graces.get(pod.pod, timedelta(0)) for pod in command.pods]
+                    self.begun[claim.name] = since, max([longest, *asked])
+                case Advance() | TerminateInstances() if claim.drained_at == now:
+                    since, longest = self.begun.pop(claim.name, (now, timedelta(0)))
+                    yield claim.nodepool, now - since - longest
+                case _:
+                    pass
