@@ -83,11 +83,6 @@ def crash_report(sample: int = 64, stories: Sequence[Story] | None = None) -> Cr
     return _counted(found for story in stories or STORIES for found in crashes(story, sample))
 
 
-def pair_report(sample: int = 0) -> CrashReport:
-    """Kill twice in the life of each node that ends: at every pair of boundaries, or `sample` pairs a story."""
-    return _counted(found for story in ENDS for found in pairs(story, sample))
-
-
 def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashReport:
     points, broken = 0, 0
     for fatal, found in tellings:
@@ -96,28 +91,10 @@ def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashRepor
     return CrashReport(points, broken)
 
 
-def pairs(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
-    """Tell the story with two crashes, the second at each boundary that there is after the first.
-
-    With `sample`, so many pairs, evenly over the first crash and at random over the second.
-    """
-    undisturbed = story.told()
-    firsts, bought = _moments(undisturbed, sample), _allowed(story, undisturbed)
-    dice = random.Random(story.name)  # noqa: S311
-    for first in firsts:
-        once = story.told(Boundaries(frozenset({first})))
-        seconds = [moment for moment in once.boundaries.distinct() if moment > first]
-        if sample and seconds:
-            seconds = [dice.choice(seconds)]
-        for second in seconds:
-            fatal = frozenset({first, second})
-            yield fatal, violations(story.told(Boundaries(fatal)), bought)
-
-
 def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
     """Tell the story with each crash, and with random sets of crashes; give where, and what did not hold."""
     undisturbed = story.told()
-    moments, bought = _moments(undisturbed, sample), _allowed(story, undisturbed)
+    moments, bought = _moments(undisturbed, sample), allowed(story, undisturbed)
     dice = random.Random(story.name)  # noqa: S311
     sets = [frozenset({moment}) for moment in moments]
     sets += [
@@ -133,15 +110,16 @@ def _moments(world: World, sample: int) -> list[int]:
     return moments[:: max(1, len(moments) // sample)] if sample else moments
 
 
-def _allowed(story: Story, undisturbed: World) -> int:
+def allowed(story: Story, undisturbed: World) -> int:
+    """Give how many instances may ever run in a story, as many as run where nothing disturbs it."""
     return len(undisturbed.cloud.instances) if story.exact else 1000
 
 
-def violations(world: World, allowed: int) -> list[str]:
-    """Say what did not hold in a settled world, where no more than `allowed` instances may ever have run."""
+def violations(world: World, most: int) -> list[str]:
+    """Say what did not hold in a settled world, where no more than `most` instances may ever have run."""
     found = world.violations()
-    if len(world.cloud.instances) > allowed:
-        found.append(f"{len(world.cloud.instances)} instances were launched in place of {allowed}")
+    if len(world.cloud.instances) > most:
+        found.append(f"{len(world.cloud.instances)} instances were launched in place of {most}")
     return found
 
 
@@ -153,7 +131,7 @@ def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[in
         world = story.begun(boundaries)
         boundaries.visits[moment] = lambda world=world: world.visit(visitor)  # type: ignore[misc]
         world.settle()
-        yield moment, violations(world, _allowed(story, undisturbed))
+        yield moment, violations(world, allowed(story, undisturbed))
 
 
 def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
@@ -164,7 +142,7 @@ def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
         world = story.begun(boundaries)
         boundaries.visits[moment] = lambda world=world: _go_on(world)  # type: ignore[misc]
         world.settle()
-        yield moment, violations(world, _allowed(story, undisturbed))
+        yield moment, violations(world, allowed(story, undisturbed))
 
 
 def _go_on(world: World) -> None:

@@ -44,6 +44,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "disruption": disruption.figures,
 }
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
+    "crashes": partial(crashes.figures, firsts=2),
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),

@@ -8,7 +8,7 @@ import pytest
 
 from nodesmith.model.events import Concern
 from nodesmith.model.nodeclaims import Phase
-from tests import builders, crashes
+from tests import builders, crashes, crashpairs
 from tests.crashes import STORIES, Story
 from tests.world import BOOT, Boundaries, Messages, World
 
@@ -162,7 +162,35 @@ def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -
 
 @pytest.mark.parametrize("story", crashes.ENDS, ids=lambda story: story.name)
 def test_two_crashes_in_the_end_of_a_node_change_nothing_either(story: Story) -> None:
-    assert broken(crashes.pairs(story, crashes.SAMPLE)) == {}
+    """At every pair of moments, for one first crash a story; `make bench` takes every first one."""
+    pairs = crashpairs.told_of(story, sample=1)
+    assert pairs.told
+    assert pairs.broken == {}
+
+
+def test_a_pair_of_crashes_that_breaks_a_promise_is_found() -> None:
+    assert crashpairs.Pairs(crashes.ENDS[0], most=0, sample=1).tell().broken
+
+
+def test_a_copied_world_goes_the_same_way_and_leaves_the_other_alone() -> None:
+    world = crashes.ENDS[1].begun(Boundaries())
+    for _ in range(8):
+        crashpairs.step(world)
+    there, before = crashpairs.copied(world), crashpairs.digest(world)
+    assert crashpairs.digest(there) == before
+    for _ in range(10):
+        crashpairs.step(there)
+    assert crashpairs.digest(world) == before
+    for _ in range(10):
+        crashpairs.step(world)
+    assert crashpairs.digest(world) == crashpairs.digest(there) != before
+
+
+def test_to_die_at_moments_that_change_nothing_between_them_is_the_same() -> None:
+    reading, writing = "FakeStore.load", "FakeStore.save"
+    crossed = [(f"{when} {call}", 1) for call in (reading, writing) for when in ("before", "after")]
+    crossed += [(f"before {reading}", 2)]
+    assert list(crashpairs.deaths(crossed)) == [(1, 3), (4, 1), (5, 1)]
 
 
 def test_the_report_counts_crashes_and_what_they_broke() -> None:
