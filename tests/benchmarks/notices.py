@@ -1,14 +1,16 @@
-"""Warnings in, CreateFleet requests out: our own time, warm, on in-memory ports."""
+"""Warnings in, CreateFleet requests out: our own time, routing's included, warm, on in-memory ports."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.controllers.interruption import Interruption, heed
 from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.provisioning import provision
+from nodesmith.controllers.routing import Routing, route
 from nodesmith.model import labels
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
@@ -23,6 +25,7 @@ from tests.world import World, pod_manifest
 PODS_A_NODE = 10
 BATCH = 100
 """Letters in one run, as `infra.concerns` has it."""
+ROUTED_AT_ONCE = 10
 _TYPE = "m5.xlarge"
 
 
@@ -46,7 +49,7 @@ def _figure(name: str, nodes: int, warned: int, at_most: float, repeats: int) ->
             builders.CLUSTER, store, cloud, world.blobs, world.hints, lambda: provision(buying), world.clock
         )
         letters = [_letter(claim) for claim in claims[:warned]]
-        spent, launched = 0.0, 0
+        spent, launched = _routed(letters, claims, world), 0
         for start in range(0, warned, BATCH):
             started = time.perf_counter()
             report = heed(run, letters[start : start + BATCH])
@@ -59,6 +62,36 @@ def _figure(name: str, nodes: int, warned: int, at_most: float, repeats: int) ->
     once()  # warm: the catalogue is read and resolved
     middle, note = median_ms(once, repeats)
     return Figure(name, middle, "ms", at_most, f"{quality}; {note}")
+
+
+def _routed(letters: Sequence[Letter], claims: Sequence[NodeClaim], world: World) -> float:
+    """Hand the letters to their cluster, as the region's function does; give the seconds that it took."""
+    here = Neighbours({claim.instance_id: builders.CLUSTER for claim in claims})
+    started = time.perf_counter()
+    for start in range(0, len(letters), ROUTED_AT_ONCE):
+        route(Routing(here, here, world.clock), letters[start : start + ROUTED_AT_ONCE])
+    spent = time.perf_counter() - started
+    assert here.delivered == len(letters)
+    return spent
+
+
+@dataclass(slots=True)
+class Neighbours:
+    """Whose each instance is, and how many letters were handed on."""
+
+    instances: Mapping[str, str]
+    delivered: int = 0
+
+    def of_instance(self, instance_id: str) -> frozenset[str]:
+        return frozenset({self.instances[instance_id]})
+
+    def of_reservation(self, reservation_id: str) -> frozenset[str]:
+        raise AssertionError(f"no warning is of a reservation, found {reservation_id}")
+
+    def deliver(self, cluster: str, bodies: Sequence[str]) -> Collection[int]:
+        assert cluster == builders.CLUSTER
+        self.delivered += len(bodies)
+        return ()
 
 
 def _letter(claim: NodeClaim) -> Letter:
