@@ -148,7 +148,8 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     cluster.request_deletion("Node", name)
     cluster.release_node(name, "")
     only_for_owners = {
-        ("karpenter.sh", f"{plural}/finalizers", "update") for plural in ("nodeclaims", "nodepools")
+        ("karpenter.sh", f"{plural}/finalizers", "update")
+        for plural in ("nodeclaims", "nodepools", "provisioners")
     }
     assert server.needed == granted("writer.yaml") - only_for_owners
 
