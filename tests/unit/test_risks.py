@@ -54,11 +54,8 @@ def test_one_interruption_of_an_only_node_is_three_percent_and_forgotten_within_
 
 def test_a_pool_is_blamed_by_the_share_of_our_nodes_that_it_took() -> None:
     fields = {"capacity_type": "spot", "instance_type": "m5.large"}
-    here = [
-        builders.claim(f"here-{n}", phase=Phase.INITIALIZED, zone=ZONES[0], **fields)  # type: ignore[arg-type]
-        for n in range(4)
-    ]
-    there = builders.claim("there", phase=Phase.REGISTERED, zone=ZONES[1], **fields)  # type: ignore[arg-type]
+    here = [builders.claim(f"here-{n}", phase=Phase.INITIALIZED, zone=ZONES[0], **fields) for n in range(4)]
+    there = builders.claim("there", phase=Phase.REGISTERED, zone=ZONES[1], **fields)
     known = Risk(0.5, NOW - HALF_LIFE)
     ledger = Ledger(claims=(*here, there), risks={OTHER: known})
     found = risks_after({"here-0": POOL, "here-1": POOL, "there": OTHER}, ledger, NOW)
@@ -73,13 +70,14 @@ def test_risks_come_back_from_the_ledgers_data_as_they_were() -> None:
 # What is bought
 
 
-def bought(risks: dict[OfferingKey, Risk], *requirements: dict[str, Any], **settings: float) -> Plan:
+def bought(risks: dict[OfferingKey, Risk], *requirements: dict[str, Any], hours: float = 1.0) -> Plan:
     """Decide about one pod for which there is spot only."""
     wanted = [builders.expression("karpenter.sh/capacity-type", "In", "spot"), *requirements]
     pool = builders.nodepool_manifest(requirements=wanted)
     pods = builders.pods(builders.shape("900m", "1Gi"), 1)
     inputs: Inputs = builders.inputs(
-        snapshot=builders.snapshot(pods=pods, nodepools=(pool,)), settings=NodeSettings(**settings)
+        snapshot=builders.snapshot(pods=pods, nodepools=(pool,)),
+        settings=NodeSettings(interruption_cost_hours=hours),
     )
     return decide(replace(inputs, ledger=replace(inputs.ledger, risks=risks)))
 
@@ -133,4 +131,4 @@ def test_of_few_types_one_that_is_risky_everywhere_comes_last_and_stays_a_way_ou
 
 def test_where_interruptions_are_said_to_cost_nothing_price_alone_decides() -> None:
     plain = bought({})
-    assert choices(bought(often(plain, 50), interruption_cost_hours=0.0)) == choices(plain)
+    assert choices(bought(often(plain, 50), hours=0.0)) == choices(plain)

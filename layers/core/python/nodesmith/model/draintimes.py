@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import log2
+from math import exp2, log2
 
 HALF_LIFE = timedelta(hours=24)
 MOST_SECONDS = 60.0
@@ -24,7 +24,8 @@ class DrainTime:
 
     def left(self, now: datetime) -> timedelta:
         """Give what is still to be reckoned with."""
-        return timedelta(seconds=self.beyond_seconds) * 0.5 ** (max(timedelta(0), now - self.at) / HALF_LIFE)
+        age = max(timedelta(0), now - self.at)
+        return timedelta(seconds=self.beyond_seconds) * exp2(-age / HALF_LIFE)
 
     @property
     def forgotten_at(self) -> datetime:

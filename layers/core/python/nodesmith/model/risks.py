@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import log, log2
+from math import exp2, log, log2
 
 HALF_LIFE = timedelta(hours=24)
 """Spot capacity comes and goes with the hours of the day: what happened yesterday at this time says most."""
@@ -34,7 +34,7 @@ class Risk:
     def losses_at(self, now: datetime) -> float:
         """Give what is left of them; a clock that is behind changes nothing."""
         age = max(timedelta(0), now - self.at)
-        return self.losses * 0.5 ** (age / HALF_LIFE)
+        return self.losses * exp2(-age / HALF_LIFE)
 
     def after(self, share: float, now: datetime) -> Risk:
         """Give the risk after one more interruption that took this share of our nodes in the pool, up to 1."""
