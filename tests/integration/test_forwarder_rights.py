@@ -13,9 +13,11 @@ from nodesmith.adapters.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
 from nodesmith.model.evictions import PodOnNode
+from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import Taint
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from tests import builders
 from tests.clusters import deployment_pod, node, rolled
 from tests.served import CRDS, created, now
 
@@ -159,3 +161,13 @@ def test_an_observer_has_the_rights_it_uses(local: LocalApiServer) -> None:
     Observer(server).observe()
     assert server.needed <= granted("reader.yaml")
     assert {verb for _, _, verb in granted("reader.yaml")} == {"get", "list", "watch"}
+
+
+@pytest.mark.parametrize("provisioner", ["", "old"])
+def test_writers_may_name_every_owner_whose_deletion_waits_for_its_nodeclaims(provisioner: str) -> None:
+    """API servers ask for that (OwnerReferencesPermissionEnforcement), those of EKS as well."""
+    claim = builders.claim("a", nodepool_uid="uid", provisioner=provisioner)
+    (owner,) = manifest(claim)["metadata"]["ownerReferences"]
+    assert owner["blockOwnerDeletion"]
+    group, plural = owner["apiVersion"].partition("/")[0], f"{owner['kind'].lower()}s"
+    assert (group, f"{plural}/finalizers", "update") in granted("writer.yaml")

@@ -120,6 +120,17 @@ def test_a_role_that_a_manifest_names_can_be_made_again_and_again(aws: LocalAws)
     assert aws.client("iam").get_role(RoleName="team-role")["Role"]["RoleName"] == "team-role"
 
 
+def test_the_network_is_found_by_tags_that_a_manifest_names(aws: LocalAws) -> None:
+    aws.ensure_tags({"team": "blue"}, {"tier": "nodes"})
+    ec2 = aws.client("ec2")
+    subnets = ec2.describe_subnets(Filters=[{"Name": "tag:team", "Values": ["blue"]}])["Subnets"]
+    groups = ec2.describe_security_groups(Filters=[{"Name": "tag:tier", "Values": ["nodes"]}])[
+        "SecurityGroups"
+    ]
+    assert {subnet["SubnetId"] for subnet in subnets} == set(aws.network.subnets.values())
+    assert [group["GroupId"] for group in groups] == [aws.network.security_group_id]
+
+
 def test_an_sdk_finds_its_way_by_the_environment_alone(
     aws: LocalAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
