@@ -12,13 +12,22 @@ from tests.e2e.conftest import Start
 from tests.e2e.system import CLUSTER, System
 from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
 
+TEMPLATE = """
+---
+apiVersion: karpenter.k8s.aws/v1alpha1
+kind: AWSNodeTemplate
+metadata: {name: other}
+spec:
+  subnetSelector: {karpenter.sh/discovery: blue}
+  securityGroupSelector: {karpenter.sh/discovery: blue}
+"""
+
 
 def old() -> list[Any]:
-    text = PROVISIONER.replace("    amiFamily: AL2023\n", "").replace(
-        "    instanceProfile: nodes\n", ""
+    text = PROVISIONER.replace("    amiFamily: AL2023\n", "").replace("    instanceProfile: nodes\n", "")
+    return list(
+        yaml.safe_load_all(text.replace("blue", CLUSTER) + TEMPLATE.replace("blue", CLUSTER) + DEPLOYMENT)
     )
-    provisioner, deployment = yaml.safe_load_all(text.replace("blue", CLUSTER) + DEPLOYMENT)
-    return [provisioner, deployment]
 
 
 def test_pods_that_select_a_provisioner_run_on_its_spot_nodes_in_three_zones(start: Start) -> None:
@@ -32,10 +41,15 @@ def test_pods_that_select_a_provisioner_run_on_its_spot_nodes_in_three_zones(sta
     assert {each[ZONE] for each in labels} == {f"us-east-1{zone}" for zone in "abc"}
     assert {each[CAPACITY_TYPE] for each in labels} == {"spot"}
     assert {each[PROVISIONER_NAME] for each in labels} == {"default"}
-    assert condition(shown(system), "Ready")["status"] == "True"
+    provisioner, template = shown(system, "provisioners"), shown(system, "awsnodetemplates")
+    assert condition(provisioner, "Ready")["status"] == "True"
+    assert "lastScaleTime" in provisioner["status"]
+    assert {each["zone"] for each in template["status"]["subnets"]} == {f"us-east-1{zone}" for zone in "abc"}
+    assert len(template["status"]["securityGroups"]) == 1
+    assert template["status"]["amis"]
 
 
-def shown(system: System) -> Any:
-    """Give the Provisioner."""
-    (provisioner,) = system.cluster.objects.list("provisioners")
-    return provisioner
+def shown(system: System, plural: str) -> Any:
+    """Give the only object of a kind."""
+    (found,) = system.cluster.objects.list(plural)
+    return found
