@@ -10,7 +10,9 @@ import pytest
 
 from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclassstatus import StatusCondition
 from tests import builders
+from tests.fakes.cloud import ready_status
 from tests.world import BOOT, World, pod_manifest
 
 HOUR = timedelta(hours=1)
@@ -111,3 +113,41 @@ def test_once_it_is_mended_everything_is_served_at_once() -> None:
     assert world.violations() == []
     assert world.now - began < timedelta(minutes=16), "but for a node that is still being tried"
     assert [e.registered for e in world.store.health["broken"].endings][-2:] == [True, True]
+
+
+def without_subnets(world: World) -> None:
+    """Let the EC2NodeClass `bare` select no subnet."""
+    known = ready_status(builders.nodeclass("bare"), world.cloud.cluster, world.now)
+    gone = StatusCondition("SubnetsReady", "False", "SubnetsNotFound", "no subnet has these tags", world.now)
+    others = tuple(c for c in known.conditions if c.type != "SubnetsReady")
+    world.cloud.statuses["bare"] = replace(known, subnets=(), conditions=(*others, gone))
+    world.store.nodeclasses["bare"] = world.cloud.statuses["bare"]
+    world.cluster.nodeclasses["bare"] = builders.nodeclass_manifest("bare")
+    world.cluster.nodepools["broken"] = builders.nodepool_manifest("broken", nodeclass="bare")
+
+
+def test_a_nodeclass_without_subnets_for_an_hour_launches_nothing_and_holds_up_none_of_three_others() -> None:
+    healthy = ("default", "second", "third")
+    alone, beside = (
+        World({f"{pool}-0": chosen(pool, f"{pool}-0") for pool in pools})
+        for pools in (healthy, (*healthy, "broken"))
+    )
+    for world in (alone, beside):
+        for name in ("second", "third"):
+            world.cluster.nodepools[name] = builders.nodepool_manifest(name)
+    without_subnets(beside)
+    alone.settle()
+    beside.settle(patience=HOUR)
+
+    for pool in healthy:
+        assert launches(beside, pool) == launches(alone, pool) != []
+    assert launches(beside, "broken") == []
+    assert beside.waiting() == ["broken-0"]
+    conditions = beside.cluster.nodepools["broken"]["status"]["conditions"]
+    assert next(c["status"] for c in conditions if c["type"] == "Ready") == "False"
+
+    del beside.cloud.statuses["bare"]
+    began = beside.now
+    beside.settle()
+    assert beside.violations() == []
+    assert beside.now - began < timedelta(minutes=4), "it is looked at every minute"
