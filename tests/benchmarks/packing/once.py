@@ -6,18 +6,22 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from nodesmith.model.catalog import Catalog
 from nodesmith.parts import collect_seldom
 from nodesmith_cli.audit import audit
 from tests.benchmarks.figures import reference_ms
 from tests.benchmarks.packing.cases import CASES
-from tests.problems.planning import inputs_of, timed
+from tests.problems.planning import Planned, inputs_of, timed
 
 _ROOT = Path(__file__).parents[3]
 _LONGEST_SECONDS = 300
 _WARMING = 200
+_RUNS, _MOST_SECONDS = 3, 5.0
 _STATUS = Path("/proc/self/status")
 
 
@@ -60,9 +64,8 @@ def _once(name: str) -> Once:
     collect_seldom()
     nodepool, *objects = manifests
     timed(inputs_of([nodepool, *objects[:: max(1, len(objects) // _WARMING)]], catalog))
-    inputs = inputs_of(manifests, catalog)
     reference = reference_ms() / 1000
-    made = timed(inputs)
+    made = _fastest(manifests, catalog)
     peak_mib = _peak_mib()
     return Once(
         cpu_seconds=made.cpu_seconds,
@@ -77,6 +80,14 @@ def _once(name: str) -> Once:
         violations=len(audit(manifests, catalog, made.plan)),
         reason=next(iter(made.unplaced.values()), ""),
     )
+
+
+def _fastest(manifests: Sequence[dict[str, Any]], catalog: Catalog) -> Planned:
+    """Plan a few times, each time from the manifests on, unless that takes long: what others do at once slows one."""
+    made = [timed(inputs_of(manifests, catalog))]
+    while len(made) < _RUNS and sum(one.cpu_seconds for one in made) < _MOST_SECONDS:
+        made.append(timed(inputs_of(manifests, catalog)))
+    return min(made, key=lambda one: one.cpu_seconds)
 
 
 def _peak_mib() -> float:

@@ -46,7 +46,7 @@ def _note(once: Once) -> str:
     loops = once.cpu_seconds / once.reference_seconds
     above = once.price_hourly_usd / once.bound_hourly_usd - 1 if once.bound_hourly_usd else 0.0
     return (
-        f"cpu time, {loops:.0f} × the reference loop; {once.nodes} nodes at ${once.price_hourly_usd:.2f}/hour,"
+        f"fastest run, {loops:.0f} × the reference loop; {once.nodes} nodes at ${once.price_hourly_usd:.2f}/hour,"
         f" {above:.1%} above its bound; {once.existing} pods on nodes that are there; {once.steps} steps"
     )
 
