@@ -1,14 +1,18 @@
-"""`nodesmith status`: what a cluster has, and the interruptions under way, each with the seconds that it has left."""
+"""`nodesmith status`: what a cluster has, and what is under way in it: interruptions, each with the seconds that it has
+left, and disruption, node by node.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from nodesmith.decisions.scheduling.rooms import is_closed
 from nodesmith.decisions.termination.replacing import AWAITING_REPLACEMENT
 from nodesmith.decisions.termination.waiting import why_not_gone
+from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate
 from nodesmith.model.pauses import shown_pause
@@ -19,7 +23,7 @@ from nodesmith_cli.explainnodecommand import kept_snapshot, live_snapshot
 from nodesmith_cli.podview import span
 
 Told = Mapping[str, Any]
-_FATES = frozenset(Fate)
+_FATES, _REASONS = frozenset(Fate), frozenset(Reason)
 _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
@@ -48,6 +52,7 @@ def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
         "pending": len(waiting),
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
+        "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
     }
@@ -55,6 +60,27 @@ def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
 
 def _is_interrupted(claim: NodeClaim) -> bool:
     return claim.is_ending and claim.cause in _FATES
+
+
+def _is_disrupted(subject: Subject) -> bool:
+    """Tell whether a move takes a node: it is closed to new pods for that, or ends for one of its reasons."""
+    claim, node = subject.claim, subject.node
+    if claim is not None and claim.is_ending:
+        return claim.cause in _REASONS
+    return node is not None and not node.deleting and is_closed(node)
+
+
+def _disruption(subject: Subject, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
+    claim = subject.claim
+    ends = claim is not None and claim.is_ending
+    waiting = why_not_gone(claim, snapshot, now) if claim is not None and ends else None
+    return {
+        "name": subject.name,
+        "nodeClaim": claim.name if claim else None,
+        "reason": claim.cause if claim is not None and ends else None,
+        "phase": claim.phase.value if claim is not None and ends else "Proposed or Replacing",
+        "waitsFor": waiting.message if waiting else None,
+    }
 
 
 def _interruption(
@@ -97,6 +123,7 @@ def lines(told: Told) -> Iterator[str]:
     yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
     if told["paused"]:
         yield told["paused"]
+    yield from _disrupted(told["disruptions"])
     found = told["interruptions"]
     yield f"{_count(len(found), 'interruption')} under way"
     width = max((len(each["name"]) for each in found), default=0)
@@ -104,6 +131,14 @@ def lines(told: Told) -> Iterator[str]:
         left = "no date" if each["secondsLeft"] is None else f"{each['secondsLeft']} s left"
         why = f"waits: {each['waitsFor']}" if each["waitsFor"] else "nothing is in its way"
         yield f"  {each['name']:<{width}}  {each['cause']:<20}  {left:>11}  {each['phase']}, {why}"
+
+
+def _disrupted(found: Sequence[Told]) -> Iterator[str]:
+    if found:
+        yield f"{_count(len(found), 'node')} under disruption"
+    for each in found:
+        why = f", waits: {each['waitsFor']}" if each["waitsFor"] else ""
+        yield f"  {each['name']}  {each['reason'] or 'closed to new pods'}: {each['phase']}{why}"
 
 
 def _count(count: int, noun: str) -> str:

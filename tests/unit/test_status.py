@@ -11,6 +11,7 @@ from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import DISRUPTED
 from nodesmith_cli.status import lines, tell
 from tests.builders import NOW, bind, claim, node, shape, snapshot
 
@@ -76,3 +77,16 @@ def test_who_has_least_time_left_is_told_first_and_other_ends_are_no_interruptio
 def test_a_time_that_is_over_is_no_seconds_left() -> None:
     (told,) = tell(seen(interrupted("a", seconds=-9)), NOW)["interruptions"]
     assert told["secondsLeft"] == 0
+
+
+def test_nodes_that_moves_take_are_told_from_when_they_are_closed_to_new_pods() -> None:
+    snapshot = seen(running("a"), running("b").terminating("Drifted", "AMIDrift", BEGAN), running("c"))
+    nodes = tuple(replace(n, taints=(DISRUPTED,)) if n.name == "node-a" else n for n in snapshot.nodes)
+    found = tell(replace(snapshot, nodes=nodes), NOW)
+    told = [(each["nodeClaim"], each["reason"], each["phase"]) for each in found["disruptions"]]
+    assert told == [("a", None, "Proposed or Replacing"), ("b", "Drifted", "Terminating")]
+    text = "\n".join(lines(found))
+    assert (
+        "2 nodes under disruption\n  node-a  closed to new pods: Proposed or Replacing\n  node-b  Drifted: "
+        in text
+    )
