@@ -93,6 +93,7 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
         "observation": ("nodesmith:reader",),
         "repair": ("nodesmith:writer",),
         "garbagecollection": ("nodesmith:writer",),
+        "routing": None,
     }
 
 

@@ -167,7 +167,7 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
 ) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
     source = (controllers / f"{concern}.py").read_text()
-    for part in ("provisioning", "look", "moves"):  # of its story some is told in there
+    for part in ("provisioning", "look", "moves", "secondlooks"):  # of its story some is told in there
         if f"controllers.{part} import" in source:
             source += (controllers / f"{part}.py").read_text()
     woken = set(re.findall(r"Concern\.([A-Z]+)", source))
