@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
 from math import fsum
 
 from nodesmith.model.labels import ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith_cli.local.cloud.account import RELEASES
+from nodesmith_cli.local.timeline import pod_key
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, zone_spread
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.system import CLUSTER, HURRIED, System, Waited
 
 SIZES = requirement("node.kubernetes.io/instance-type", "c6a.2xlarge", "c6a.4xlarge", "m6a.2xlarge")
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 NODES, AT_ONCE = 40, 4
+NOTICED = timedelta(seconds=10)
+"""by the system's clock, ten of whose seconds are one: within it a ledger notes what a Node has shown"""
 
 
 def price_hourly_usd(claims: tuple[NodeClaim, ...]) -> float:
@@ -28,6 +33,25 @@ def skew(system: System) -> int:
     zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in system.nodes()}
     pods = Counter(zones[pod["spec"]["nodeName"]] for pod in system.pods())
     return max(pods.values()) - min(pods[zone] for zone in zones.values())
+
+
+def waits(waited: Mapping[str, Waited]) -> list[float]:
+    """Give how long each of these pods was pending, the longest last; fails where one never ran."""
+    never = [key for key, one in waited.items() if one.running_at is None]
+    assert not never, never
+    return sorted(
+        (one.running_at - one.pending_at).total_seconds() for one in waited.values() if one.running_at
+    )
+
+
+def waited_for_nodes(waited: Mapping[str, Waited], claims: tuple[NodeClaim, ...]) -> list[str]:
+    """Name the pods that were pending before the node was ready on which they run: longer than to begin anew takes."""
+    ready = {claim.node_name: claim.initialized_at for claim in claims}
+    return [
+        key
+        for key, one in waited.items()
+        if (at := ready.get(one.node)) is not None and at > one.pending_at + NOTICED
+    ]
 
 
 def test_when_half_of_the_pods_go_nodes_go_and_those_that_stay_are_spread(
@@ -89,7 +113,7 @@ def test_nodes_of_an_old_image_are_renewed_a_few_at_a_time(start: Start, figures
         at_once.append(len((moving | ending) & {claim.name for claim in ledger.claims}))
         return not first & {claim.name for claim in ledger.claims}
 
-    began = system.clock.now()
+    began, before = system.clock.now(), {pod_key(pod) for pod in system.pods()}
     with system.watched_pods() as waited:
         system.until("no node of the old image is left", renewed, seconds=900)
         system.until_running(NODES, seconds=60)
@@ -97,6 +121,12 @@ def test_nodes_of_an_old_image_are_renewed_a_few_at_a_time(start: Start, figures
     figures("renewed-nodes", NODES)
     figures("renewed-in-s", round((system.clock.now() - began).total_seconds()))
     figures("at-once-most", max(at_once))
-    figures("pods-made-again", len(waited))
+    anew = {key: one for key, one in waited.items() if key not in before}
+    seconds = waits(anew)
+    figures("pods-made-again", len(seconds))
+    figures("pending-s-longest", round(seconds[-1], 1))
+    figures("pending-s-together", round(fsum(seconds), 1))
+    assert len(seconds) >= NODES
+    assert not waited_for_nodes(anew, system.ledger().claims)
     assert max(at_once) <= AT_ONCE
     assert not images & {claim.image_id for claim in system.ledger().claims}

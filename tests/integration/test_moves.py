@@ -236,7 +236,7 @@ def test_a_look_at_an_unchanged_cluster_reads_snapshot_and_ledger_and_nothing_el
 def test_every_decision_about_a_move_leaves_a_record_that_replays_to_the_same_bytes() -> None:
     world = CHEAPER.told()
     found = [kind for kind in records(world) if kind["concern"] == "disruption"]
-    assert [bool(each["move"]) for each in found] == [False, True]
+    assert [bool(each["again"]) for each in found] == [False, True]
     for written in found:
         data = world.blobs.objects[decision_snapshot_key(builders.CLUSTER, written["id"])]
         assert replay(written, decode(data), catalog()) == canonical(written["plan"])

@@ -96,7 +96,9 @@ def test_nodes_of_a_static_nodepool_are_replaced_one_by_one_as_far_as_its_limit_
 def test_a_second_look_turns_back_where_the_node_is_as_it_would_be_bought() -> None:
     begun = Move("m1", Reason.DRIFTED, ("claim-a",), Stage.PROPOSED, NOW, NOW)
     closed = changed(drifted("a"), taints=(DISRUPTED,))
-    assert isinstance(look_again(begun, fleet([closed], running(FULL, {"a": 1}), moves=[begun])), Proposal)
+    assert isinstance(
+        look_again([begun], fleet([closed], running(FULL, {"a": 1}), moves=[begun]))["m1"], Proposal
+    )
     mended = changed(worker("a", claim={"image_id": "ami-amd64"}), taints=(DISRUPTED,))
-    again = look_again(begun, fleet([mended], running(FULL, {"a": 1}), moves=[begun]))
+    again = look_again([begun], fleet([mended], running(FULL, {"a": 1}), moves=[begun]))["m1"]
     assert again == "claim-a: it is what would be bought today"

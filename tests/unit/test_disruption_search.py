@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search import look_again, may_end, propose
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.taints import DISRUPTED
-from tests.builders import NOW, anti_affinity, shape
+from tests.builders import NOW, anti_affinity, expression, shape
 from tests.fleets import Worker, changed, fleet, pool, running, worker
 
 SMALL = shape("500m", "1Gi")
@@ -101,7 +102,7 @@ def test_a_second_look_gives_the_same_move_though_its_sources_are_closed() -> No
     first = propose(fleet(four(), pods)).proposals[0]
     tainted = [changed(w, taints=(DISRUPTED,)) if w.claim.name in first.sources else w for w in four()]
     begun = move(*first.sources)
-    again = look_again(begun, fleet(tainted, pods, moves=[begun]))
+    again = look_again([begun], fleet(tainted, pods, moves=[begun]))[begun.id]
     assert isinstance(again, Proposal)
     assert again.sources == first.sources
     assert len(again.replacements) == len(first.replacements)
@@ -110,9 +111,30 @@ def test_a_second_look_gives_the_same_move_though_its_sources_are_closed() -> No
 def test_a_second_look_turns_back_where_a_pod_has_come_to_an_empty_node() -> None:
     begun = move("claim-a", reason=Reason.EMPTY)
     tainted = changed(worker("a"), taints=(DISRUPTED,))
-    again = look_again(begun, fleet([tainted], running(SMALL, {"a": 1}), moves=[begun]))
+    again = look_again([begun], fleet([tainted], running(SMALL, {"a": 1}), moves=[begun]))[begun.id]
     assert isinstance(again, str)
     assert "has come" in again
+
+
+def test_moves_looked_at_together_do_not_take_the_same_room_twice_nor_each_others_nodes() -> None:
+    kept = worker("z", annotations={"karpenter.sh/do-not-disrupt": "true"})
+    sources = [changed(worker(name), taints=(DISRUPTED,)) for name in "abc"]
+    pods = running(shape("1500m", "1Gi"), {"a": 1, "b": 1, "c": 1, "z": 1})
+    moves = [replace(move(f"claim-{name}"), id=name) for name in "abc"]
+    kinds = [("node.kubernetes.io/instance-type", "m5.xlarge"), ("karpenter.sh/capacity-type", "on-demand")]
+    only = pool(requirements=[expression(key, "In", value) for key, value in kinds])
+    found = look_again(moves, fleet([*sources, kept], pods, pools=[only], moves=moves))
+    stand = [each for each in found.values() if isinstance(each, Proposal)]
+    assert list(found) == ["a", "b", "c"]
+    assert [dict(each.destinations) for each in stand] == [{pods[0].key: "z"}]
+
+
+def test_of_empty_nodes_those_drop_out_that_pods_have_come_to() -> None:
+    begun = move("claim-a", "claim-b", reason=Reason.EMPTY)
+    tainted = [changed(worker(name), taints=(DISRUPTED,)) for name in "ab"]
+    found = look_again([begun], fleet(tainted, running(SMALL, {"a": 1}), moves=[begun]))[begun.id]
+    assert isinstance(found, Proposal)
+    assert found.sources == ("claim-b",)
 
 
 def test_sources_may_end_unless_a_pod_has_come_that_must_not_be_disrupted() -> None:

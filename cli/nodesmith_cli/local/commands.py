@@ -184,7 +184,7 @@ def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
     to.print()
     to.print(f"half of the pods go: the Deployment is scaled to {_DEMO_LEFT} replicas")
     for record in shrunk.decisions:
-        for move in record["plan"]["moves"] if not record["move"] else ():
+        for move in record["plan"]["moves"] if not record["again"] else ():
             to.print(f"  {move['why']}")
     to.print()
     to.print(screen(shrunk.after, to.width))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from nodesmith.controllers.closing import close, open_again
 from nodesmith.controllers.drifting import note_drift
 from nodesmith.controllers.look import Disruption, Look, Memory
-from nodesmith.controllers.moves import carry_on, close, open_again
+from nodesmith.controllers.moves import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.disruption import telling
 from nodesmith.decisions.disruption.lots import in_lots

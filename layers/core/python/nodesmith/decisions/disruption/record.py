@@ -23,15 +23,15 @@ def record(
     snapshot_digest: str,
     *,
     looked_at: Mapping[str, datetime] | None = None,
-    move: str = "",
+    again: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write down what was proposed: of `move` again, where its id is given, or of all nodes as last `looked_at`."""
+    """Write down what was proposed: `again` of the moves with these ids, or of all nodes as last `looked_at`."""
     times = {name: at.isoformat() for name, at in sorted((looked_at or {}).items())}
     return {
         **heading(DISRUPTION, inputs, snapshot_digest),
-        "move": move,
+        "again": list(again),
         "lookedAt": times,
-        "plan": moves_item(proposals, is_bought=bool(move)),
+        "plan": moves_item(proposals, is_bought=bool(again)),
         "durationsMs": {},
     }
 
@@ -39,10 +39,11 @@ def record(
 def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
     """Look again; give what comes of it in the same canonical bytes as `canonical(written["plan"])`."""
     inputs = inputs_of(written, snapshot, catalog)
-    if written["move"]:
-        move = next(each for each in inputs.ledger.moves if each.id == written["move"])
-        found = look_again(move, inputs)
-        return canonical(moves_item([found] if isinstance(found, Proposal) else [], is_bought=True))
+    if written["again"]:
+        there = {move.id: move for move in inputs.ledger.moves}
+        found = look_again([there[id_] for id_ in written["again"]], inputs)
+        stand = [each for each in found.values() if isinstance(each, Proposal)]
+        return canonical(moves_item(stand, is_bought=True))
     looked_at = {name: datetime.fromisoformat(at) for name, at in written["lookedAt"].items()}
     return canonical(moves_item(propose(inputs, looked_at).proposals, is_bought=False))
 

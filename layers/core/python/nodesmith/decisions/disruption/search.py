@@ -16,6 +16,7 @@ from nodesmith.decisions.disruption.emptying import let_go
 from nodesmith.decisions.disruption.passing import Pass, no_budget
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.disruption.renewing import renew, renewed, static_renewals
+from nodesmith.decisions.disruption.simulation import Trial
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.moves import Move, Reason
@@ -41,34 +42,49 @@ def propose(
     return under_way.outcome(looked_at)
 
 
-def look_again(move: Move, inputs: Inputs) -> Proposal | str:
-    """Look again at a proposed move whose sources are tainted by now.
+def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | str]:
+    """Look again at proposed moves whose sources are tainted by now, one after the other: each has what is left.
 
-    Gives the proposal as it would be made now for the same sources, or why it is not to be, in a sentence.
+    Gives by move the proposal as it would be made now for the same sources, or why it is not to be, in a sentence. Of
+    empty nodes those drop out that pods have come to. Of a static NodePool one move is looked at, the others are left
+    for later.
     """
-    under_way = Pass(_before(move, inputs), DEFAULT_STEPS)
-    found = {one.name: one for one in under_way.survey.candidates}
-    missing = next((name for name in move.sources if name not in found), None)
-    if missing is not None:
+    under_way = Pass(_before(moves, inputs), DEFAULT_STEPS, [name for move in moves for name in move.sources])
+    known = {one.name: one for one in under_way.survey.candidates}
+    found: dict[str, Proposal | str] = {}
+    static: set[str] = set()
+    for move in moves:
+        pools = {
+            known[name].pool.name for name in move.sources if name in known and known[name].pool.is_static
+        }
+        if not pools & static:
+            found[move.id] = _again(move, known, under_way)
+            static |= pools
+    return found
+
+
+def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Proposal | str:
+    there = [known[name] for name in move.sources if name in known]
+    missing = next((name for name in move.sources if name not in known), None)
+    if missing is not None and (move.reason is not Reason.EMPTY or not there):
         blocker = under_way.blocked.get(missing)
         return f"{missing}: {blocker.message if blocker else 'it is gone'}"
-    sources = [found[name] for name in move.sources]
-    if len(under_way.allowed.within(sources, move.reason)) < len(sources):
-        return no_budget(sources[0]).message
-    match move.reason:
-        case Reason.EMPTY:
-            return _still_empty(sources, under_way)
-        case Reason.DRIFTED:
-            return _still_drifted(sources, under_way)
-        case Reason.UNDERUTILIZED:
-            return _blocked(sources, under_way) or under_way.judge.consolidation(
-                sources, under_way.try_without(sources)
-            )
+    if move.reason is Reason.EMPTY:
+        return _still_empty(there, under_way)
+    if len(under_way.allowed.within(there, move.reason)) < len(there):
+        return no_budget(there[0]).message
+    if move.reason is Reason.DRIFTED:
+        return _still_drifted(there[0], under_way)
+    why = _blocked(there, under_way)
+    if why:
+        return why
+    trial = under_way.try_without(there)
+    return _accepted(there, under_way.judge.consolidation(there, trial), trial, under_way)
 
 
 def may_end(move: Move, inputs: Inputs) -> str:
     """Say what stands in the way of ending a move's sources now that what replaces them is ready; empty for nothing."""
-    survey = Survey(_before(move, inputs))
+    survey = Survey(_before([move], inputs), only=move.sources)
     found = {one.name: one for one in survey.candidates}
     for name in move.sources:
         blocker = survey.blocked.get(name)
@@ -82,21 +98,31 @@ def may_end(move: Move, inputs: Inputs) -> str:
     return ""
 
 
-def _still_empty(sources: Sequence[Candidate], under_way: Pass) -> Proposal | str:
-    pods = [pod.key for one in sources for pod in one.pods]
-    if pods:
-        return f"pod {pods[0]} has come"
-    return _blocked(sources, under_way) or under_way.emptied(sources)
+def _still_empty(there: Sequence[Candidate], under_way: Pass) -> Proposal | str:
+    empty = [one for one in there if not one.pods and under_way.blocker(one) is None]
+    if not empty:
+        pods = [pod.key for one in there for pod in one.pods]
+        return f"pod {pods[0]} has come" if pods else _blocked(there, under_way)
+    left = under_way.allowed.within(empty, Reason.EMPTY)
+    return _accepted(left, under_way.emptied(left), None, under_way) if left else no_budget(empty[0]).message
 
 
-def _still_drifted(sources: Sequence[Candidate], under_way: Pass) -> Proposal | str:
-    one = sources[0]
+def _still_drifted(one: Candidate, under_way: Pass) -> Proposal | str:
     if one.name not in under_way.drift:
         return f"{one.name}: it is what would be bought today"
     if one.pool.is_static:
-        found = static_renewals(sources, under_way)
-        return found if isinstance(found, str) else found[0]
-    return renewed(one, under_way)[0]
+        renewals = static_renewals([one], under_way)
+        return _accepted([one], renewals if isinstance(renewals, str) else renewals[0], None, under_way)
+    found, trial = renewed(one, under_way)
+    return _accepted([one], found, trial, under_way)
+
+
+def _accepted(
+    sources: Sequence[Candidate], found: Proposal | str, trial: Trial | None, under_way: Pass
+) -> Proposal | str:
+    if isinstance(found, Proposal):
+        under_way.accept(sources, found, trial)
+    return found
 
 
 def _blocked(sources: Iterable[Candidate], under_way: Pass) -> str:
@@ -107,10 +133,11 @@ def _blocked(sources: Iterable[Candidate], under_way: Pass) -> str:
     return ""
 
 
-def _before(move: Move, inputs: Inputs) -> Inputs:
-    """Give inputs without a move: as if it had not been proposed, nor its sources' Nodes tainted for it."""
-    moves = tuple(other for other in inputs.ledger.moves if other.id != move.id)
-    mine = frozenset(move.sources)
+def _before(moves: Sequence[Move], inputs: Inputs) -> Inputs:
+    """Give inputs without some moves: as if none had been proposed, nor their sources' Nodes tainted for them."""
+    ids = {move.id for move in moves}
+    others = tuple(other for other in inputs.ledger.moves if other.id not in ids)
+    mine = frozenset(name for move in moves for name in move.sources)
     providers = {claim.provider_id for claim in inputs.ledger.claims if claim.name in mine}
     nodes = tuple(
         replace(n, taints=tuple(t for t in n.taints if t.identity != DISRUPTED.identity))
@@ -119,4 +146,4 @@ def _before(move: Move, inputs: Inputs) -> Inputs:
         for n in inputs.snapshot.nodes
     )
     snapshot = replace(inputs.snapshot, nodes=nodes)
-    return replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, moves=moves))
+    return replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, moves=others))

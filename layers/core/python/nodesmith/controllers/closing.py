@@ -1,0 +1,40 @@
+"""Nodes that moves take are closed to new pods, and opened again when nothing comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nodesmith.controllers.look import Look
+from nodesmith.decisions.disruption import telling
+from nodesmith.model.moves import Move, Stage
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodes import NodePatch
+from nodesmith.model.taints import DISRUPTED
+
+_CLOSED, _OPENED = NodePatch({}, add_taints=(DISRUPTED,)), NodePatch({}, remove_taints=(DISRUPTED,))
+
+
+def close(look: Look, claims: Iterable[NodeClaim]) -> None:
+    """Let no more pods come to these claims' Nodes."""
+    _patch(look, claims, _CLOSED)
+
+
+def open_again(look: Look, claims: Iterable[NodeClaim]) -> None:
+    """Let pods come to these claims' Nodes again."""
+    _patch(look, claims, _OPENED)
+
+
+def abandon(look: Look, move: Move, why: str) -> None:
+    """Give a move up; what it has bought is tidied up later."""
+    left = look.run.store.save_move(move.at(Stage.ABANDONED, look.run.clock(), why=why))
+    look.done["MovesAbandoned"] += 1
+    sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]
+    open_again(look, sources)
+    look.run.tell(telling.of_abandoning(left, sources))
+
+
+def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:
+    for claim in claims:
+        if claim.node_name:
+            look.run.cluster.register_node(claim.node_name, replace(patch, provider_id=claim.provider_id))
