@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.decisions.termination.telling import of_deletions, of_evictions
+from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions
 from nodesmith.model.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
 from nodesmith.model.objectevents import ObjectEvent
 from tests.builders import claim
@@ -13,6 +13,17 @@ from tests.builders import claim
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 CLAIM = replace(claim(), cause="Expired", deadline=NOW + timedelta(minutes=5))
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(4)]
+
+
+def test_node_and_nodeclaim_are_told_their_deadline_where_there_is_one() -> None:
+    told = of_deadline(CLAIM, "n1")
+    assert [(each.kind, each.name, each.reason, each.warning) for each in told] == [
+        ("NodeClaim", CLAIM.name, "TerminationGracePeriodExpiring", True),
+        ("Node", "n1", "TerminationGracePeriodExpiring", True),
+    ]
+    assert "2026-11-21T08:05:00Z" in told[0].message
+    assert [each.kind for each in of_deadline(CLAIM, "")] == ["NodeClaim"]
+    assert of_deadline(replace(CLAIM, deadline=None), "n1") == []
 
 
 def test_an_evicted_pod_is_told_why_and_its_node_who_stays() -> None:

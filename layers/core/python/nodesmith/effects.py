@@ -16,7 +16,7 @@ from nodesmith.decisions.lifecycle import initialization_patch, registration_pat
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.decisions.termination.steps import closing_patch
-from nodesmith.decisions.termination.telling import of_deletions, of_evictions
+from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions
 from nodesmith.decisions.termination.waiting import DRAINING
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model import garbage
@@ -214,6 +214,8 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
                 cluster.register_node(command.node, closing_patch(claim))
                 cluster.request_deletion("Node", command.node, claim.provider_id)
             cluster.request_deletion("NodeClaim", claim.name)
+            if told := of_deadline(claim, command.node):
+                cluster.publish(told)
         case Wait() | Advance():
             _save_and_show(claim, store, cluster)
             if claim.reason not in {"", DRAINING}:

@@ -13,6 +13,15 @@ from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
 
 
+def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
+    """Tell NodeClaim and Node until when pods may stay at most; nothing where there is no such time."""
+    if claim.deadline is None:
+        return []
+    why = f"pods that are still here are deleted so that each has its grace by {format_time(claim.deadline)}"
+    objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
+    return [ObjectEvent(*about, "TerminationGracePeriodExpiring", why, warning=True) for about in objects]
+
+
 def of_evictions(
     claim: NodeClaim, pods: Iterable[PodOnNode], answers: Mapping[str, Eviction]
 ) -> list[ObjectEvent]:
