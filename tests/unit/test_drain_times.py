@@ -11,7 +11,8 @@ from nodesmith.controllers.drains import Drains
 from nodesmith.decisions.termination.draining import LOOK_AHEAD, PRESSING, drain
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.model.commands import Advance, Evict
-from nodesmith.model.draintimes import HALF_LIFE, MOST_SECONDS, DrainTime, learned
+from nodesmith.model.decay import HALF_LIFE
+from nodesmith.model.draintimes import MOST_SECONDS, DrainTime, learned
 from nodesmith.model.evictions import PodOnNode
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import ledger_item, read_ledger

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import exp2, log2
 
-HALF_LIFE = timedelta(hours=24)
+from nodesmith.model import decay
+
 MOST_SECONDS = 60.0
 """Half a notice: who takes longer is held up by something that no head start mends."""
 _LEAST_SECONDS = 1.0
@@ -24,13 +24,12 @@ class DrainTime:
 
     def left(self, now: datetime) -> timedelta:
         """Give what is still to be reckoned with."""
-        age = max(timedelta(0), now - self.at)
-        return timedelta(seconds=self.beyond_seconds) * exp2(-age / HALF_LIFE)
+        return timedelta(seconds=decay.left(self.beyond_seconds, self.at, now))
 
     @property
     def forgotten_at(self) -> datetime:
         """Tell when it comes to less than a second."""
-        return self.at + HALF_LIFE * max(0.0, log2(max(_LEAST_SECONDS, self.beyond_seconds)))
+        return decay.until(_LEAST_SECONDS, self.beyond_seconds, self.at)
 
 
 def learned(known: DrainTime | None, beyond: timedelta, now: datetime) -> DrainTime | None:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import exp2, log, log2
+from math import log
 
-HALF_LIFE = timedelta(hours=24)
-"""Spot capacity comes and goes with the hours of the day: what happened yesterday at this time says most."""
+from nodesmith.model.decay import HALF_LIFE, left, until
+
 _FORGOTTEN = 0.01
 """Losses that change no price by as much as a tenth of a percent."""
 
@@ -32,9 +32,8 @@ class Risk:
     at: datetime
 
     def losses_at(self, now: datetime) -> float:
-        """Give what is left of them; a clock that is behind changes nothing."""
-        age = max(timedelta(0), now - self.at)
-        return self.losses * exp2(-age / HALF_LIFE)
+        """Give what is left of them."""
+        return left(self.losses, self.at, now)
 
     def after(self, share: float, now: datetime) -> Risk:
         """Give the risk after one more interruption that took this share of our nodes in the pool, up to 1."""
@@ -48,4 +47,4 @@ class Risk:
     @property
     def forgotten_at(self) -> datetime:
         """Tell when it comes to nothing."""
-        return self.at + HALF_LIFE * max(0.0, log2(self.losses / _FORGOTTEN)) if self.losses > 0 else self.at
+        return until(_FORGOTTEN, self.losses, self.at)
