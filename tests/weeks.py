@@ -1,8 +1,8 @@
 """Days of a big cluster's life: nodes that fail, pods that come and go, functions that die, systems that are away.
 
 The small world of `tests.world`, made to last: time goes from one thing that happens to the next, a snapshot is
-encoded when something has changed, and while nothing at all is on its way only one round of ticks an hour is run, the others are
-counted.
+encoded when something has changed, and while nothing at all is on its way only one round of ticks an hour is run, the
+others are counted.
 """
 
 from __future__ import annotations
