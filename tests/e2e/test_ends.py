@@ -154,6 +154,7 @@ class Turnover:
         return found
 
 
+@pytest.mark.measured
 def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
     start: Start, figures: Figures
 ) -> None:

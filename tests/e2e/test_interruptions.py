@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import pytest
+
 from nodesmith_cli.local.cloud.announcing import announce_interruption
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
 from nodesmith_cli.local.timeline import pod_key
@@ -127,6 +129,7 @@ class Witness:
         }
 
 
+@pytest.mark.measured
 def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_where_nodes_are_deleted_first(
     start: Start, figures: Figures
 ) -> None:
