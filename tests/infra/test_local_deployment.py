@@ -31,7 +31,8 @@ def test_the_local_queues_hand_messages_over_as_the_deployed_ones_do() -> None:
 
 def test_local_names_are_the_deployed_ones() -> None:
     assert deployment.TABLE_NAME == names.TABLE_NAME
-    assert deployment.queue_name("shop", "lifecycle") == names.physical_name("shop", "lifecycle")
+    for cluster in ("shop", 100 * "s"):
+        assert deployment.queue_name(cluster, "lifecycle") == names.physical_name(cluster, "lifecycle")
 
 
 def test_notices_are_routed_by_the_same_rules_and_in_the_same_way(account: Template) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from nodesmith.controllers.reckoning import Reckoning
 from nodesmith.controllers.termination import Termination, end_nodes
-from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.events import Concern
+from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest, OfferingKey
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate, Notice

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.interruption import LAST_CALL, Answer, answer, expiries, of_instances
-from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.backoffs import FIRST_BACKOFF, Backoff
 from nodesmith.model.events import Concern
+from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.settings import INDEXES, PATTERNS
+from nodesmith.settings import INDEXES, PATTERNS, physical_name
 
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"
@@ -90,7 +90,7 @@ def deploy(client: Client, cluster: str, region: str) -> Deployment:
 
 def queue_name(cluster: str, concern: str) -> str:
     """Name a concern's queue."""
-    return f"nodesmith-{concern}" if concern == ROUTING.name else f"nodesmith-{cluster}-{concern}"
+    return f"nodesmith-{concern}" if concern == ROUTING.name else physical_name(cluster, concern)
 
 
 def queue_arn(region: str, cluster: str, concern: str) -> str:

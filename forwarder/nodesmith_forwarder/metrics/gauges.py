@@ -16,7 +16,7 @@ from nodesmith.model.shapereading import parse_shape
 from nodesmith.observation.observed import UNREADABLE, Observed
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith_forwarder.metrics.exposition import Family, Labels, labelled
-from nodesmith_forwarder.metrics.tally import moment
+from nodesmith_forwarder.metrics.tally import conditions_of, moment
 
 _SHOWN = (
     NODEPOOL,
@@ -108,7 +108,7 @@ def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
 
 def _conditions(objects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Labels, float]]:
     for obj in objects:
-        for each in (obj.get("status") or {}).get("conditions") or ():
+        for each in conditions_of(obj):
             about = {part: str(each.get(part, "")) for part in ("type", "status", "reason")}
             yield labelled(name=obj["metadata"]["name"], namespace="", **about), 1
 

@@ -121,7 +121,7 @@ def _labels(obj: Mapping[str, Any], **keys: str) -> Labels:
 
 def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
     """Give why a NodeClaim is disrupted, or was given up, in Karpenter's words."""
-    for condition in _conditions(claim):
+    for condition in conditions_of(claim):
         kind, status, reason = (str(condition.get(part, "")) for part in ("type", "status", "reason"))
         ends = kind == "DisruptionReason" and status == "True" and reason not in _BY_HAND
         if ends or (status == "False" and reason in _GIVEN_UP):
@@ -129,11 +129,12 @@ def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _is_true(claim: Mapping[str, Any] | None, kind: str) -> bool:
-    return any(c.get("type") == kind and c.get("status") == "True" for c in _conditions(claim))
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions_of(claim))
 
 
-def _conditions(claim: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    return list(((claim or {}).get("status") or {}).get("conditions") or ())
+def conditions_of(obj: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Give an object's conditions; none where there is no object."""
+    return list(((obj or {}).get("status") or {}).get("conditions") or ())
 
 
 def _is_registered(node: Mapping[str, Any] | None) -> bool:

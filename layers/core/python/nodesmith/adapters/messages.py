@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 LONGEST_DELAY_SECONDS = 900
-MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 
 class SqsHints:
@@ -35,12 +36,19 @@ class SqsHints:
             setting = f"{concern.upper()}_QUEUE_URL"
             raise Rejected(f"hint for {concern}: no queue is known, set {setting}")
         delay = min(max(0, delay_seconds), LONGEST_DELAY_SECONDS)
-        try:
+        with sending(f"sending a hint for {concern}", f"hint for {concern}: the queue {url} does not exist"):
             self._client.send_message(QueueUrl=url, MessageBody=hint.to_json(), DelaySeconds=delay)
-        except ClientError as error:
-            code = error_code(error)
-            if code in MISSING:
-                raise Rejected(f"hint for {concern}: the queue {url} does not exist") from error
-            raise Transient(f"sending a hint for {concern}: {error}", code) from error
-        except BotoCoreError as error:
-            raise Transient(f"sending a hint for {concern}: {error}") from error
+
+
+@contextmanager
+def sending(what: str, missing: str) -> Iterator[None]:
+    """Raise Rejected with what is `missing` where a queue does not exist; Transient, naming `what`, for the rest."""
+    try:
+        yield
+    except ClientError as error:
+        code = error_code(error)
+        if code in _MISSING:
+            raise Rejected(missing) from error
+        raise Transient(f"{what}: {error}", code) from error
+    except BotoCoreError as error:
+        raise Transient(f"{what}: {error}") from error

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from nodesmith.adapters.awserrors import error_code, transient_errors
-from nodesmith.adapters.messages import MISSING
-from nodesmith.errors import Rejected, Transient
+from nodesmith.adapters.awserrors import transient_errors
+from nodesmith.adapters.messages import sending
 from nodesmith.model.events import Concern
 from nodesmith.settings import INDEXES, cluster_of, physical_name
 
@@ -71,12 +68,7 @@ class SqsPost:
         return lost
 
     def _send(self, url: str, entries: list[dict[str, str]]) -> list[int]:
-        try:
+        gone = f"the queue {url} does not exist: is the cluster's stack gone?"
+        with sending(f"sqs:SendMessage to {url}", gone):
             answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
-        except ClientError as error:
-            if error_code(error) in MISSING:
-                raise Rejected(f"the queue {url} does not exist: is the cluster's stack gone?") from error
-            raise Transient(f"sqs:SendMessage to {url}: {error}", error_code(error)) from error
-        except BotoCoreError as error:
-            raise Transient(f"sqs:SendMessage to {url}: {error}") from error
         return [int(failure["Id"]) for failure in answer.get("Failed", ())]

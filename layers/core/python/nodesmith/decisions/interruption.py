@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from nodesmith.decisions.disruption.budgets import room
-from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.backoffs import Backoff, next_backoff
 from nodesmith.model.ec2events import expiry
 from nodesmith.model.events import Concern
+from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
-from nodesmith.decisions.scheduling.reservations import RESERVATION_ID
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import ARCH, NODECLASS, RESERVED, WELL_KNOWN
+from nodesmith.model.labels import ARCH, NODECLASS, RESERVATION_ID, RESERVED, WELL_KNOWN
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass

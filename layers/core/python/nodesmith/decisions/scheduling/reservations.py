@@ -8,8 +8,7 @@ from dataclasses import replace
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_offering
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import AWS_DOMAIN, ON_DEMAND, RESERVED
-from nodesmith.model.labels import RESERVATION_ID as RESERVATION_ID
+from nodesmith.model.labels import AWS_DOMAIN, ON_DEMAND, RESERVATION_ID, RESERVED
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus

@@ -99,13 +99,13 @@ class _View:
 def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
     objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     nodes = ClaimedNodes(snapshot.nodes)
-    ending = {claim: nodes.of(claim) for claim in claims if claim.is_ending}
-    pods: dict[str, list[Pod]] = {node.name: [] for node in ending.values() if node}
+    ending = [(claim, nodes.of(claim)) for claim in claims if claim.is_ending]
+    pods: dict[str, list[Pod]] = {node.name: [] for _, node in ending if node}
     for pod in snapshot.pods:
         if pod.node in pods:
             pods[pod.node].append(pod)
     found = {}
-    for claim, node in ending.items():
+    for claim, node in ending:
         found[claim.name] = _View(
             claim, node, objects.get(claim.name), tuple(pods.get(node.name, ()) if node else ())
         )
