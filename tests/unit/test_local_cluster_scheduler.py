@@ -280,6 +280,21 @@ def test_host_ports_are_taken_once_a_node() -> None:
     assert "didn't have free ports" in world.why("two")
 
 
+def test_sidecars_take_host_ports_too_and_init_containers_that_end_do_not() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    app = {"name": "c", "image": "i:1"}
+    first = {"name": "f", "image": "i:1", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    proxy = {**first, "restartPolicy": "Always"}
+    for name, init in (("proxied", proxy), ("prepared", first), ("proxied-too", proxy)):
+        spec = {"containers": [app], "initContainers": [init]}
+        world.store.create("pods", {"metadata": {"name": name}, "spec": spec})
+
+    world.settle()
+
+    assert world.places() == {"proxied": "n1", "prepared": "n1", "proxied-too": ""}
+
+
 def test_higher_priority_goes_first() -> None:
     world = StandIns()
     world.store.create("priorityclasses", {"metadata": {"name": "high"}, "value": 1000})

@@ -65,6 +65,14 @@ def test_a_daemonset_template_with_limits_alone_requests_its_limits() -> None:
     assert shape.requests.cpu_milli == 2000
 
 
+def test_a_daemonset_on_the_hosts_network_takes_its_ports_which_only_its_pods_say() -> None:
+    containers = [{"name": "a", "ports": [{"containerPort": 9100}]}]
+    template = {"spec": {"hostNetwork": True, "containers": containers}}
+    manifest = {"metadata": {"name": "logs", "namespace": "kube-system"}, "spec": {"template": template}}
+    (shape,) = decode(encode("c", NOW, Observed(daemonsets=[reduce_daemonset(manifest)]))).daemonsets
+    assert shape.host_ports == (("0.0.0.0", 9100, "TCP"),)  # noqa: S104
+
+
 def test_a_pod_being_resized_keeps_what_it_is_allocated() -> None:
     pod = a_pod(nodeName="n1")
     pod["status"]["containerStatuses"] = [
@@ -127,6 +135,12 @@ def test_constraints_ports_and_priority_are_kept() -> None:
     assert shape.host_ports == (("0.0.0.0", 53, "TCP"),)  # noqa: S104
     assert len(shape.tolerations) == 1
     assert shape.spreads[0].selector is not None
+
+
+def test_that_a_pod_claims_devices_is_kept() -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    assert only(a_pod(resourceClaims=claims)).shape.refusal.startswith("it claims devices")
+    assert not only(a_pod(resourceClaims=[])).shape.refusal
 
 
 def test_labels_that_no_selector_reads_are_dropped_and_the_others_kept() -> None:

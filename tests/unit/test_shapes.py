@@ -186,6 +186,15 @@ def test_tolerations_and_host_ports_have_kubernetes_defaults() -> None:
     assert read.host_ports == (("0.0.0.0", 8080, "TCP"), ("10.0.0.1", 53, "UDP"))  # noqa: S104
 
 
+def test_host_ports_of_sidecars_count_and_those_of_what_ends_before_the_pod_starts_do_not() -> None:
+    sidecar = {"name": "proxy", "restartPolicy": "Always", "ports": [{"hostPort": 15001}]}
+    setup = {"name": "setup", "ports": [{"hostPort": 9999}]}
+
+    read = shape(initContainers=[setup, sidecar])
+
+    assert [port for _, port, _ in read.host_ports] == [15001]
+
+
 def test_mismatch_label_keys_leave_pods_with_the_same_value_alone() -> None:
     term = shape(
         app="web",
@@ -246,6 +255,10 @@ def test_what_volumes_allow_narrows_every_alternative_of_the_affinity_and_drops_
                 }
             },
             "matchFields names a node",
+        ),
+        (
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
+            "it claims devices (spec.resourceClaims), and which instance types have these is not known",
         ),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "the pod's spec cannot be read: 'topologyKey'"),
         ({"tolerations": ["all"]}, "the pod's spec cannot be read"),

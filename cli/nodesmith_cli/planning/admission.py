@@ -1,4 +1,4 @@
-"""What a cluster gives objects that files leave out: what pods ask of classes, host ports, states of being new."""
+"""What a cluster gives objects that files leave out: what pods ask of classes, states of being new."""
 
 from __future__ import annotations
 
@@ -97,8 +97,6 @@ class _Classes:
             spec["priority"] = self._priority_of(document, spec.get("priorityClassName"))
         if spec.get("runtimeClassName"):
             spec |= self._runtime_of(document, spec)
-        if spec.get("hostNetwork"):
-            spec["containers"] = [_with_host_ports(c) for c in spec.get("containers") or ()]
         return {**pod, "spec": spec, "status": _pending(pod, spec)}
 
     def _priority_of(self, document: Document, name: str | None) -> int:
@@ -129,11 +127,6 @@ class _Classes:
             hint = did_you_mean(name, frozenset(known)) or ": add it to the files"
             message = f"there is no {kind} {name!r}{hint}; the pods are planned without"
             self.faults.append(document.fault(message, field))
-
-
-def _with_host_ports(container: Manifest) -> Manifest:
-    ports = [{"hostPort": port.get("containerPort"), **port} for port in container.get("ports") or ()]
-    return {**container, "ports": ports} if ports else container
 
 
 def _pending(pod: Manifest, spec: Manifest) -> Manifest:

@@ -53,8 +53,8 @@ def with_pod_defaults(pod: Object) -> Object:
     for field in ("initContainers", "containers"):
         if isinstance(filled.get(field), list):
             filled[field] = [_with_requests(each) for each in filled[field]]
-    if filled.get("hostNetwork"):
-        filled["containers"] = [_with_host_ports(each) for each in filled.get("containers") or ()]
+            if filled.get("hostNetwork"):
+                filled[field] = [_with_host_ports(each) for each in filled[field]]
     return {**pod, "spec": filled}
 
 

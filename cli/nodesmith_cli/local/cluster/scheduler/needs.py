@@ -36,7 +36,8 @@ def needs_of(spec: View) -> Amounts:
 
 def ports_of(spec: View) -> frozenset[Port]:
     """Give the host ports that a pod spec takes."""
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    containers = [*(spec.get("containers") or ()), *sidecars]
     return frozenset(
         (port.get("protocol", "TCP"), int(port["hostPort"]))
         for each in containers

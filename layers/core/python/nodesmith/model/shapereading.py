@@ -71,12 +71,12 @@ def _parse(
         spreads=tuple(read_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
         affinities=affinities,
         preferred_terms=_preferred_terms(affinity.get("nodeAffinity") or {}),
-        host_ports=_host_ports(spec.get("containers") or ()),
+        host_ports=_host_ports(spec),
         priority=int(spec.get("priority") or 0),
         grace_seconds=_grace_seconds(spec.get("terminationGracePeriodSeconds")),
         critical=spec.get("priorityClassName") in CRITICAL_CLASSES,
         annotations=dict(metadata.get("annotations") or {}),
-        refusal=refusal or unreachable or at_odds(affinities, namespace, labels),
+        refusal=refusal or unreachable or _claiming(spec) or at_odds(affinities, namespace, labels),
     )
 
 
@@ -154,6 +154,16 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
     return ""
 
 
+def _claiming(spec: Manifest) -> str:
+    """Say why nothing is bought for pods that claim devices: nobody here knows which types have them."""
+    if not spec.get("resourceClaims"):
+        return ""
+    return (
+        "it claims devices (spec.resourceClaims), and which instance types have these is not known: ask for them by an"
+        " extended resource such as nvidia.com/gpu"
+    )
+
+
 def _expressions(term: Manifest) -> list[Requirement]:
     return [
         requirement(str(e.get("key")), str(e.get("operator")), map(str, e.get("values") or ()))
@@ -174,8 +184,12 @@ def _toleration(raw: Manifest) -> Toleration:
     )
 
 
-def _host_ports(containers: Sequence[Manifest]) -> tuple[tuple[str, int, str], ...]:
-    ports = (port for container in containers for port in container.get("ports") or ())
+def _host_ports(spec: Manifest) -> tuple[tuple[str, int, str], ...]:
+    """Give the ports of what runs as long as the pod does: containers and sidecars (kube-scheduler: NodePorts)."""
+    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    ports = (
+        port for each in (*(spec.get("containers") or ()), *sidecars) for port in each.get("ports") or ()
+    )
     return tuple(
         sorted(
             (str(p.get("hostIP") or "0.0.0.0"), int(p["hostPort"]), str(p.get("protocol") or "TCP"))  # noqa: S104

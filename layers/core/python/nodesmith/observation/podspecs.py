@@ -27,8 +27,9 @@ def reduce_spec(spec: Manifest) -> dict[str, Any]:
             without_empty({name: t.get(name) for name in ("key", "operator", "value", "effect")})
             for t in spec.get("tolerations") or ()
         ],
-        "containers": [_container(c) for c in spec.get("containers") or ()],
-        "initContainers": [_container(c) for c in spec.get("initContainers") or ()],
+        "containers": [_container(c, spec) for c in spec.get("containers") or ()],
+        "initContainers": [_container(c, spec) for c in spec.get("initContainers") or ()],
+        "resourceClaims": [{"name": c.get("name")} for c in spec.get("resourceClaims") or ()],
         "resources": _pod_level(spec),
         "overhead": spec.get("overhead"),
         "priority": spec.get("priority"),
@@ -42,14 +43,19 @@ def _grace(seconds: int | None) -> dict[str, int]:
     return {} if seconds in (None, DEFAULT_GRACE_SECONDS) else {"terminationGracePeriodSeconds": seconds}
 
 
-def _container(container: Manifest) -> dict[str, Any]:
+def _container(container: Manifest, spec: Manifest) -> dict[str, Any]:
+    """Keep what a container takes. On the host's network its ports are the host's: templates do not say so, pods do."""
+    own = container.get("ports") or ()
+    ports = (
+        [{"hostPort": port.get("containerPort"), **port} for port in own] if spec.get("hostNetwork") else own
+    )
     kept = {
         "name": container.get("name"),
         "resources": _requests(container),
         "restartPolicy": container.get("restartPolicy"),
         "ports": [
             without_empty({name: port.get(name) for name in ("hostIP", "hostPort", "protocol")})
-            for port in container.get("ports") or ()
+            for port in ports
             if port.get("hostPort")
         ],
     }
