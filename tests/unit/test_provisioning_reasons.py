@@ -26,6 +26,7 @@ from tests.builders import (
     inputs,
     ledger,
     node,
+    node_affinity,
     nodeclass_manifest,
     nodeclass_status,
     nodepool_manifest,
@@ -58,7 +59,11 @@ def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
         (shape("1", "900Ti"), "one pod asks for 900Ti memory, the most that a node offers to pods is"),
         (
             shape(requests={"nvidia.com/gpu": "1"}),
-            "one pod asks for 1 nvidia.com/gpu, the most that a node offers to pods is 0",
+            "one pod asks for 1 nvidia.com/gpu, and no node offers any; allow instance types with nvidia.com/gpu",
+        ),
+        (
+            shape(requests={"ephemeral-storage": "100Gi"}),
+            "; give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0), or ask for at most ",
         ),
         (
             shape("2000000"),
@@ -267,7 +272,7 @@ OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no type": (
         {"requirements": (expression("karpenter.k8s.aws/instance-family", "In", "zz9"),)},
         {},
-        "no instance type meets its requirements (karpenter.k8s.aws/instance-family In [zz9]",
+        "karpenter.k8s.aws/instance-family In [zz9] removes ",
     ),
     "no offering": (
         {"requirements": (expression("topology.kubernetes.io/zone", "In", "us-east-1f"),)},
@@ -290,6 +295,88 @@ def test_a_nodepool_that_cannot_buy_says_why_and_pods_repeat_it(case: str) -> No
 
     assert said in (plan.obstacles or {})["default"]
     assert said in plan.unplaced[0].reason
+
+
+def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_help() -> None:
+    family, arch = "karpenter.k8s.aws/instance-family", "kubernetes.io/arch"
+    needless = [expression(f"example.com/{n}", "In", "a") for n in range(9)]
+    pool = nodepool_manifest(
+        requirements=[expression(arch, "In", "arm64"), expression(family, "In", "m5"), *needless]
+    )
+
+    (group,) = decided(shape(), pool).unplaced
+
+    number = r"([\d,]+)"
+    said = rf"\(of {number} {family} In \[m5\] removes {number}; {arch} .* removes {number}\)$"
+    counts = re.search(said, group.reason)
+    assert counts
+    all_, by_family, by_arch = (int(count.replace(",", "")) for count in counts.groups())
+    assert all_ > by_family > by_arch > 0
+    assert (group.why.blocking, group.why.fix) == (
+        "NodePool default",
+        "loosen the requirement that removes most instance types",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "blocking", "fix"),
+    [
+        (
+            {"affinity": node_affinity([expression("karpenter.sh/nodepool", "DoesNotExist")])},
+            "node affinity",
+            "take that affinity away, if nodes are to be bought for the pod",
+        ),
+        (
+            {
+                "nodeSelector": {"kubernetes.io/arch": "arm64"},
+                "affinity": node_affinity([expression("kubernetes.io/arch", "In", "amd64")]),
+            },
+            "node selector and affinity",
+            "take one of the two away",
+        ),
+        (
+            {"resourceClaims": [{"name": "gpu"}]},
+            "resource claims",
+            "ask for them by an extended resource such as nvidia.com/gpu",
+        ),
+        ({"overhead": {"memory": "1gb"}}, "requests", "write the amount as Kubernetes does"),
+    ],
+)
+def test_a_pod_that_no_node_will_do_for_is_told_what_is_in_the_way_and_what_would_help(
+    spec: dict[str, Any], blocking: str, fix: str
+) -> None:
+    (group,) = decided(shape(**spec), nodepool_manifest()).ignored
+
+    assert (group.why.blocking, group.why.fix) == (blocking, fix)
+    assert str(group.why).count(fix) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "blocking", "fix"),
+    [
+        (
+            "persistentvolumeclaim 'data' not found: create it in the pod's namespace, or mend the name",
+            "persistentvolumeclaim 'data'",
+            "create it in the pod's namespace, or mend the name",
+        ),
+        (
+            "storageclass.storage.k8s.io 'fsat' of persistentvolumeclaim 'data' not found",
+            "storageclass.storage.k8s.io 'fsat'",
+            "",
+        ),
+        (
+            "no node reaches all its volumes: persistentvolumeclaim 'a' needs zone-a, persistentvolumeclaim 'b' zone-b",
+            "volumes",
+            "use volumes of one zone: they cannot be moved",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_pods_volumes_lack_is_named(refusal: str, blocking: str, fix: str) -> None:
+    waiting = [replace(pod, refusal=refusal) for pod in pods(shape())]
+
+    (group,) = decide(inputs(snapshot=snapshot(pods=waiting, nodepools=[nodepool_manifest()]))).ignored
+
+    assert group.why == Reason(refusal, blocking=blocking, fix=fix)
 
 
 def changed(manifest: dict[str, Any], **parts: Any) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Reason:
     """`text` says why to a person, in a sentence; `fix` is what would help, empty where nothing is known.
 
+    Some sentences end with what would help.
+
     `nodepool` is the NodePool that came nearest to serving the pods, `blocking` the one thing in the way there, as
     `taint gpu=true:NoSchedule`, `requirement kubernetes.io/arch In [arm64]`, `resource cpu` or `limit nodes`; both are
     empty where there is no such thing.
@@ -20,4 +22,4 @@ class Reason:
     fix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.text}; {self.fix}" if self.fix else self.text
+        return self.text if self.text.endswith(self.fix) else f"{self.text}; {self.fix}"

@@ -15,7 +15,8 @@ from nodesmith.decisions.provisioning.least import least_price
 from nodesmith.decisions.provisioning.moving import keep_for_sources, with_sources_closed
 from nodesmith.decisions.provisioning.plan import Plan, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
-from nodesmith.decisions.provisioning.reasons import by_rule, reason
+from nodesmith.decisions.provisioning.reasons import reason
+from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
@@ -139,7 +140,7 @@ def _buy(offers: Pools, assignment: Assignment, inputs: Inputs, choices: Choices
 
 
 def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
-    return [(pod, Reason(why)) for pod, why in pods]
+    return [(pod, of_refusal(why)) for pod, why in pods]
 
 
 def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:

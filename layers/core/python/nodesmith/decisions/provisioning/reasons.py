@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith.decisions.provisioning.refusals import Filter, Refusal, refusal
+from nodesmith.decisions.provisioning.remedies import of_obstacle
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.reasons import Reason
@@ -27,15 +28,6 @@ _COUNTED = {
 }
 
 
-_EASED = {
-    "required pod affinity": "give the pods that they must be with a place, or make the affinity preferred",
-    "required pod anti-affinity": "allow nodes in more domains, or make the anti-affinity preferred",
-    "topology spread of other pods": "allow nodes in more domains, or raise maxSkew of those pods",
-    "topology spread": "allow nodes in more domains, raise maxSkew, or let whenUnsatisfiable be ScheduleAnyway",
-}
-"""What would help, by the kind of rule that stands in the way; the first that fits."""
-
-
 def reason(
     demand: Demand,
     templates: Sequence[Template],
@@ -50,7 +42,10 @@ def reason(
     refusals = [
         (t.name, tried.get((demand.shape, demand.zone, t.name)) or refusal(demand, t)) for t in templates
     ]
-    refusals += [(name, Refusal(Filter.NODEPOOL, why, f"NodePool {name}")) for name, why in obstacles.items()]
+    refusals += [
+        (name, Refusal(Filter.NODEPOOL, why, f"NodePool {name}", of_obstacle(why)))
+        for name, why in obstacles.items()
+    ]
     if not refusals:
         return Reason("there is no NodePool", blocking="no NodePool", fix="create a NodePool")
     name, nearest = max(refusals, key=lambda r: r[1].filter)
@@ -59,13 +54,6 @@ def reason(
         text = f"{_counts(found.filter for _, found in refusals)}; nearest is {text}"
     text += _by_volumes(demand.shape) + _typo(demand.shape.requests)
     return Reason(text, name, nearest.blocking, nearest.fix)
-
-
-def by_rule(why: str) -> Reason:
-    """Give the reason for pods that a rule about others keeps from every node; `why` reads `rule: what is wrong`."""
-    rule, colon, _ = why.partition(": ")
-    fix = next((fix for kind, fix in _EASED.items() if rule.startswith(kind)), "")
-    return Reason(why, blocking=rule if colon else "", fix=fix)
 
 
 def _counts(filters: Iterable[Filter]) -> str:

@@ -18,6 +18,7 @@ from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources,
 from nodesmith.model.taints import first_untolerated
 
 _MANY_BYTES = 10 * 2**30
+_LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
 
 
 class Filter(IntEnum):
@@ -133,13 +134,17 @@ def _too_large(demand: Demand, admitted: Sequence[Choice]) -> Refusal:
             Filter.RESOURCE, why, "resources together", "allow larger instance types, or ask for less"
         )
     name = lacking[0]
+    if not any(c.room.of(name) for c in admitted):
+        why = f"one pod asks for {_amount(name, requests[name])} {name}, and no node offers any"
+        return Refusal(Filter.RESOURCE, why, f"resource {name}", f"allow instance types with {name}")
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
     most = _rounded_down(name, max(0, largest.room.of(name)))
     why = (
         f"one pod asks for {_amount(name, requests[name])} {name}, the most that a node offers to pods is"
         f" {most} ({largest.type.name})"
     )
-    fix = f"allow instance types with more {name}, or ask for at most {most}"
+    more = _LARGER_DISKS if name == EPHEMERAL_STORAGE else f"allow instance types with more {name}"
+    fix = f"{more}, or ask for at most {most}"
     return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
 
 

@@ -27,7 +27,7 @@ from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.shapes import Shape
 
-_MANY_CLOSED = 15
+_MANY_CLOSED, _MOST_NAMED = 15, 3
 _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
 
@@ -221,6 +221,15 @@ def _is_exotic(instance_type: InstanceType) -> bool:
     return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
 
 
+def _removing(types: TypeSet, requirements: Requirements) -> str:
+    """Tell what removes most of these types, and how many each of it removes."""
+    left = {key: len(matching_types(types, Requirements.of(requirements[key])).types) for key in requirements}
+    removed = {key: len(types.types) - left[key] for key in requirements}
+    worst = sorted(filter(removed.get, removed), key=lambda key: (-removed[key], key))[:_MOST_NAMED]
+    named = "; ".join(f"{requirements[key]} removes {removed[key]:,}" for key in worst)
+    return f"of {len(types.types):,} {named}"
+
+
 def _no_choice(
     types: TypeSet, bootable: TypeSet, allowed: TypeSet, requirements: Requirements, offered: bool
 ) -> str:
@@ -229,10 +238,7 @@ def _no_choice(
     if not bootable.types:
         return "no instance type can boot the images of its EC2NodeClass"
     if not allowed.types:
-        wanted = "; ".join(
-            str(requirements[key]) for key in sorted(requirements) if key in types.types[0].requirements
-        )
-        return f"no instance type meets its requirements ({wanted})"
+        return f"no instance type meets its requirements ({_removing(bootable, requirements)})"
     if offered:
         return "its DaemonSets ask for more than any of its instance types offers"
     return (
