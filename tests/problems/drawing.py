@@ -17,6 +17,7 @@ from nodesmith.adapters.catalogfiles import read_catalog_file
 from nodesmith.model.catalog import Catalog
 from tests.builders import NOW, expression, nodepool_manifest
 from tests.problems.drawnpods import Drawn, pods
+from tests.problems.rarities import with_rarities
 
 Manifest = dict[str, Any]
 ZONE, ARCH, CAPACITY = "topology.kubernetes.io/zone", "kubernetes.io/arch", "karpenter.sh/capacity-type"
@@ -34,11 +35,14 @@ class Mix:
     most_types: int = 6
     soft: bool = True
     weights: bool = True
+    rare: bool = False
+    """whether pods have what few have, see `rarities`"""
 
 
 SMALL = Mix(soft=False, weights=False)
 """For brute force: what is wished for only, and NodePools' weights, would make the cheapest plan not the right one."""
 LARGE = Mix(most_pods=60, most_shapes=12)
+RARE = Mix(most_pods=16, most_shapes=6, rare=True)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ def draw(seed: int, mix: Mix = SMALL) -> Problem:
         *drawn.volumes(),
         *_csinodes(dice, nodes),
     ]
-    return Problem(seed, tuple(types), (*others, *nodepools, *daemons, *nodes, *running, *waiting))
+    objects = (*others, *nodepools, *daemons, *nodes, *running, *waiting)
+    return Problem(seed, tuple(types), tuple(with_rarities(seed, objects)) if mix.rare else objects)
 
 
 def _type(dice: random.Random, number: int, zones: Sequence[str]) -> Manifest:

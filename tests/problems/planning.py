@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, decide
+from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import plan_inputs, plan_json, read_manifests
@@ -45,12 +46,14 @@ class Planned:
         return {entry["pod"]: entry["reason"] for entry in self.plan["unplaced"]}
 
 
-def inputs_of(manifests: Iterable[Manifest], catalog: Catalog) -> Inputs:
+def inputs_of(
+    manifests: Iterable[Manifest], catalog: Catalog, settings: NodeSettings | None = None
+) -> Inputs:
     """Read manifests as `nodesmith plan` does; a fault in them is a fault of the test."""
     documents = [Document(manifest, "problem", number) for number, manifest in enumerate(manifests)]
     read = read_manifests((), documents)
     assert not read.faults, read.faults[0]
-    return plan_inputs(read, catalog)
+    return plan_inputs(read, catalog, settings=settings)
 
 
 def planned(manifests: Iterable[Manifest], catalog: Catalog) -> Planned:

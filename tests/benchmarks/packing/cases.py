@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.nodeconfiguration import PreferencePolicy
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.clusters import existing
+from tests.problems.planning import inputs_of
 
 Manifest = dict[str, Any]
 
@@ -23,10 +27,15 @@ class Case:
     catalog: Callable[[], Catalog]
     at_most_seconds: float
     is_quick: bool = True
+    settings: NodeSettings = field(default_factory=NodeSettings)
 
     def manifests(self) -> list[Manifest]:
         """Make the input."""
         return [self.nodepool(), *self.objects()]
+
+    def inputs(self, manifests: Iterable[Manifest]) -> Inputs:
+        """Read the input, or a part of it."""
+        return inputs_of(manifests, self.catalog(), self.settings)
 
 
 def _fake(pods: Callable[[], list[Manifest]], seconds: float, *, is_quick: bool = True) -> Case:
@@ -42,6 +51,10 @@ CASES: Mapping[str, Case] = {
     "diverse-5000": _fake(partial(workloads.diverse, 5000), 1.4),
     "diverse-20000": _fake(partial(workloads.diverse, 20_000), 8, is_quick=False),
     "preferences-4000": _fake(workloads.preferences, 1.2),
+    "preferences-4000-ignored": replace(
+        _fake(workloads.preferences, 1.2),
+        settings=NodeSettings(preference_policy=PreferencePolicy.IGNORE),
+    ),
     "distinct-5000": _real(workloads.distinct, 3),
     "replicas-10000": _real(workloads.replicas, 0.1),
     "existing-2000": _real(existing, 1),

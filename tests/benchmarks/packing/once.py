@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodesmith.model.catalog import Catalog
 from nodesmith.parts import collect_seldom
 from nodesmith_cli.audit import audit
 from tests.benchmarks.figures import reference_ms
-from tests.benchmarks.packing.cases import CASES
-from tests.problems.planning import Planned, inputs_of, timed
+from tests.benchmarks.packing.cases import CASES, Case
+from tests.problems.planning import Planned, timed
 
 _ROOT = Path(__file__).parents[3]
 _LONGEST_SECONDS = 300
@@ -60,12 +59,12 @@ def measured(name: str) -> Once:
 def _once(name: str) -> Once:
     """Plan as a warm Lambda does: it has planned for some of the same kinds of pods before."""
     case = CASES[name]
-    manifests, catalog = case.manifests(), case.catalog()
+    manifests = case.manifests()
     collect_seldom()
     nodepool, *objects = manifests
-    timed(inputs_of([nodepool, *objects[:: max(1, len(objects) // _WARMING)]], catalog))
+    timed(case.inputs([nodepool, *objects[:: max(1, len(objects) // _WARMING)]]))
     reference = reference_ms() / 1000
-    made = _fastest(manifests, catalog)
+    made = _fastest(case, manifests)
     peak_mib = _peak_mib()
     return Once(
         cpu_seconds=made.cpu_seconds,
@@ -77,16 +76,16 @@ def _once(name: str) -> Once:
         existing=sum(len(node["pods"]) for node in made.plan["existing"]),
         unplaced=len(made.unplaced),
         steps=made.plan["steps"],
-        violations=len(audit(manifests, catalog, made.plan)),
+        violations=len(audit(manifests, case.catalog(), made.plan, settings=case.settings)),
         reason=next(iter(made.unplaced.values()), ""),
     )
 
 
-def _fastest(manifests: Sequence[dict[str, Any]], catalog: Catalog) -> Planned:
+def _fastest(case: Case, manifests: Sequence[dict[str, Any]]) -> Planned:
     """Plan a few times, each time from the manifests on, unless that takes long: what others do at once slows one."""
-    made = [timed(inputs_of(manifests, catalog))]
+    made = [timed(case.inputs(manifests))]
     while len(made) < _RUNS and sum(one.cpu_seconds for one in made) < _MOST_SECONDS:
-        made.append(timed(inputs_of(manifests, catalog)))
+        made.append(timed(case.inputs(manifests)))
     return min(made, key=lambda one: one.cpu_seconds)
 
 

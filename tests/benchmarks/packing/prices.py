@@ -16,6 +16,7 @@ from tests.problems.planning import Planned, planned
 
 Manifest = dict[str, Any]
 _SMALL_BATCHES, _QUICK_BATCHES = 1000, 100
+_LONGEST_SECONDS = 3
 _OWN_BOUND = 0.99
 """of the linear programme's: how near to it the bound that a plan reports is to be"""
 
@@ -44,6 +45,14 @@ def _trace(trace: Trace) -> list[Figure]:
         ),
         Figure(
             f"bound-gap-{trace.name}", bound / made.bound_hourly_usd, "× the own bound", 1 / _OWN_BOUND, own
+        ),
+        Figure(f"trace-{trace.name}-s", made.cpu_seconds, "s", _LONGEST_SECONDS, "of cpu, once"),
+        Figure(
+            f"trace-{trace.name}-violations",
+            _violations(manifests, made),
+            "violations",
+            0,
+            "found by the audit",
         ),
     ]
 
