@@ -378,6 +378,26 @@ def test_what_hinders_an_eviction_is_told_with_the_budgets_arithmetic() -> None:
     assert waiting.fix == "raise its maxUnavailable, or lower its minAvailable"
 
 
+def test_a_node_whose_turn_has_not_come_says_the_same_whatever_its_budget_allows_those_before_it() -> None:
+    """Otherwise each round of a drain would write each waiting claim anew."""
+    first = replace(
+        ENDING, name="default-0", provider_id="aws:///a/i-0", terminating_at=NOW - timedelta(hours=1)
+    )
+    nodes = (closed("node-0", first), closed())
+    pods = [*builders.bind(WEB, "node-0", 3), *builders.bind(WEB, "node-a", 3)]
+
+    def waits(allowed: int, claim: NodeClaim) -> list[Wait]:
+        now = seen(pods, nodes=nodes, nodeclaims=(), budgets=(budget(allowed),))
+        commands = [c for c in steps(now, first, claim) if c.claim.name == claim.name]
+        assert not any(isinstance(c, Evict) for c in commands)
+        return [c for c in commands if isinstance(c, Wait)]
+
+    (told,) = waits(2, ENDING)
+    assert told.claim.reason == "PodDisruptionBudget"
+    assert told.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; those of nodes before it")
+    assert waits(2, told.claim) == waits(0, told.claim) == waits(1, told.claim) == []
+
+
 def test_an_unknown_taint_does_not_let_pods_stay() -> None:
     other = Toleration("example.com/other", "Exists")
     of = replace(WEB, tolerations=(other,))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions
+import pytest
+
+from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions, of_waiting
 from nodesmith.model.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
 from nodesmith.model.objectevents import ObjectEvent
 from tests.builders import claim
@@ -52,3 +54,23 @@ def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
             "Pod", "default/web-0", "Disrupted", "deleted: the grace of Node n1 ends at 2026-11-21T08:05:00Z"
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kinds", "is_warned_of"),
+    [
+        ("PodDisruptionBudget", ["NodeClaim"], True),
+        ("AwaitingReplacement", ["NodeClaim"], False),
+        ("AwaitingVolumeDetachment", ["NodeClaim", "Node"], False),
+        ("Draining", [], False),
+        ("", [], False),
+    ],
+)
+def test_what_an_end_waits_for_is_told_where_people_look_and_what_is_usual_is_not(
+    reason: str, kinds: list[str], is_warned_of: bool
+) -> None:
+    told = of_waiting(replace(CLAIM, reason=reason, message="pv-1 is still attached", node_name="n1"))
+    assert [event.kind for event in told] == kinds
+    assert {(event.reason, event.message, event.warning) for event in told} <= {
+        (reason, "pv-1 is still attached", is_warned_of)
+    }

@@ -16,9 +16,8 @@ from nodesmith.decisions.lifecycle import initialization_patch, registration_pat
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.decisions.termination.steps import closing_patch
-from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions
-from nodesmith.decisions.termination.waiting import DRAINING
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions, of_waiting
+from nodesmith.errors import Conflict, Transient
 from nodesmith.model import garbage
 from nodesmith.model.commands import (
     Advance,
@@ -218,8 +217,10 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
                 cluster.publish(told)
         case Wait() | Advance():
             _save_and_show(claim, store, cluster)
-            if claim.reason not in {"", DRAINING}:
-                cluster.event("NodeClaim", claim.name, claim.reason, claim.message, warning=True)
+            if told := of_waiting(claim):
+                cluster.publish(told)
+        case TerminateInstances():  # EC2 has been asked: `terminate`
+            _save_and_show(claim, store, cluster)
         case Release():
             if command.node:
                 cluster.release_node(command.node, claim.provider_id)
@@ -245,25 +246,9 @@ def delete_pods(commands: Sequence[DeletePods], cluster: Cluster) -> None:
     cluster.publish([told for c in commands for told in of_deletions(c.claim, c.pods, answers)])
 
 
-def terminate(
-    commands: Sequence[TerminateInstances],
-    store: Store,
-    cloud: Cloud,
-    cluster: Cluster,
-    failures: list[str],
-) -> None:
-    """Terminate the instances of all these claims in one call, then note it of each.
-
-    What fails for one claim is added to `failures`. Raises Transient when EC2 could not be asked.
-    """
+def terminate(commands: Sequence[TerminateInstances], cloud: Cloud) -> None:
+    """Terminate the instances of all these claims in one call. Raises Transient for those that EC2 will not end."""
     cloud.terminate(sorted({instance for command in commands for instance in command.instances}))
-    for command in commands:
-        try:
-            _save_and_show(command.claim, store, cluster)
-        except Conflict:
-            continue  # another run has noted the same
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {command.claim.name}: {error}")
 
 
 def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster) -> None:

@@ -47,11 +47,12 @@ class ApiCluster:
         Its spec is immutable, and therefore written at creation only.
         """
         name = manifest["metadata"]["name"]
-        if self._server.get(object_path("NodeClaim", name)) is None:
-            self._create("NodeClaim", manifest)
-        self._bring("NodeClaim", name, lambda there: _with_metadata(there, manifest["metadata"]))
+        there = self._server.get(object_path("NodeClaim", name)) or self._create("NodeClaim", manifest)
+        there = self._bring(
+            "NodeClaim", name, lambda there: _with_metadata(there, manifest["metadata"]), there=there
+        )
         if manifest.get("status"):
-            self._bring_status("NodeClaim", name, manifest["status"])
+            self._bring_status("NodeClaim", name, manifest["status"], there)
 
     def delete_nodeclaim(self, name: str) -> None:
         """Delete the claim and lift our finalizer: whoever asks has finished with its instance."""
@@ -129,30 +130,38 @@ class ApiCluster:
         """Publish several Events."""
         publish_all(self._server, events, self._clock())
 
-    def _create(self, kind: str, manifest: Manifest) -> None:
+    def _create(self, kind: str, manifest: Manifest) -> Manifest | None:
         body = {name: part for name, part in manifest.items() if name != "status"}
         try:
-            self._server.create(PATHS[kind], body)
+            return self._server.create(PATHS[kind], body)
         except Conflict:
-            return  # somebody was first, with the same name and therefore the same claim
+            return None  # somebody was first, with the same name and therefore the same claim
 
     def _delete(self, kind: str, there: Manifest) -> None:
         with suppress(Conflict):  # it is another object of that name by now
             self._server.delete(object_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
 
-    def _bring_status(self, kind: str, name: str, status: Manifest) -> None:
+    def _bring_status(self, kind: str, name: str, status: Manifest, there: Manifest | None = None) -> None:
         def wanted(there: Manifest) -> Manifest:
             return {**there, "status": merged_status(there.get("status") or {}, status, self._clock())}
 
-        self._bring(kind, name, wanted, "/status")
+        self._bring(kind, name, wanted, "/status", there)
 
     def _bring(
-        self, kind: str, name: str, wanted: Callable[[Manifest], Manifest | None], subresource: str = ""
+        self,
+        kind: str,
+        name: str,
+        wanted: Callable[[Manifest], Manifest | None],
+        subresource: str = "",
+        there: Manifest | None = None,
     ) -> Manifest | None:
-        """Turn an object into what `wanted` makes of it; None when it is not there, or `wanted` has no use for it."""
+        """Turn an object into what `wanted` makes of it; None when it is not there, or `wanted` has no use for it.
+
+        `there` is the object as it has just been read, if it has.
+        """
         path = object_path(kind, name)
         for _ in range(_ATTEMPTS):
-            there = self._server.get(path)
+            there = there or self._server.get(path)
             if there is None:
                 return None
             becomes = wanted(there)
@@ -166,7 +175,7 @@ class ApiCluster:
             try:
                 return self._server.patch(path + subresource, patch)
             except Conflict:
-                continue
+                there = None
         raise Transient(f"{kind}/{name}: changed under each of {_ATTEMPTS} attempts to write it", "Conflict")
 
 

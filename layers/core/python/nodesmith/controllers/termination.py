@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.reckoning import Reckoning
+from nodesmith.controllers.sidebyside import Spread, each, in_turn
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Rejected, Transient
 from nodesmith.model.commands import (
     Advance,
     Close,
     DeletePods,
+    End,
     Evict,
     Release,
     SingleEnding,
@@ -66,6 +68,8 @@ class Termination:
     drains: Drains = field(default_factory=Drains)
     denied: dict[str, datetime] = field(default_factory=dict)
     """pods whose eviction an admission webhook or policy has denied, and when; kept from run to run"""
+    spread: Spread = in_turn
+    """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
 
 
 def end_nodes(run: Termination) -> Counter[str]:
@@ -112,16 +116,13 @@ def _begun(
     failures: list[str],
 ) -> list[NodeClaim]:
     """Give the ledger's claims, those whose end begins now as they are from then on."""
+
+    def begin(command: End) -> NodeClaim:
+        return begin_end(command, run.store, run.cluster)
+
+    begun = each(run.spread, to_end(ledger.claims, snapshot, now), begin, done, failures)
     claims = {claim.name: claim for claim in ledger.claims}
-    for command in to_end(ledger.claims, snapshot, now):
-        try:
-            claims[command.claim.name] = begin_end(command, run.store, run.cluster)
-            done["End"] += 1
-        except Conflict:
-            done["Conflict"] += 1
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {command.claim.name}: {error}")
-    return list(claims.values())
+    return list({**claims, **{n: c for n, c in begun.items() if isinstance(c, NodeClaim)}}.values())
 
 
 def _carry_out(
@@ -131,7 +132,8 @@ def _carry_out(
 
     Where a Node could not be closed, its pods are left alone: others would take their place on it.
     """
-    open_yet = _each(run, [c for c in commands if isinstance(c, Close)], done, failures)
+    closed = _each(run, [c for c in commands if isinstance(c, Close)], done, failures)
+    open_yet = {name for name, came in closed.items() if isinstance(came, Transient | Rejected)}
     others = [c for c in commands if c.claim.name not in open_yet]
     evictions = [c for c in others if isinstance(c, Evict)]
     deletions = [c for c in others if isinstance(c, DeletePods)]
@@ -143,9 +145,8 @@ def _carry_out(
         done["DeletePods"] += sum(len(command.pods) for command in deletions)
     _each(run, [c for c in others if isinstance(c, Wait | Advance | Release)], done, failures)
     last = [c for c in others if isinstance(c, TerminateInstances)]
-    if last:
-        _try(lambda: terminate(last, run.store, run.cloud, run.cluster, failures), failures)
-        done["TerminateInstances"] += len(last)
+    if last and _try(lambda: terminate(last, run.cloud), failures):
+        _each(run, last, done, failures)
 
 
 def _evict(run: Termination, commands: Sequence[Evict]) -> None:
@@ -162,28 +163,19 @@ def _denied(run: Termination, now: datetime) -> frozenset[str]:
     return frozenset(run.denied)
 
 
-def _try(calls: Callable[[], object], failures: list[str]) -> None:
+def _try(calls: Callable[[], object], failures: list[str]) -> bool:
     try:
         calls()
     except (Transient, Rejected) as error:
         failures.append(str(error))
+        return False
+    return True
 
 
 def _each(
     run: Termination, commands: Sequence[SingleEnding], done: Counter[str], failures: list[str]
-) -> frozenset[str]:
-    """Carry out commands one after the other; give the claims of which one failed."""
-    failed = set()
-    for command in commands:
-        try:
-            carry_out_end(command, run.store, run.cluster)
-            done[type(command).__name__] += 1
-        except Conflict:
-            done["Conflict"] += 1
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {command.claim.name}: {error}")
-            failed.add(command.claim.name)
-    return frozenset(failed)
+) -> Mapping[str, object]:
+    return each(run.spread, commands, lambda c: carry_out_end(c, run.store, run.cluster), done, failures)
 
 
 def _wake(
@@ -197,6 +189,8 @@ def _wake(
     kinds = {type(command) for command in commands}
     if Release in kinds:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
+    if done["End"]:  # nodes for its pods can come while they still run
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes end"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)
     ahead = [

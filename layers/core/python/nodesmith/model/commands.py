@@ -133,8 +133,8 @@ class Release:
 
 
 Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Dismiss | Show | End
-SingleEnding: TypeAlias = Close | Wait | Advance | Release
-"""Done for one claim after the other."""
-JointEnding: TypeAlias = Evict | DeletePods | TerminateInstances
+SingleEnding: TypeAlias = Close | Wait | Advance | TerminateInstances | Release
+"""Done for each claim by itself; instances are terminated for all claims in one call before that is noted of each."""
+JointEnding: TypeAlias = Evict | DeletePods
 """Done for all claims in one call."""
 TerminationCommand: TypeAlias = SingleEnding | JointEnding

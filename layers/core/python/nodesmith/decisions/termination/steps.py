@@ -144,7 +144,8 @@ def _steps(
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
     elif not (found.evict or found.delete):  # while pods go, there is no need to say why it waits
-        commands += _wait(replacement(onward) if patient else why_not_gone(onward, snapshot, now), onward)
+        waiting = replacement(onward) if patient else why_not_gone(onward, snapshot, now, allowances)
+        commands += _wait(waiting, onward)
     return commands
 
 

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from nodesmith.decisions.termination.replacing import AWAITING_REPLACEMENT
+from nodesmith.decisions.termination.waiting import DRAINING, VOLUMES
 from nodesmith.model.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
+
+_USUAL = frozenset({"", DRAINING})
+_IN_TIME = frozenset({AWAITING_REPLACEMENT, VOLUMES})
+"""What passes by itself, unless it lasts."""
 
 
 def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
@@ -20,6 +26,16 @@ def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
     why = f"pods that are still here are deleted so that each has its grace by {format_time(claim.deadline)}"
     objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
     return [ObjectEvent(*about, "TerminationGracePeriodExpiring", why, warning=True) for about in objects]
+
+
+def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
+    """Tell the NodeClaim what its end waits for, and the Node where it is volumes, as Karpenter does."""
+    if claim.reason in _USUAL:
+        return []
+    node = [("Node", claim.node_name)] if claim.node_name and claim.reason == VOLUMES else []
+    is_stuck = claim.reason not in _IN_TIME
+    objects = [("NodeClaim", claim.name), *node]
+    return [ObjectEvent(*about, claim.reason, claim.message, warning=is_stuck) for about in objects]
 
 
 def of_evictions(

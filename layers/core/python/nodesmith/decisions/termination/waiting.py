@@ -17,6 +17,7 @@ from nodesmith.model.snapshot import Snapshot
 
 DRAINING = "Draining"
 """The one reason that needs nobody: pods are leaving, each within its grace."""
+VOLUMES = "AwaitingVolumeDetachment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,16 @@ class Waiting:
     fix: str = ""
 
 
-def why_not_gone(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> Waiting | None:
-    """Give what an ending claim waits for; None for one that does not end, or goes on at the next look."""
+def why_not_gone(
+    claim: NodeClaim, snapshot: Snapshot, now: datetime, allowances: Allowances | None = None
+) -> Waiting | None:
+    """Give what an ending claim waits for; None for one that does not end, or goes on at the next look.
+
+    `allowances` are what nodes that end before it have left of the snapshot's budgets; without them, all there is.
+    """
     match claim.phase:
         case Phase.TERMINATING:
-            return _drain(claim, snapshot, now)
+            return _drain(claim, snapshot, now, allowances or Allowances(snapshot.budgets))
         case Phase.DRAINED:
             return _volumes(claim, snapshot)
         case Phase.TERMINATED:
@@ -50,7 +56,7 @@ def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
         return None
     more = f" and {len(volumes) - 1} more" if len(volumes) > 1 else ""
     return Waiting(
-        "AwaitingVolumeDetachment",
+        VOLUMES,
         f"volume {volumes[0]}{more} is still attached",
         f"PersistentVolume/{volumes[0]}",
         claim.phase_since,
@@ -58,7 +64,7 @@ def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
     )
 
 
-def _drain(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> Waiting | None:
+def _drain(claim: NodeClaim, snapshot: Snapshot, now: datetime, allowances: Allowances) -> Waiting | None:
     name = _node_name(claim, snapshot)
     left = [p for p in snapshot.pods if p.node == name and must_go(p.shape) and not is_stuck(p, now)]
     if not left:
@@ -66,11 +72,7 @@ def _drain(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> Waiting | Non
     first = min(map(tier, left))
     current = sorted((pod for pod in left if tier(pod) == first), key=lambda pod: pod.key)
     since = claim.terminating_at or claim.phase_since
-    return (
-        protected(current, since, now)
-        or guarded(current, Allowances(snapshot.budgets), since)
-        or _ending(current, since)
-    )
+    return protected(current, since, now) or guarded(current, allowances, since) or _ending(current, since)
 
 
 def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | None:
@@ -89,10 +91,10 @@ def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | 
 
 
 def guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Waiting | None:
-    """Give the budget that allows none of these pods to go; None where one of them may."""
-    held = [pod for pod in pods if not pod.deleting and not allowances.take(pod)]
-    if not held or len(held) < len([pod for pod in pods if not pod.deleting]):
-        return None  # some may go, and the others after them
+    """Give the budget that allows none of these pods to go; None where one of them may, and the others after it."""
+    held = [pod for pod in pods if not pod.deleting]
+    if not held or any(allowances.permits(pod) for pod in held):
+        return None
     guards = allowances.guards(held[0].shape)
     if len(guards) > 1:
         names = " and ".join(budget.key for budget in guards)
@@ -105,15 +107,19 @@ def guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Wai
             "let one PodDisruptionBudget select it",
         )
     budget = guards[0]
-    fix = (
+    why = arithmetic(budget) + ("; those of nodes before it" if budget.disruptions_allowed > 0 else "")
+    message = f"pod {held[0].key}{_more(held)} is guarded by PodDisruptionBudget {budget.key}: {why}"
+    return Waiting("PodDisruptionBudget", message, f"PodDisruptionBudget/{budget.key}", since, _fix(budget))
+
+
+def _fix(budget: PodDisruptionBudget) -> str:
+    if budget.disruptions_allowed > 0:
+        return "nothing: its turn comes"
+    return (
         "raise its maxUnavailable, or lower its minAvailable"
         if budget.never_allows
         else "its pods must become ready"
     )
-    message = (
-        f"pod {held[0].key}{_more(held)} is guarded by PodDisruptionBudget {budget.key}: {arithmetic(budget)}"
-    )
-    return Waiting("PodDisruptionBudget", message, f"PodDisruptionBudget/{budget.key}", since, fix)
 
 
 def arithmetic(budget: PodDisruptionBudget) -> str:

@@ -1,0 +1,52 @@
+"""A step of each of many claims, several at once where calls take their time; one's trouble is its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.commands import End, SingleEnding
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Step = TypeVar("Step", bound=SingleEnding | End)
+
+
+class Spread(Protocol):
+    """Does something with each item and gives what comes of it, in order: `map`, or an executor's."""
+
+    def __call__(self, work: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]: ...
+
+
+def in_turn(work: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]:
+    """Do one after the other."""
+    return map(work, items)
+
+
+def each(
+    spread: Spread,
+    steps: Sequence[Step],
+    work: Callable[[Step], Result],
+    done: Counter[str],
+    failures: list[str],
+) -> Mapping[str, Result | Conflict | Transient | Rejected]:
+    """Carry out one step of each claim; give by claim what came of it. What is done, and what failed, is noted."""
+
+    def attempt(step: Step) -> Result | Conflict | Transient | Rejected:
+        try:
+            return work(step)
+        except (Conflict, Transient, Rejected) as error:
+            return error
+
+    came = {step.claim.name: result for step, result in zip(steps, spread(attempt, steps), strict=True)}
+    for step in steps:
+        match came[step.claim.name]:
+            case Conflict():
+                done["Conflict"] += 1
+            case Transient() | Rejected() as error:
+                failures.append(f"NodeClaim {step.claim.name}: {error}")
+            case _:
+                done[type(step).__name__] += 1
+    return came

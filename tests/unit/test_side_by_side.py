@@ -1,0 +1,49 @@
+"""Steps of many claims: several at once, and what fails for one is its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from nodesmith.controllers.sidebyside import Spread, each, in_turn
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.commands import Release, Wait
+from tests.builders import claim
+
+STEPS = [Wait(claim(f"default-{number}")) for number in range(4)]
+
+
+@pytest.mark.parametrize("spread", [in_turn, ThreadPoolExecutor(4).map], ids=["in turn", "at once"])
+def test_what_fails_for_one_claim_is_noted_and_the_others_go_on(spread: Spread) -> None:
+    errors = {"default-1": Conflict("moved on"), "default-2": Transient("503"), "default-3": Rejected("no")}
+
+    def work(step: Wait) -> str:
+        if step.claim.name in errors:
+            raise errors[step.claim.name]
+        return "told"
+
+    done: Counter[str] = Counter()
+    failures: list[str] = []
+    came = each(spread, STEPS, work, done, failures)
+    assert came == {"default-0": "told", **errors}
+    assert done == {"Wait": 1, "Conflict": 1}
+    assert failures == ["NodeClaim default-2: 503", "NodeClaim default-3: no"]
+
+
+def test_steps_are_taken_at_the_same_time() -> None:
+    """Each waits until all are there, which none of them would be if they came one after the other."""
+    together = Barrier(len(STEPS), timeout=10)
+    with ThreadPoolExecutor(len(STEPS)) as threads:
+        came = each(threads.map, STEPS, lambda _: together.wait(), Counter(), [])
+    assert set(came.values()) == {0, 1, 2, 3}
+
+
+def test_what_is_no_error_of_ours_stops_everything() -> None:
+    def bug(_: Release) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        each(in_turn, [Release(claim(), "n1")], bug, Counter(), [])
