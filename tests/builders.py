@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.labels import REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
@@ -216,8 +217,9 @@ def node(
     taints: Sequence[Taint] = (),
     **fields: Any,
 ) -> Node:
-    """Give a Ready node with room for 58 pods."""
+    """Give a Ready node with room for 58 pods; one that has registered is held by our finalizer."""
     offered = parse_resources({"cpu": cpu, "memory": memory, "pods": "58"})
+    held = {"finalizers": (TERMINATION_FINALIZER,)} if REGISTERED in (labels or {}) else {}
     known = {
         "topology.kubernetes.io/zone": zone,
         "kubernetes.io/arch": "amd64",
@@ -232,11 +234,15 @@ def node(
         capacity=offered,
         allocatable=offered,
         conditions={"Ready": Condition("True")},
-        **fields,
+        **(held | fields),
     )
 
 
-JOINED = {"karpenter.sh/registered": "true", "karpenter.k8s.aws/ec2nodeclass": "default"}
+JOINED = {
+    "karpenter.sh/registered": "true",
+    "karpenter.sh/nodepool": "default",
+    "karpenter.k8s.aws/ec2nodeclass": "default",
+}
 READY = {**JOINED, "karpenter.sh/initialized": "true"}
 """What a Node is labelled with once it has joined; and once it takes pods."""
 

@@ -36,6 +36,7 @@ from nodesmith.model.resources import Resources, format_resources, parse_resourc
 from nodesmith.model.taints import DISRUPTED, UNREGISTERED
 from nodesmith.model.times import format_time
 from nodesmith.observation.budgetreduction import reduce_budget
+from nodesmith.observation.endingnodes import ReducedAttachment
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node
 from nodesmith.observation.wire import Observed, encode
@@ -218,6 +219,8 @@ class World:
         """Whether an instance ever joins the cluster."""
         self.ready_after: Callable[[Instance], timedelta] = lambda _: READY
         self.daemonsets: list[Manifest] = []
+        self.volumes: dict[str, str] = {}
+        """Volumes that are attached, and the Node of each."""
         self.concerns: tuple[Concern, ...] = CONCERNS
         """Whom ticks wake."""
         self.drains = Drains()
@@ -463,6 +466,7 @@ class World:
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in self._budgets()],
+            volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures={node: at for node, at in self._departures.items() if node in self.cluster.nodes},
         )
         seen = repr(observed)

@@ -13,11 +13,14 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.evictions import DENIED, EvictionRefused
 from nodesmith.model.nodeclaims import Phase
 from tests import builders
+from tests.crashes import throttled
 from tests.fakes.cloud import Call
 from tests.world import Boundaries, World, pod_manifest
 
+UNBORN = (Phase.PENDING, Phase.DETACHED)
+"""EC2 is busy while these are looked at: one that ends without an instance waits in the second of them."""
 BORN = (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED)
-ENDING = (Phase.TERMINATING, Phase.TERMINATED)
+ENDING = (Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
 
 
 @dataclass(slots=True)
@@ -69,13 +72,37 @@ MOMENTS = [
     (what, phase)
     for what in WAYS
     for phase in (Phase.PENDING, *BORN, *ENDING)
-    if (what, phase) not in {("Node", Phase.PENDING), ("instance", Phase.PENDING)}  # there is none yet
+    if what not in {"Node", "instance"} or phase not in UNBORN  # there is none yet
 ]
 
 
 def is_there(world: World, what: str) -> bool:
-    objects = {"Node": world.cluster.nodes, "instance": world.cloud.alive()}
-    return bool(objects.get(what, world.cluster.nodepools))
+    return bool(
+        {
+            "Node": world.cluster.nodes,
+            "NodeClaim": world.cluster.nodeclaims,
+            "NodePool": world.cluster.nodepools,
+            "instance": world.cloud.alive(),
+        }[what]
+    )
+
+
+def set_up(world: World, phase: Phase) -> None:
+    """Let the world come to a claim in a phase, and stay there for a while."""
+    if phase in UNBORN:
+        world.cloud.script = [throttled] * 4
+    if phase is Phase.DETACHED:
+        world.mishaps.append((timedelta(seconds=10), delete_objects("NodeClaim")))
+    elif phase in ENDING:  # somebody has begun its end already
+        world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
+    if phase is Phase.DRAINED:
+        world.mishaps.append((timedelta(seconds=100), attach_a_volume))
+        world.mishaps.append((timedelta(seconds=200), lambda w: w.volumes.clear()))
+
+
+def attach_a_volume(world: World) -> None:
+    """It is in use, and the driver is slow to detach it."""
+    world.volumes = {f"pv-{node}": node for node in world.cluster.nodes}
 
 
 @pytest.mark.parametrize(("what", "phase"), MOMENTS, ids=lambda value: str(value))
@@ -86,8 +113,7 @@ def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what
         any(c.phase is phase for c in world.store.claims.values()) and is_there(world, what)
     )
     moment.happens = lambda: WAYS[what](world)
-    if phase in ENDING:  # somebody has begun its end already
-        world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
+    set_up(world, phase)
     world.settle(patience=timedelta(minutes=20))
 
     assert moment.is_over

@@ -392,7 +392,7 @@ def test_a_node_that_comes_back_as_a_stranger_is_opened_again(claim: NodeClaim) 
 def test_one_that_is_opened_again_becomes_ready_for_pods_again_once_it_can_and_its_claim_stays_as_it_is() -> (
     None
 ):
-    closed = replace(NEW, labels=builders.JOINED, taints=INITIALIZED.startup_taints)
+    closed = replace(NODE, labels=builders.JOINED, taints=INITIALIZED.startup_taints)
     (wait,) = steps(INITIALIZED, nodes=[closed])
     assert isinstance(wait, Wait)
     assert (wait.claim.phase, wait.claim.reason) == (Phase.INITIALIZED, "StartupTaintsExist")
@@ -415,11 +415,52 @@ def test_one_that_comes_back_while_it_is_deleted_or_ends_is_left_to_termination(
     assert steps(ending, nodes=[TORN]) == []
 
 
-def test_a_node_in_service_without_the_label_of_its_nodeclass_gets_it_and_no_taint_of_its_start_again() -> (
-    None
-):
-    unmarked = replace(NODE, labels={k: v for k, v in NODE.labels.items() if "ec2nodeclass" not in k})
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        {"labels": {k: v for k, v in NODE.labels.items() if "ec2nodeclass" not in k}},
+        {"labels": {k: v for k, v in NODE.labels.items() if "nodepool" not in k}},
+        {"labels": {**NODE.labels, "karpenter.sh/nodepool": "another"}},
+        {"finalizers": ("example.com/backup",)},
+    ],
+    ids=["no label of its NodeClass", "none of its NodePool", "another NodePool", "not held"],
+)
+def test_a_node_in_service_that_lacks_what_it_is_known_by_gets_it_and_no_taint_of_its_start_again(
+    lacking: dict[str, Any],
+) -> None:
+    unmarked = replace(NODE, **lacking)
     assert steps(INITIALIZED, nodes=[unmarked]) == [Open(INITIALIZED, "node-1")]
     patch = registration_patch(INITIALIZED, unmarked)
-    assert patch.labels["karpenter.k8s.aws/ec2nodeclass"] == "default"
+    assert (
+        patch.labels["karpenter.k8s.aws/ec2nodeclass"] == patch.labels["karpenter.sh/nodepool"] == "default"
+    )
+    assert patch.add_finalizers == ("karpenter.sh/termination",)
     assert (patch.add_taints, patch.unschedulable) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("part", "edited"),
+    [
+        ("metadata", {"finalizers": []}),
+        ("metadata", {"labels": {}}),
+        ("metadata", {"labels": {"karpenter.sh/nodepool": "another"}}),
+        ("status", {"providerID": "aws:///us-east-1a/i-another"}),
+        ("status", {"conditions": []}),
+    ],
+)
+def test_a_nodeclaim_that_somebody_has_edited_is_shown_as_it_was(part: str, edited: dict[str, Any]) -> None:
+    there = manifest(INITIALIZED)
+    for shown, commands in ((there, []), ({**there, part: {**there[part], **edited}}, [Show(INITIALIZED)])):
+        seen = builders.snapshot(nodes=(NODE,), nodeclaims=(shown,))
+        assert next_steps([INITIALIZED], seen, {}, (), NOW) == commands
+
+
+def test_a_nodeclaim_that_is_being_deleted_takes_no_finalizer_any_more() -> None:
+    there = manifest(INITIALIZED)
+    going = {
+        **there["metadata"],
+        "finalizers": ["example.com/backup"],
+        "deletionTimestamp": "2026-11-21T11:59:00Z",
+    }
+    seen = builders.snapshot(nodes=(NODE,), nodeclaims=({**there, "metadata": going},))
+    assert next_steps([INITIALIZED], seen, {}, (), NOW) == []

@@ -114,7 +114,7 @@ class TestWhoIsNominated:
         assert [s for s in steps(REGISTERED, WEB, replace(NODE, name="n2")) if isinstance(s, Nominate)] == []
 
     def test_a_node_whose_pods_are_all_nominated_takes_its_next_step_only(self) -> None:
-        joined = replace(NODE, labels={**NODE.labels, **JOINED})
+        joined = node("n1", provider_id=BOUGHT.provider_id, labels=JOINED)
         (step,) = steps(REGISTERED, [nominated(pod) for pod in WEB], joined)
 
         assert isinstance(step, Initialize)

@@ -51,6 +51,12 @@ class ObjectCondition(NamedTuple):
     message: str
 
 
+def marks_of(claim: NodeClaim) -> dict[str, str]:
+    """Give the labels by which the objects of a claim are found; they are put back where somebody has removed them."""
+    named = {labels.NODEPOOL: claim.nodepool, claim.nodeclass.label: claim.nodeclass.name}
+    return {key: value for key, value in named.items() if value}
+
+
 def labels_of(claim: NodeClaim) -> dict[str, str]:
     """Give the labels of the NodeClaim object, which its Node gets as well.
 
@@ -58,14 +64,13 @@ def labels_of(claim: NodeClaim) -> dict[str, str]:
     """
     settled = claim.requirements.settled.items()
     single = {key: value for key, value in settled if labels.restriction(key) is None}
-    ours = {
-        labels.NODEPOOL: claim.nodepool,
-        claim.nodeclass.label: claim.nodeclass.name,
+    bought = {
         labels.INSTANCE_TYPE: claim.instance_type,
         labels.ZONE: claim.zone,
         labels.CAPACITY_TYPE: claim.capacity_type,
     }
-    return {**single, **claim.labels, **{key: value for key, value in ours.items() if value}}
+    known = {key: value for key, value in bought.items() if value}
+    return {**single, **claim.labels, **marks_of(claim), **known}
 
 
 def annotations_of(claim: NodeClaim) -> dict[str, str]:

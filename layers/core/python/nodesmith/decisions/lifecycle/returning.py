@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from nodesmith.decisions.lifecycle.stages import obstacle_of, wait
 from nodesmith.model.commands import Command, Initialize
-from nodesmith.model.labels import INITIALIZED, REGISTERED
+from nodesmith.model.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.nodeclaimobjects import marks_of
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 
@@ -24,8 +25,14 @@ def is_stranger(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
 
 
 def is_unmarked(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
-    """Tell whether a Node in service lacks the label of its NodeClass, as those that older versions made do."""
-    return claim.phase in _JOINED and _is_ours_to_open(nodes) and claim.nodeclass.label not in nodes[0].labels
+    """Tell whether a Node in service lacks what it is known and held by: somebody has taken it off.
+
+    Those that older versions made lack the label of their NodeClass.
+    """
+    if claim.phase not in _JOINED or not _is_ours_to_open(nodes):
+        return False
+    node = nodes[0]
+    return TERMINATION_FINALIZER not in node.finalizers or not marks_of(claim).items() <= node.labels.items()
 
 
 def initialize_again(claim: NodeClaim, node: Node) -> Command | None:

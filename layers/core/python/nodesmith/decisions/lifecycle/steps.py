@@ -12,12 +12,14 @@ from nodesmith.decisions.lifecycle.returning import initialize_again, is_strange
 from nodesmith.decisions.lifecycle.stages import end, initialize, register
 from nodesmith.decisions.nomination import to_nominate
 from nodesmith.model.commands import Command, Dismiss, End, Forget, Nominate, Open, Register, Show
+from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimobjects import conditions_of
+from nodesmith.model.nodeclaimobjects import conditions_of, marks_of
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import DEFAULTS, Options
 from nodesmith.model.nodepools import owner_uid, parsed_nodepools
 from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Manifest
 from nodesmith.model.snapshot import Snapshot
 
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)
@@ -140,22 +142,25 @@ def _is_last(claim: NodeClaim, shown: Mapping[str, object]) -> bool:
     return claim.is_ending and claim.name not in shown
 
 
-def _is_stale(claim: NodeClaim, shown: Mapping[str, object] | None) -> bool:
-    """Tell whether the NodeClaim object does not say what the ledger says, or lacks the label of its NodeClass."""
+def _is_stale(claim: NodeClaim, shown: Manifest | None) -> bool:
+    """Tell whether the NodeClaim object does not say what the ledger says, or lacks what it is known and held by."""
     if shown is None:
         return True
-    if _conditions(shown) != {each.type: (each.status, each.reason) for each in conditions_of(claim)}:
+    metadata, status = shown.get("metadata") or {}, shown.get("status") or {}
+    if _conditions(status) != {each.type: (each.status, each.reason) for each in conditions_of(claim)}:
         return True
-    metadata = shown.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return claim.nodeclass.label not in (labels or {})
+    if (status.get("providerID") or "") != claim.provider_id:
+        return True
+    if not marks_of(claim).items() <= (metadata.get("labels") or {}).items():
+        return True
+    return not metadata.get("deletionTimestamp") and TERMINATION_FINALIZER not in (
+        metadata.get("finalizers") or ()
+    )
 
 
-def _conditions(obj: Mapping[str, object]) -> dict[str, tuple[str, str]]:
-    status = obj.get("status")
-    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
     return {
         str(c.get("type")): (str(c.get("status")), str(c.get("reason")))
-        for c in conditions or ()
+        for c in status.get("conditions") or ()
         if isinstance(c, Mapping)
     }

@@ -1,0 +1,115 @@
+"""Who edits a Node or a NodeClaim by hand, in whatever phase: what is ours is put back, and it ends as cleanly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.labels import NODECLASS, NODEPOOL, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.nodeclaims import Phase
+from tests.integration.test_ends_in_every_phase import Moment, a_world, delete_objects, is_there, set_up
+from tests.world import World
+
+Objects = dict[str, dict[str, Any]]
+KINDS = ("Node", "NodeClaim")
+PHASES = (
+    Phase.LAUNCHED,
+    Phase.REGISTERED,
+    Phase.INITIALIZED,
+    Phase.TERMINATING,
+    Phase.DRAINED,
+    Phase.TERMINATED,
+)
+
+
+def objects(world: World, kind: str) -> Objects:
+    return world.cluster.nodes if kind == "Node" else world.cluster.nodeclaims
+
+
+def metadata(**parts: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda there: {**there, "metadata": {**there["metadata"], **parts}}
+
+
+def with_another_provider_id(there: dict[str, Any]) -> dict[str, Any]:
+    return {**there, "status": {**(there.get("status") or {}), "providerID": "aws:///us-east-1a/i-another"}}
+
+
+def without_status(there: dict[str, Any]) -> dict[str, Any]:
+    return {**there, "status": {**there["status"], "conditions": []}}
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "its labels are removed": metadata(labels={}),
+    "its NodePool is another": metadata(labels={NODEPOOL: "another", NODECLASS: "another"}),
+    "its annotations are removed": metadata(annotations={}),
+    "its finalizer is removed": metadata(finalizers=[]),
+    "its owner is removed": metadata(ownerReferences=[]),
+    "its provider id is another": with_another_provider_id,
+    "its conditions are removed": without_status,
+}
+
+
+def edit(world: World, kind: str, how: str) -> None:
+    """Edit all objects of a kind; an API server lets go of what is being deleted and held by no finalizer."""
+    there = objects(world, kind)
+    for name, each in list(there.items()):
+        there[name] = EDITS[how](each)
+        if each["metadata"].get("deletionTimestamp") and not there[name]["metadata"].get("finalizers"):
+            del there[name]
+
+
+def unmarked(world: World) -> list[str]:
+    """Name the objects that lack what is ours."""
+    found = []
+    for kind in KINDS:
+        for name, each in objects(world, kind).items():
+            about = each["metadata"]
+            wanted = {
+                NODEPOOL: "default",
+                NODECLASS: "default",
+                **({REGISTERED: "true"} if kind == "Node" else {}),
+            }
+            if not wanted.items() <= about["labels"].items():
+                found.append(f"{kind} {name} has the labels {about['labels']}")
+            if TERMINATION_FINALIZER not in about.get("finalizers", ()):
+                found.append(f"{kind} {name} is held by nothing")
+    for name, each in world.cluster.nodeclaims.items():
+        if each["status"].get("providerID") != world.store.claims[name].provider_id:
+            found.append(f"NodeClaim {name} has the provider id {each['status'].get('providerID')}")
+    return found
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (kind, how)
+        for kind in KINDS
+        for how in EDITS
+        if kind == "NodeClaim"
+        or how != "its provider id is another"  # no API server lets a Node's be changed
+    ],
+)
+def test_what_was_edited_by_hand_is_put_back_and_ends_cleanly(kind: str, how: str, phase: Phase) -> None:
+    moment = Moment()
+    world = a_world(moment)
+    moment.is_now = lambda: (
+        any(c.phase is phase for c in world.store.claims.values()) and is_there(world, kind)
+    )
+    moment.happens = lambda: edit(world, kind, how)
+    set_up(world, phase)
+    world.settle(patience=timedelta(minutes=20))
+    world.live(timedelta(minutes=3))
+
+    assert moment.is_over
+    assert world.violations() == []
+    assert unmarked(world) == []
+
+    delete_objects(kind)(world)
+    gone = set(world.store.claims)
+    world.settle(patience=timedelta(minutes=20))
+    assert world.violations() == []
+    assert not gone & set(world.store.claims), "what was deleted ended all the same"
