@@ -130,6 +130,7 @@ def test_a_replacement_is_ready_before_anybody_is_asked_to_leave() -> None:
     assert phases == {Phase.INITIALIZED, Phase.TERMINATING}
     assert said(world) == [
         "ConsolidationCandidate",
+        "ConsolidationApproved",
         "DisruptionLaunching",
         "DisruptionWaitingReadiness",
         "DisruptionTerminating",

@@ -412,6 +412,17 @@ def test_one_bad_nodepool_never_stops_another(bad: dict[str, Any], said: str) ->
     assert said in (plan.obstacles or {})["bad"]
 
 
+def test_nodepools_without_instance_types_are_named_beside_those_that_serve() -> None:
+    picky = nodepool_manifest("picky", requirements=(expression("kubernetes.io/arch", "In", "s390x"),))
+    closed = changed(nodepool_manifest("closed"), metadata={"deletionTimestamp": f"{NOW:%FT%TZ}"})
+
+    plan = decided(shape(), picky, closed, nodepool_manifest("good"))
+
+    assert [n.claim.nodepool for n in plan.nodes] == ["good"]
+    assert plan.barren == ("picky",)
+    assert "no instance type meets its requirements" in (plan.obstacles or {})["picky"]
+
+
 def test_a_nodepool_of_another_providers_nodeclass_is_none_of_ours() -> None:
     foreign = nodepool_manifest("foreign", weight=50)
     foreign["spec"]["template"]["spec"]["nodeClassRef"] = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.unplaced import EVENTS_AT_ONCE, Told, tell_unplaced, write_unplaced
+from nodesmith.controllers.news import Told
+from nodesmith.controllers.unplaced import EVENTS_AT_ONCE, tell_unplaced, write_unplaced
 from nodesmith.decisions.provisioning import Plan, Unplaced
 from nodesmith.model.reasons import Reason
-from tests.builders import CLUSTER, NOW, bind, pods, shape, snapshot
+from tests.builders import CLUSTER, NOW, bind, nodepool_manifest, pods, shape, snapshot
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
 
@@ -99,3 +100,22 @@ def test_many_pods_of_one_reason_leave_room_for_those_of_another() -> None:
 
 def test_where_nothing_was_ever_left_nothing_is_told() -> None:
     assert Cluster().tell() == 0
+
+
+def test_a_nodepool_that_no_instance_type_is_left_for_is_told_so_once_in_five_minutes() -> None:
+    cluster = Cluster(0)
+    cluster.seen = snapshot(nodepools=(nodepool_manifest("picky"), nodepool_manifest()))
+    why = "no instance type meets its requirements"
+    obstacles = {"default": "its last launch was refused", "picky": why, "gone-meanwhile": why}
+    plan = Plan(obstacles=obstacles, barren=("picky", "gone-meanwhile"))
+    write_unplaced(cluster.blobs, CLUSTER, plan, NOW)
+
+    assert [cluster.tell(), cluster.tell(NOW + timedelta(minutes=1))] == [1, 0]
+    (event,) = cluster.objects.events
+    assert (event.kind, event.name, event.reason, event.warning) == (
+        "NodePool",
+        "picky",
+        "NoCompatibleInstanceTypes",
+        True,
+    )
+    assert event.message == why

@@ -7,6 +7,7 @@ initialisation; it gives the handler. Nothing here decides anything.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ from nodesmith.parts import Event, Handler, Parts, now
 
 if TYPE_CHECKING:
     from nodesmith.controllers.provisioning import Provisioning
+
+NODES_AT_ONCE = 8
+"""How many nodes that end take a step at the same time: with most of it they wait for EC2, DynamoDB, the API server."""
 
 
 def provisioning() -> Handler:
@@ -118,7 +122,7 @@ def lifecycle() -> Handler:
     """Compose lifecycle: claims become registered, initialized nodes, or end."""
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.lifecycle import Lifecycle, follow
-    from nodesmith.controllers.unplaced import Told
+    from nodesmith.controllers.news import Told
 
     parts = Parts(Concern.LIFECYCLE)
     store = parts.store()
@@ -146,6 +150,7 @@ def termination() -> Handler:
     store = parts.store()
     alarm, reckoning, drains = Alarm(), Reckoning(parts.telemetry.note), Drains()
     denied: dict[str, datetime] = {}
+    spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
     def end_nodes_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)
@@ -161,6 +166,7 @@ def termination() -> Handler:
             reckoning,
             drains,
             denied,
+            spread,
         )
         parts.telemetry.ran(end_nodes(run))
 
@@ -238,11 +244,12 @@ def garbagecollection() -> Handler:
 def repair() -> Handler:
     """Compose repair: nodes that have been sick for too long are replaced, or told of."""
     from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.controllers.news import Told
     from nodesmith.controllers.repair import Repair, repair_nodes
 
     parts = Parts(Concern.REPAIR)
     store = parts.store()
-    told: dict[tuple[str, str], datetime] = {}
+    told: Told = {}
 
     def repair_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)

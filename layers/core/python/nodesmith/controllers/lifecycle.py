@@ -10,9 +10,10 @@ from typing import Any
 
 from nodesmith.controllers import registering
 from nodesmith.controllers.learning import learn
+from nodesmith.controllers.news import Told
 from nodesmith.controllers.podevents import stamp
 from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.controllers.unplaced import Told, tell_unplaced
+from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
 from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, trouble
 from nodesmith.decisions.provisioning.byhand import unclaimed
@@ -105,6 +106,7 @@ def follow(run: Lifecycle) -> Counter[str]:
     done.update({"PodEvent": stamped} if stamped else {})
     try:
         told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
+        told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
         done.update({"Event": told} if told else {})
     except (Transient, Rejected) as error:
         failures.append(str(error))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from nodesmith.controllers.buying import Catalogs, write_down
+from nodesmith.controllers.news import Told, tell
 from nodesmith.decisions.disruption.stages import Scene
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.model.capacity import NodeSettings
@@ -32,7 +33,7 @@ AGAIN_AFTER = timedelta(minutes=15)
 class Memory:
     """What a warm process keeps from run to run; all of it may be lost."""
 
-    told: MutableMapping[ObjectEvent, datetime] = field(default_factory=dict)
+    told: Told = field(default_factory=dict)
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
     due: datetime | None = None
     """when this function has already asked to be woken"""
@@ -60,13 +61,7 @@ class Disruption:
 
     def tell(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
         """Publish Events, but those told lately; of many the first so many."""
-        now = self.clock()
-        for event in [event for event, at in self.memory.told.items() if now - at >= AGAIN_AFTER]:
-            del self.memory.told[event]
-        new = [event for event in events if event not in self.memory.told][:most]
-        if new:
-            self.cluster.publish(new)
-            self.memory.told.update(dict.fromkeys(new, now))
+        tell(self.cluster, events, self.memory.told, self.clock(), AGAIN_AFTER, most)
 
     def wake(self, concern: Concern, why: str, seconds: int = 0) -> None:
         """Let a concern look."""

@@ -134,7 +134,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
 
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, str], now: datetime) -> None:
-    if outcome.plan.unplaced or refused:
+    if outcome.plan.unplaced or outcome.plan.barren or refused:
         write_unplaced(run.blobs, run.cluster_name, outcome.plan, now, refused)
         outcome.unplaced = bool(outcome.plan.unplaced)
 

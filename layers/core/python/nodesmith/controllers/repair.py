@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from nodesmith.controllers.news import Told, tell
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.repair import Finding, findings
 from nodesmith.effects import begin_end
@@ -21,8 +22,6 @@ from nodesmith.settings import snapshot_key
 
 AGAIN_AFTER = timedelta(minutes=15)
 """as Karpenter: the same said of the same Node within this time is said once"""
-Told = MutableMapping[tuple[str, str], datetime]
-"""when what was last said of which Node"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,7 @@ def repair_nodes(run: Repair) -> Counter[str]:
 
 
 def _tell(run: Repair, finding: Finding, now: datetime) -> None:
-    for key in [key for key, at in run.told.items() if now - at >= AGAIN_AFTER]:
-        del run.told[key]
-    event = _event(finding)
-    if (event.name, event.message) not in run.told:
-        run.cluster.publish([event])
-        run.told[event.name, event.message] = now
+    tell(run.cluster, [_event(finding)], run.told, now, AGAIN_AFTER)
 
 
 def _event(finding: Finding) -> ObjectEvent:

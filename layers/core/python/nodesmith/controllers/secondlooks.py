@@ -84,6 +84,8 @@ class _Carrying:
             self._buy(next_, found)
         else:
             self._look.run.store.save_move(next_)
+        approved = telling.of_approval(next_, self._look.claims(next_.sources))
+        self._look.run.tell([*approved, *telling.of_launches(next_)])
 
     def _buy(self, move: Move, found: Proposal) -> None:
         """Buy; each commit counts the ledger's version on."""
@@ -102,4 +104,3 @@ class _Carrying:
         run.wake(Concern.LIFECYCLE, "claims changed")
         if settled.deferred:
             run.wake(Concern.PROVISIONING, "launches are to be repeated", 5)
-        run.tell(telling.of_launches(move))

@@ -1,18 +1,23 @@
-"""Pods that stay are told why: provisioning writes down what its decision could not place, lifecycle makes it Events.
+"""Pods, NodePools and NodeClaims that stay without a node are told why, and pods that will have one, where.
 
-Provisioning itself never talks to the API server, so that nothing stands between a pending pod and its node.
+Provisioning writes down what its decision could not place, lifecycle makes it Events: provisioning itself never talks
+to the API server, so that nothing stands between a pending pod and its node.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.controllers.news import Told, tell, unsaid
+from nodesmith.decisions.podtelling import of_pods
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.model.frozen import NO_ITEMS
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.reasons import Reason
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster
@@ -22,74 +27,85 @@ AGAIN_AFTER = timedelta(minutes=5)
 """as Karpenter: the same said of the same pod within this time is said once"""
 EVENTS_AT_ONCE = 50
 """in one run; pods of which nothing is said are told of by `nodesmith explain pod`"""
+PODS_AT_ONCE = 10
+"""in one run, of pods that do not stay: Karpenter's burst. Nodes must not wait for what is told of their pods"""
+LONG = timedelta(hours=1)
+"""as long as an API server remembers an Event"""
 _STALE_AFTER = timedelta(minutes=15)
 FAILED_SCHEDULING = "FailedScheduling"
-Told = MutableMapping[tuple[str, str], datetime]
-"""when what was last said of which pod"""
 
 
 def write_unplaced(
     blobs: Blobs, cluster: str, plan: Plan, now: datetime, refused: Mapping[str, str] = NO_ITEMS
 ) -> None:
-    """Write down the pods that a decision did not place, and users' NodeClaims that it refused, and why."""
+    """Write down the pods that a decision did not place, NodePools without instance types, and what was refused.
+
+    `refused` are users' NodeClaims and static NodePools (`Kind/name`), and why they get nothing.
+    """
     groups = [
         {"pods": list(group.pods), "reason": group.why.text, "fix": group.why.fix} for group in plan.unplaced
     ]
-    blobs.put(
-        unplaced_key(cluster),
-        canonical({"at": now.isoformat(), "unplaced": groups, "refused": dict(refused)}),
-    )
+    barren = {name: (plan.obstacles or {})[name] for name in plan.barren}
+    written = {"at": now.isoformat(), "unplaced": groups, "refused": dict(refused), "barren": barren}
+    blobs.put(unplaced_key(cluster), canonical(written))
 
 
 def tell_unplaced(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, told: Told, now: datetime) -> int:
-    """Publish an Event on each pod that still waits; give how many. `told` is kept from run to run."""
+    """Publish Events on what still waits; give how many. `told` is kept from run to run."""
     data = blobs.get(unplaced_key(snapshot.cluster))
     if data is None:
         return 0
-    for key in [key for key, at in told.items() if now - at >= AGAIN_AFTER]:
-        del told[key]
     written = json.loads(data)
     if now - datetime.fromisoformat(written["at"]) > _STALE_AFTER:
         return 0
-    count = _tell_refused(cluster, snapshot, written.get("refused") or {}, told, now)
+    objects = [*_of_nodepools(written, snapshot), *_of_nodeclaims(written, snapshot)]
+    for event in unsaid(objects, told, now):
+        if event.kind == "NodeClaim":
+            _show_refusal(cluster, event)
     pending = {pod.key for pod in snapshot.pods if not pod.node and not pod.deleting}
-    for pod, message in _messages(written):
-        if pod not in pending or (pod, message) in told:
-            continue
-        if count == EVENTS_AT_ONCE:
-            break
-        cluster.event("Pod", pod, FAILED_SCHEDULING, message, warning=True)
-        told[pod, message] = now
-        count += 1
-    return count
+    pods = [
+        ObjectEvent("Pod", pod, FAILED_SCHEDULING, message, warning=True)
+        for pod, message in _messages(written)
+        if pod in pending
+    ]
+    return tell(cluster, [*objects, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE)
 
 
-def _tell_refused(
-    cluster: Cluster, snapshot: Snapshot, refused: Mapping[str, str], told: Told, now: datetime
+def tell_pods(
+    cluster: Cluster, claims: Iterable[NodeClaim], snapshot: Snapshot, told: Told, now: datetime
 ) -> int:
-    """Say of users' NodeClaims and static NodePools why nothing is launched for them; give how many were told."""
-    count = 0
+    """Publish Events on pods that have been promised a node or protection; give how many."""
+    return tell(cluster, of_pods(claims, snapshot.pods, now), told, now, LONG, PODS_AT_ONCE)
+
+
+def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
+    """Say of static NodePools why nodes are missing, and of others that their requirements leave no instance type."""
+    refused, barren = written.get("refused") or {}, written.get("barren") or {}
     for manifest in snapshot.nodepools:
         name = str(manifest["metadata"]["name"])
-        why = refused.get(f"NodePool/{name}", "")
-        if why and (name, why) not in told:
-            cluster.event("NodePool", name, "ReplicasMissing", why, warning=True)
-            told[name, why] = now
-            count += 1
+        if why := refused.get(f"NodePool/{name}"):
+            yield ObjectEvent("NodePool", name, "ReplicasMissing", why, warning=True)
+        if why := barren.get(name):
+            yield ObjectEvent("NodePool", name, "NoCompatibleInstanceTypes", why, warning=True)
+
+
+def _of_nodeclaims(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
+    """Say of users' NodeClaims why nothing is launched for them."""
+    refused = written.get("refused") or {}
     for manifest in unclaimed(snapshot, ()):
         name = str(manifest["metadata"]["name"])
-        why = refused.get(f"NodeClaim/{name}", "")
-        if why and (name, why) not in told:
-            condition = {
-                "type": "Launched",
-                "status": "Unknown",
-                "reason": "LaunchFailed",
-                "message": why[:1024],
-            }
-            cluster.nodeclaim_status(name, {"conditions": [condition]})
-            told[name, why] = now
-            count += 1
-    return count
+        if why := refused.get(f"NodeClaim/{name}"):
+            yield ObjectEvent("NodeClaim", name, "LaunchFailed", why, warning=True)
+
+
+def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
+    condition = {
+        "type": "Launched",
+        "status": "Unknown",
+        "reason": event.reason,
+        "message": event.message[:1024],
+    }
+    cluster.nodeclaim_status(event.name, {"conditions": [condition]})
 
 
 def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from nodesmith.decisions.disruption.allowing import Allowed
 from nodesmith.decisions.disruption.candidates import Candidate, Survey, consolidation_blocker
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.judging import Judge, proposal
-from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
+from nodesmith.decisions.disruption.proposals import BUDGET, Blocker, Proposal, Proposals
 from nodesmith.decisions.disruption.simulation import Fleet, Trial
 from nodesmith.decisions.disruption.worth import LEAST_SAVING, totals, worth_usd
 from nodesmith.decisions.packing import GOOD_ENOUGH
@@ -121,4 +121,4 @@ class Pass:
 def no_budget(one: Candidate) -> Blocker:
     """Say that disruption budgets keep a candidate."""
     message = f"the disruption budgets of NodePool {one.pool.name} allow no more nodes to go for now"
-    return Blocker("Budget", f"NodePool/{one.pool.name}", message)
+    return Blocker(BUDGET, f"NodePool/{one.pool.name}", message)

@@ -28,6 +28,10 @@ class Proposal:
     why: str = ""
 
 
+BUDGET = "Budget"
+"""The rule that a NodePool's disruption budgets allow no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blocker:
     """Why a node stays: one rule, and the object that it stands on (`Kind/name`)."""

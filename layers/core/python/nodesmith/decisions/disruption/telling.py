@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from nodesmith.decisions.disruption.proposals import Blocker
+from nodesmith.decisions.disruption.proposals import BUDGET, Blocker
 from nodesmith.model.moves import Move, Reason
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
@@ -20,6 +20,13 @@ def of_proposal(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
     if move.reason is Reason.DRIFTED:
         return []
     return list(_both(sources, "ConsolidationCandidate", f"proposed: {move.why}"))
+
+
+def of_approval(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
+    """Say that a consolidation was looked at again and stands."""
+    if move.reason is Reason.DRIFTED:
+        return []
+    return list(_both(sources, "ConsolidationApproved", f"it stands: {move.why}"))
 
 
 def of_launches(move: Move) -> list[ObjectEvent]:
@@ -52,6 +59,8 @@ def of_blocked(blocked: Mapping[str, Blocker], claims: Iterable[NodeClaim]) -> l
         blocker = blocked.get(claim.name)
         if blocker is None or blocker.rule in _UNTOLD:
             continue
+        if blocker.rule == BUDGET:
+            found.append(ObjectEvent("NodePool", claim.nodepool, "DisruptionBlocked", blocker.message))
         reason = "Unconsolidatable" if blocker.rule in _CONSOLIDATION_ONLY else "DisruptionBlocked"
         found += _both([claim], reason, f"{blocker.message} ({blocker.object})")
     return found

@@ -87,6 +87,7 @@ def decide(inputs: Inputs) -> Plan:
         unplaced=_unplaced(_stuck(chosen, offers) + _refused(purchase, offers)),
         ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
+        barren=offers.barren,
         problems=offers.problems,
         bound_hourly_usd=least,
         steps=purchase.steps,

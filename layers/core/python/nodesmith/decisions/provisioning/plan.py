@@ -51,6 +51,8 @@ class Plan:
     unplaced: tuple[Unplaced, ...] = ()
     ignored: tuple[Unplaced, ...] = ()
     obstacles: Mapping[str, str] | None = None
+    barren: tuple[str, ...] = ()
+    """NodePools of which nothing can be bought now whatever is asked, as no instance type is left"""
     problems: tuple[str, ...] = ()
     bound_hourly_usd: float = 0.0
     steps: int = 0

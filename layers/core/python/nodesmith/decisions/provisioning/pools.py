@@ -29,11 +29,15 @@ _ONE_NODE = Resources({NODES: 1})
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object."""
+    """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
+
+    `barren` are NodePools that might buy, but have no instance type left.
+    """
 
     tiers: tuple[tuple[Template, ...], ...]
     obstacles: Mapping[str, str]
     problems: tuple[str, ...]
+    barren: tuple[str, ...] = ()
 
     @property
     def templates(self) -> tuple[Template, ...]:
@@ -68,7 +72,9 @@ def pools(
             obstacles[pool.name] = obstacle
     usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
     tiers = tuple(tuple(tier) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
-    return Pools(tiers, dict(sorted(obstacles.items())), tuple(str(p) for p in problems) + snapshot.problems)
+    barren = tuple(sorted(made.name for made in found if not made.choices))
+    stated = tuple(str(p) for p in problems) + snapshot.problems
+    return Pools(tiers, dict(sorted(obstacles.items())), stated, barren)
 
 
 def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:

@@ -1,0 +1,86 @@
+"""What pods are told before anything is done to them: where they will run, and how long they are protected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.controllers.unplaced import PODS_AT_ONCE, tell_pods
+from nodesmith.decisions.podtelling import LATELY, of_pods
+from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.objectevents import ObjectEvent
+from tests.builders import NOW, bind, claim, pods, shape, snapshot
+from tests.fakes.cluster import FakeCluster
+
+WAITING = pods(shape(), 2)
+COMING = claim(nominated=(WAITING[0].key,))
+STANDING = claim("default-y1", phase=Phase.INITIALIZED, node_name="n1", phase_since=NOW - timedelta(days=1))
+
+
+def annotated(value: str, **fields: Any) -> list[ObjectEvent]:
+    """Tell a pod on our node, an hour old, whose annotation has a value."""
+    of = replace(shape(), annotations={DO_NOT_DISRUPT: value})
+    (pod,) = bind(of, fields.pop("node", "n1"))
+    old = replace(pod, **{"started_at": NOW - timedelta(hours=1), **fields})
+    return list(of_pods([STANDING], [old], NOW))
+
+
+def test_a_pod_that_a_claim_was_bought_for_is_told_which() -> None:
+    (told,) = of_pods([COMING], WAITING, NOW)
+    assert told == ObjectEvent(
+        "Pod", WAITING[0].key, "Nominated", "Pod should schedule on: nodeclaim/default-x1"
+    )
+
+
+def test_a_pod_that_runs_or_goes_is_told_of_no_claim() -> None:
+    (bound,) = bind(shape(), "n2")
+    going = replace(WAITING[0], deleting=True)
+    assert list(of_pods([replace(COMING, nominated=(bound.key,))], [bound, going], NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "said"),
+    [
+        ("2h", "DoNotDisruptUntil", "2026-11-21T13:00:00Z"),
+        ("55m", "DoNotDisruptGracePeriodElapsed", "2026-11-21T11:55:00Z"),
+        ("yes", "InvalidDoNotDisruptAnnotation", "must be true, or a duration such as 30m"),
+        ("-5m", "InvalidDoNotDisruptAnnotation", "'-5m'"),
+    ],
+)
+def test_a_pod_is_told_what_its_annotation_comes_to(value: str, reason: str, said: str) -> None:
+    (told,) = annotated(value)
+    assert (told.kind, told.reason) == ("Pod", reason)
+    assert said in told.message
+    assert told.warning is (reason == "InvalidDoNotDisruptAnnotation")
+
+
+@pytest.mark.parametrize(
+    ("value", "fields"),
+    [
+        ("true", {}),
+        ("5m", {}),
+        ("2h", {"started_at": None}),
+        ("2h", {"node": "somebody-elses"}),
+        ("2h", {"deleting": True}),
+    ],
+    ids=["for ever", "over for long", "not started", "not on our node", "going"],
+)
+def test_nothing_is_said_of_what_is_plain_or_none_of_ours(value: str, fields: dict[str, Any]) -> None:
+    assert timedelta(hours=1) - timedelta(minutes=5) > LATELY
+    assert annotated(value, **fields) == []
+
+
+def test_pods_are_told_once_an_hour_and_ten_at_a_time() -> None:
+    many = pods(shape(), PODS_AT_ONCE + 5)
+    seen, bought = snapshot(pods=many), [claim(nominated=tuple(pod.key for pod in many))]
+    cluster, told = FakeCluster(), dict[ObjectEvent, Any]()
+
+    def tell(minutes: int) -> int:
+        return tell_pods(cluster, bought, seen, told, NOW + timedelta(minutes=minutes))
+
+    assert [tell(0), tell(1), tell(2), tell(59), tell(60)] == [10, 5, 0, 0, 10]
+    assert len(cluster.events) == len(many)
