@@ -22,7 +22,7 @@ from nodesmith.model.launches import (
     TemplateMissing,
 )
 from tests import builders
-from tests.world import CONCERNS, STEP, Boundaries, Messages, World, pod_manifest
+from tests.world import STEP, Boundaries, Messages, World, pod_manifest
 
 SLOWEST_RUN = timedelta(seconds=55)
 """As long as a function may stand still and go on: its timeout is 60 s, the lease on a claim 75 s."""
@@ -140,15 +140,16 @@ def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     for moment in _moments(undisturbed, sample):
         boundaries = Boundaries()
         world = story.begun(boundaries)
-        boundaries.visits[moment] = lambda world=world: _go_on(world)  # type: ignore[misc]
+        boundaries.visits[moment] = lambda world=world: stand_still(world)  # type: ignore[misc]
         world.settle()
         yield moment, violations(world, allowed(story, undisturbed))
 
 
-def _go_on(world: World) -> None:
+def stand_still(world: World) -> None:
+    """Let everything else go on for as long as one function may stand still."""
     for _ in range(SLOWEST_RUN // STEP):
         world.pass_time()
-        for concern in CONCERNS:
+        for concern in world.concerns:
             world.visit(concern)
 
 
@@ -245,11 +246,7 @@ def _deleted(kind: str, after: timedelta) -> Callable[[World], None]:
 
 def _guarded(world: World) -> None:
     """All Nodes of four pods are deleted, of which only one may be away at a time."""
-    world.cluster.poddisruptionbudgets["default/web"] = {
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-        "status": {"expectedPods": 4},
-    }
+    world.guard(maxUnavailable=1, expected=4)
     _deleted("Node", SETTLED)(world)
 
 

@@ -179,11 +179,7 @@ def storm(seed: int, *, delete_first: bool, nodes: int = 30, notices: int = 10) 
     dice = random.Random(seed)  # noqa: S311
     world = Cluster(_guarded_pods(nodes, dice), seed)
     for app in range(APPS):
-        world.cluster.poddisruptionbudgets[f"default/app-{app}"] = {
-            "metadata": {"name": f"app-{app}", "namespace": "default"},
-            "spec": {"minAvailable": "80%", "selector": {"matchLabels": {"app": f"app-{app}"}}},
-            "status": {"expectedPods": nodes},
-        }
+        world.guard(f"app-{app}", minAvailable="80%", expected=nodes)
     world.settle()
     before, world.pending_pod_seconds = len(world.cloud.instances), 0.0
     early = _watch_deletions(world, world.now + WARNING)

@@ -11,8 +11,8 @@ from typing import Any
 from nodesmith.model.events import Concern
 from nodesmith.model.launches import Instance
 from tests import builders
-from tests.crashes import SLOWEST_RUN
-from tests.world import CONCERNS, STEP, Boundaries, Messages, World, pod_manifest
+from tests.crashes import stand_still
+from tests.world import CONCERNS, Boundaries, Messages, World, pod_manifest
 
 MOVING = (*CONCERNS, Concern.DISRUPTION)
 ON_DEMAND = (
@@ -99,17 +99,10 @@ def pauses(life: Life, sample: int) -> Iterator[tuple[int, list[str]]]:
         boundaries = Boundaries()
         world = life.begun()
         boundaries.look, world.boundaries = world.held, boundaries
-        boundaries.visits[moment] = lambda world=world: _go_on(world)  # type: ignore[misc]
+        boundaries.visits[moment] = lambda world=world: stand_still(world)  # type: ignore[misc]
         world.live(LONG_ENOUGH)
         world.settle()
         yield moment, world.violations()
-
-
-def _go_on(world: World) -> None:
-    for _ in range(SLOWEST_RUN // STEP):
-        world.pass_time()
-        for concern in world.concerns:
-            world.visit(concern)
 
 
 def _later(seconds: int, what: Callable[[World], None]) -> Callable[[World], None]:

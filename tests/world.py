@@ -296,6 +296,14 @@ class World:
             self._replaced.add(name)
             del self.cluster.pods[f"default/{name}"]
 
+    def guard(self, app: str = "web", *, expected: int | None = None, **asks: int | str) -> None:
+        """Let a PodDisruptionBudget that asks for this guard an app's pods, of which so many are expected."""
+        self.cluster.poddisruptionbudgets[f"default/{app}"] = {
+            "metadata": {"name": app, "namespace": "default"},
+            "spec": {**asks, "selector": {"matchLabels": {"app": app}}},
+            "status": {} if expected is None else {"expectedPods": expected},
+        }
+
     def lose(self, instance_id: str, state: str) -> None:
         """Let EC2 end an instance by itself."""
         self.cloud.become(instance_id, state)

@@ -176,10 +176,7 @@ def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others
     pods = {f"web-{n}": pod_manifest(f"web-{n}", **big) for n in range(3)}
     small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
-    world.cluster.poddisruptionbudgets["default/web"] = {
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-    }
+    world.guard(maxUnavailable=1)
     world.settle()
     homes = {name: pod["spec"]["nodeName"] for name, pod in world.pods.items()}
     evict = world.cluster.evict

@@ -111,11 +111,7 @@ def test_where_no_replacement_comes_in_time_pods_leave_in_time_all_the_same(grac
 
 def test_a_pod_that_a_budget_guards_goes_in_the_last_seconds_that_leave_it_its_grace() -> None:
     world = settled(terminationGracePeriodSeconds=30)
-    world.cluster.poddisruptionbudgets["default/web"] = {
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
-        "status": {"expectedPods": 2},
-    }
+    world.guard(maxUnavailable=0, expected=2)
     began = world.now
     deletions: list[datetime] = []
 

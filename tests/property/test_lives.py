@@ -7,6 +7,7 @@ no instance without a claim, no object that nobody owns, no pod without a place,
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -15,36 +16,42 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nodesmith.model.events import Concern
-from tests.world import CONCERNS, STEP, Messages, World, pod_manifest
+from tests.world import CONCERNS, STEP, Manifest, Messages, World, pod_manifest
 
 RUNS = int(os.environ.get("NODESMITH_LIVES", "1000"))
 """Lives looked at; more by night."""
 PARTS = 4
 _MOST_PODS = 8
+_Begin = Callable[..., None]
+
+
+def messages(lost: float, doubled: float, seed: int) -> Messages:
+    """Give queues that lose, delay and double so much."""
+    return Messages(lost=lost, doubled=doubled, delayed=lost, seed=seed)
+
+
+def beginning(fewest: int, most: int) -> Callable[[_Begin], _Begin]:
+    """Draw what a life begins with: so many pods, queues that may fail, and whether a budget guards the pods."""
+    chances = {"lost": st.sampled_from((0.0, 0.0, 0.3)), "doubled": st.sampled_from((0.0, 0.3))}
+    queues = st.builds(messages, **chances, seed=st.integers(0, 2**16))
+    begins: Any = initialize(pods=st.integers(fewest, most), queues=queues, guarded=st.booleans())
+    return begins  # type: ignore[no-any-return]
 
 
 class Lives(RuleBasedStateMachine):
     """One cluster, with one NodePool."""
 
-    @initialize(
-        pods=st.integers(1, 4),
-        lost=st.sampled_from((0.0, 0.0, 0.3)),
-        doubled=st.sampled_from((0.0, 0.3)),
-        seed=st.integers(0, 2**16),
-        guarded=st.booleans(),
-    )
-    def begin(self, pods: int, lost: float, doubled: float, seed: int, guarded: bool) -> None:
-        self.world = World(
-            {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)},
-            messages=Messages(lost=lost, doubled=doubled, delayed=lost, seed=seed),
-        )
-        self.count = pods
-        if guarded:
-            self.world.cluster.poddisruptionbudgets["default/web"] = {
-                "metadata": {"name": "web", "namespace": "default"},
-                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-            }
+    @beginning(1, 4)
+    def begin(self, pods: int, queues: Messages, guarded: bool) -> None:
+        self.set_up(pods, queues, guarded)
         self.world.observe()
+
+    def set_up(self, pods: int, queues: Messages, guarded: bool, nodepool: Manifest | None = None) -> None:
+        """Give it its world."""
+        manifests = {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)}
+        self.world, self.count = World(manifests, nodepool=nodepool, messages=queues), pods
+        if guarded:
+            self.world.guard(maxUnavailable=1)
 
     @rule(steps=st.integers(1, 20))
     def time_passes(self, steps: int) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule
+from hypothesis.stateful import rule
 
 from nodesmith.model.events import Concern
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND
-from tests.property.test_lives import Lives
-from tests.world import Messages, World, pod_manifest
+from tests.property.test_lives import Lives, beginning
+from tests.world import Messages
 
 RUNS = int(os.environ.get("NODESMITH_MOVING_LIVES", "60"))
 """Lives looked at; more by night."""
@@ -23,26 +23,10 @@ RUNS = int(os.environ.get("NODESMITH_MOVING_LIVES", "60"))
 class MovingLives(Lives):
     """One cluster whose NodePool lets go of nodes as soon as it may."""
 
-    @initialize(
-        pods=st.integers(3, 8),
-        lost=st.sampled_from((0.0, 0.0, 0.3)),
-        doubled=st.sampled_from((0.0, 0.3)),
-        seed=st.integers(0, 2**16),
-        guarded=st.booleans(),
-    )
-    def begin(self, pods: int, lost: float, doubled: float, seed: int, guarded: bool) -> None:
-        self.world = World(
-            {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)},
-            nodepool=builders.nodepool_manifest(requirements=ON_DEMAND),
-            messages=Messages(lost=lost, doubled=doubled, delayed=lost, seed=seed),
-        )
+    @beginning(3, 8)
+    def begin(self, pods: int, queues: Messages, guarded: bool) -> None:
+        self.set_up(pods, queues, guarded, builders.nodepool_manifest(requirements=ON_DEMAND))
         self.world.concerns = MOVING
-        self.count = pods
-        if guarded:
-            self.world.cluster.poddisruptionbudgets["default/web"] = {
-                "metadata": {"name": "web", "namespace": "default"},
-                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-            }
         self.world.settle(patience=timedelta(minutes=5))
 
     @rule(left=st.integers(1, 4))
