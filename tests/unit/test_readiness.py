@@ -18,7 +18,7 @@ from nodesmith.decisions.readiness import (
     to_resolve,
 )
 from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclassstatus import Image, NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclassstatus import CapacityReservation, Image, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.snapshot import Snapshot
@@ -159,6 +159,22 @@ def test_a_nodeclass_with_a_bad_manifest_says_which_field_and_warns() -> None:
 def test_a_status_that_is_shown_already_is_not_written_again() -> None:
     manifest = builders.nodeclass_manifest()
     assert classed(seen(manifest, classed(manifest))) is None
+
+
+def test_capacity_reservations_that_are_shown_already_are_not_written_again_until_one_goes() -> None:
+    manifest = builders.nodeclass_manifest()
+    held = CapacityReservation("cr-1", "m5.xlarge", "us-east-1a", 2)
+    block = replace(
+        held, id="cr-2", kind="capacity-block", expiring=True, ends_at=NOW + timedelta(minutes=30)
+    )
+    both = replace(RESOLVED, capacity_reservations=(held, block))
+    shown = seen(manifest, classed(manifest, both))
+
+    used = replace(both, capacity_reservations=(replace(held, available=0), block))
+    assert classed(shown, used) is None, "how many are free is not shown"
+    left = classed(shown, replace(both, capacity_reservations=(held,)))
+    assert left is not None
+    assert [each["id"] for each in left.status["capacityReservations"]] == ["cr-1"]
 
 
 def test_a_new_image_is_shown_though_no_condition_changes() -> None:

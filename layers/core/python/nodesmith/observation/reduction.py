@@ -33,6 +33,7 @@ _STATUS = (
     "securityGroups",
     "amis",
     "instanceProfile",
+    "capacityReservations",
     "providerID",
     "lastPodEventTime",
 )
