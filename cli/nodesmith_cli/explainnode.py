@@ -58,17 +58,17 @@ class Subject:
 
 def subjects(snapshot: Snapshot, now: datetime) -> list[Subject]:
     """Give all Nodes and NodeClaims, by name; a NodeClaim that cannot be read counts as not there."""
-    nodes = {node.provider_id or node.name: node for node in snapshot.nodes}
-    found = []
+    found, claimed = [], set()
     for manifest in snapshot.nodeclaims:
         claim = shown_claim(manifest, now).value
         if claim is not None:
-            node = nodes.pop(claim.provider_id, None) if claim.provider_id else None
+            node = snapshot.node_of(claim)
+            claimed.add(node.name if node is not None else "")
             if node is not None and node.deleting and not claim.is_ending:  # the claim will follow
                 claim = claim.terminating(DELETED, "", snapshot.taken_at)
             deadline = deadline_of(claim, manifest, now) if claim.is_ending else None
             found.append(Subject(node, claim, deadline))
-    found += [Subject(node, None) for node in nodes.values()]
+    found += [Subject(node, None) for node in snapshot.nodes if node.name not in claimed]
     return sorted(found, key=lambda subject: subject.name)
 
 

@@ -265,13 +265,12 @@ def test_who_is_nominated_twice_waits_for_the_same_claim_in_whatever_order_they_
 
 def test_the_room_of_a_claim_is_found_before_and_after_its_node_joined() -> None:
     mine = claim()
-    before = rooms(snapshot(), [mine])
-    joined = ours()
-    after = rooms(snapshot(nodes=[joined]), [mine])
+    empty, joined = snapshot(), snapshot(nodes=[ours()])
+    before, after = rooms(empty, [mine]), rooms(joined, [mine])
 
-    assert room_of(mine, before, ()) is before[0]
-    assert room_of(mine, after, [joined]) is after[0]
-    assert room_of(claim("other"), after, [joined]) is None
+    assert room_of(mine, before, empty) is before[0]
+    assert room_of(mine, after, joined) is after[0]
+    assert room_of(claim("other"), after, joined) is None
 
 
 class TestRulesOfTheNode:

@@ -29,18 +29,16 @@ def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
         if pod.node and not pod.shape.is_daemon:
             last[pod.node] = max(pod.created_at, last.get(pod.node, pod.created_at))
     nodes = tuple(_seen(node, last.get(node.name)) for node in snapshot.nodes)
-    pools, claims = parsed_nodepools(snapshot.nodepools), list(inputs.ledger.claims)
-    found = {claim.provider_id: number for number, claim in enumerate(claims) if claim.provider_id}
+    seen, pools = replace(snapshot, nodes=nodes, taken_at=at), parsed_nodepools(snapshot.nodepools)
+    claims = [_as_old_as(claim, seen.node_of(claim)) for claim in inputs.ledger.claims]
+    claimed = {claim.provider_id for claim in claims}
     for node in nodes:
         pool = pools.get(node.labels.get(NODEPOOL, ""))
-        if node.provider_id in found:
-            number = found[node.provider_id]
-            claims[number] = _as_old_as(claims[number], node)
-        elif pool is not None:
+        if pool is not None and node.provider_id not in claimed:
             claims.append(_claim(node, pool))
     return replace(
         inputs,
-        snapshot=replace(snapshot, nodes=nodes, taken_at=at),
+        snapshot=seen,
         ledger=replace(inputs.ledger, claims=tuple(sorted(claims, key=lambda claim: claim.name))),
         now=at,
     )
@@ -56,11 +54,11 @@ def _seen(node: Node, last: datetime | None) -> Node:
     return replace(node, last_pod_event_at=known, provider_id=node.provider_id or f"plan:///{node.name}")
 
 
-def _as_old_as(claim: NodeClaim, node: Node) -> NodeClaim:
+def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:
     """Give a claim that was read from its object, with what its Node says of when it was ready."""
-    since = max(claim.created_at, node.created_at)
-    if claim.phase is not Phase.INITIALIZED:
+    if claim.phase is not Phase.INITIALIZED or node is None:
         return claim
+    since = max(claim.created_at, node.created_at)
     return replace(claim, phase_since=since, initialized_at=since, node_name=node.name)
 
 

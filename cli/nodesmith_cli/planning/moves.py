@@ -25,8 +25,7 @@ def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[s
 
     `moves` are in the order in which they would begin, `kept` are nodes that may not go, with the rule and its object.
     """
-    nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
-    there = {claim.name: (claim, nodes.get(claim.provider_id)) for claim in inputs.ledger.claims}
+    there = {claim.name: (claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims}
     price = fsum(price_of(claim, node, inputs.catalog) for claim, node in there.values() if node)
     saving = fsum(proposal.saving_hourly_usd for proposal in found.proposals)
     return {

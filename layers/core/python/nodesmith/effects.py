@@ -55,8 +55,8 @@ from nodesmith.model.launches import (
 from nodesmith.model.ledger import FIRST_BACKOFF, Ledger, next_backoff
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import Node
 from nodesmith.model.notices import Fate
+from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cloud, Cluster, Store
 
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
@@ -166,18 +166,16 @@ def _settle(
         settled.launched.append(claim.name)
 
 
-def carry_out(
-    command: Command, nodes: Mapping[str, Node], store: Store, cloud: Cloud, cluster: Cluster
-) -> None:
+def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, cluster: Cluster) -> None:
     """Carry out one lifecycle command. The cluster is told last, from what the ledger then holds.
 
-    `nodes` are the snapshot's Nodes by provider id. Raises Transient, and Conflict when the claim has moved on.
+    Raises Transient, and Conflict when the claim has moved on.
     """
     match command:
         case Nominate():
             cluster.nominate(command.node, command.pods)
         case Open():
-            patch = registration_patch(command.claim, nodes.get(command.claim.provider_id))
+            patch = registration_patch(command.claim, snapshot.node_of(command.claim))
             if not cluster.register_node(command.node, patch):
                 raise Transient(f"Node {command.node} went away while it registered")
         case Initialize():

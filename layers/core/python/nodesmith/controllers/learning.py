@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from nodesmith.errors import Transient
 from nodesmith.model.commands import Command, Initialize
 from nodesmith.model.learned import Boot, Offered, boot_of, learned
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import Node
+from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Store
 
 
@@ -17,16 +17,15 @@ def learn(
     store: Store,
     commands: Iterable[Command],
     claims: Iterable[NodeClaim],
-    nodes: Mapping[str, Node],
+    snapshot: Snapshot,
     failures: list[str],
 ) -> None:
     """Compare what nodes show with what is known, and keep what is less.
 
-    `nodes` are the snapshot's by provider id. Nobody waits for it: a lesson that cannot be kept is taught again by the
-    next such node.
+    Nobody waits for it: a lesson that cannot be kept is taught again by the next such node.
     """
     ready = [command.claim for command in commands if isinstance(command, Initialize)]
-    shown = [replace(claim, capacity=nodes[claim.provider_id].capacity) for claim in ready]
+    shown = [replace(claim, capacity=node.capacity) for claim in ready if (node := snapshot.node_of(claim))]
     if not shown:
         return
     expected = {claim.name: claim.capacity.memory_bytes for claim in claims}

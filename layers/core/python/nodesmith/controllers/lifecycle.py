@@ -35,7 +35,7 @@ from nodesmith.model.commands import (
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.nodes import Node
+from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
 
@@ -81,20 +81,19 @@ def follow(run: Lifecycle) -> Counter[str]:
     moving = ledger.replacements
     standing = [claim for claim in ledger.claims if claim.name not in moving]
     commands += expired(ledger, snapshot, pools, now) + surplus(standing, snapshot, pools, now)
-    nodes = {node.provider_id: node for node in snapshot.nodes if node.provider_id}
     done: Counter[str] = Counter()
     claims = {claim.name: claim for claim in ledger.claims}
     closed: set[str] = set()
     health = registrations(commands, ledger, pools, now)
     commands = registering.keep(run.store, health, commands, done, failures)
-    learn(run.store, commands, ledger.claims, nodes, failures)
+    learn(run.store, commands, ledger.claims, snapshot, failures)
     for command in commands:
         if command.claim.name in closed:
             continue  # only a Node that is open is registered; one whose pods could not be nominated is
         try:
-            carry_out(command, nodes, run.store, run.cloud, run.cluster)
+            carry_out(command, snapshot, run.store, run.cloud, run.cluster)
             done[type(command).__name__] += 1
-            _warn(run, command, claims[command.claim.name], nodes)
+            _warn(run, command, claims[command.claim.name], snapshot)
         except Conflict:
             done["Conflict"] += 1
         except (Transient, Rejected) as error:
@@ -118,8 +117,8 @@ def follow(run: Lifecycle) -> Counter[str]:
     return done
 
 
-def _warn(run: Lifecycle, command: Command, before: NodeClaim, nodes: Mapping[str, Node]) -> None:
-    told = trouble(before, command, nodes.get(before.provider_id))
+def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapshot) -> None:
+    told = trouble(before, command, snapshot.node_of(before))
     if told is not None:
         run.cluster.event("NodeClaim", before.name, *told, warning=True)
 

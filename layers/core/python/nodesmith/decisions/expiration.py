@@ -19,7 +19,6 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.foreseen import obstacles
 from nodesmith.decisions.termination.protection import refuses_disruption
 from nodesmith.decisions.termination.replacing import EXPIRED
-from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import DO_NOT_DISRUPT
@@ -75,7 +74,6 @@ def _willing(
     candidates: Iterable[NodeClaim], snapshot: Snapshot, most: int | None, now: datetime
 ) -> list[NodeClaim]:
     """Give as many candidates as may go, in order, that nothing stands in the way of."""
-    nodes = ClaimedNodes(snapshot.nodes)
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         pods.setdefault(pod.node, []).append(pod)
@@ -83,7 +81,7 @@ def _willing(
     for claim in candidates:
         if most is not None and len(found) >= most:
             break
-        node = nodes.of(claim)
+        node = snapshot.node_of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
             continue
         if _may_go(node, replace(snapshot, pods=tuple(pods.get(node.name, ()))), now):

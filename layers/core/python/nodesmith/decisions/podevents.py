@@ -31,11 +31,11 @@ def last_pod_event(node: Node, shown: Mapping[str, Any] | None) -> datetime | No
 
 def to_stamp(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
     """Give by NodeClaim what its object is to show, those first whose nodes have been quiet the longest."""
-    seen = {node.provider_id: node.last_pod_event_at for node in snapshot.nodes if node.provider_id}
     shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     due: list[tuple[datetime, str]] = []
     for claim in claims:
-        at, manifest = seen.get(claim.provider_id), shown.get(claim.name)
+        node, manifest = snapshot.node_of(claim), shown.get(claim.name)
+        at = node.last_pod_event_at if node is not None else None
         if at is None or manifest is None or claim.is_ending or now - at < QUIET:
             continue
         if _is_news(at, manifest):

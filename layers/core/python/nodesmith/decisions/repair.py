@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.replacing import UNHEALTHY
-from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import DEFAULTS, NodeRepair
 from nodesmith.model.nodepools import NodePool
@@ -65,8 +64,7 @@ def findings(
     claims: Sequence[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> list[Finding]:
     """Give what is to be done about sick nodes, by claim name. `pools` are the NodePools that can be read, by name."""
-    nodes = ClaimedNodes(snapshot.nodes)
-    pairs = [(c, node) for c in claims if c.registered_at and (node := nodes.of(c)) is not None]
+    pairs = [(c, node) for c in claims if c.registered_at and (node := snapshot.node_of(c)) is not None]
     ill = frozenset(claim.name for claim, node in pairs if _is_ill(claim, node, now))
     shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     found: list[Finding] = []

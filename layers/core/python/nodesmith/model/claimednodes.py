@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.labels import REGISTERED
 from nodesmith.model.nodes import Node
+
+if TYPE_CHECKING:  # whoever reads no more than the snapshot need not wait for it
+    from nodesmith.model.nodeclaims import NodeClaim
 
 
 class ClaimedNodes:
     """Finds the Nodes of claims. A second Node with a provider id is nobody's: it stands for no machine of its own."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self._by_provider: dict[str, list[Node]] = {}
-        for node in nodes:
-            if node.provider_id:
-                self._by_provider.setdefault(node.provider_id, []).append(node)
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
 
     def of(self, claim: NodeClaim) -> Node | None:
         """Give the claim's Node, None where it has none."""
-        found = self._by_provider.get(claim.provider_id, [])
-        return next((node for node in found if node.name == claim.node_name), found[0] if found else None)
+        found = self.all_of(claim)
+        if len(found) < 2:
+            return found[0] if found else None
+        # An object does not always say which Node registered; the Node itself does.
+        return min(found, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
+
+    def all_of(self, claim: NodeClaim) -> Sequence[Node]:
+        """Give all Nodes with the claim's provider id."""
+        return self._by_provider.get(claim.provider_id, ())
+
+    @cached_property
+    def _by_provider(self) -> dict[str, list[Node]]:
+        """Sorted with the first question: whoever changes a snapshot a little at a time asks few of them any."""
+        found: dict[str, list[Node]] = {}
+        for node in self._nodes:
+            if node.provider_id:
+                found.setdefault(node.provider_id, []).append(node)
+        return found

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
 from nodesmith.model.volumeattachments import VolumeAttachment
+
+if TYPE_CHECKING:  # see ClaimedNodes
+    from nodesmith.model.nodeclaims import NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,16 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     attachments: tuple[VolumeAttachment, ...] = ()
+    _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Let Nodes be found by claim."""
+        object.__setattr__(self, "_claimed", ClaimedNodes(self.nodes))
+
+    def node_of(self, claim: NodeClaim) -> Node | None:
+        """Give a claim's Node, None where it has none: of several with its provider id the one that registered."""
+        return self._claimed.of(claim)
+
+    def nodes_of(self, claim: NodeClaim) -> Sequence[Node]:
+        """Give all Nodes with a claim's provider id: more than one only where something is wrong."""
+        return self._claimed.all_of(claim)

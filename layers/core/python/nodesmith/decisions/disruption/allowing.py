@@ -37,14 +37,12 @@ class Allowed:
         return None if left is None else max(0, left - self._taken[pool.name])
 
     def _room(self, pool: NodePool, reason: Reason) -> int | None:
-        """Ask a NodePool's budgets, and show them no more of the cluster than they look at."""
+        """Ask a NodePool's budgets, and show them no more claims than they look at."""
         inputs = self._inputs
         claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
         going = [claim for claim in self._going if claim.nodepool == pool.name]
-        mine = {claim.provider_id for claim in claims}
-        nodes = tuple(node for node in inputs.snapshot.nodes if node.provider_id in mine)
-        ledger, snapshot = replace(inputs.ledger, claims=claims), replace(inputs.snapshot, nodes=nodes)
-        return room(pool, reason.value, ledger, going, snapshot, inputs.now)
+        ledger = replace(inputs.ledger, claims=claims)
+        return room(pool, reason.value, ledger, going, inputs.snapshot, inputs.now)
 
     def within(
         self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None
@@ -85,11 +83,11 @@ class Allowed:
         return True
 
     def _count_going(self) -> None:
-        names = {node.provider_id: node.name for node in self._inputs.snapshot.nodes if node.provider_id}
-        if not self._going or not self._inputs.snapshot.budgets:
+        snapshot = self._inputs.snapshot
+        if not self._going or not snapshot.budgets:
             return
-        pods = by_node(self._inputs.snapshot.pods)
-        for claim in self._going:
-            for pod in moving(pods.get(names.get(claim.provider_id, ""), ())):
+        pods = by_node(snapshot.pods)
+        for node in filter(None, map(snapshot.node_of, self._going)):
+            for pod in moving(pods.get(node.name, ())):
                 if must_go(pod.shape):
                     self._evictions.count(pod)

@@ -38,9 +38,8 @@ def room(
     """
     if ledger.paused is not None or pool.disruption.fault:
         return 0
-    ready = {node.provider_id for node in snapshot.nodes if node.is_ready}
     counted = [c for c in ledger.claims if c.nodepool == pool.name and c.phase in _COUNTED]
-    disrupted = [c for c in counted if c.is_ending or c in going or c.provider_id not in ready]
+    disrupted = [c for c in counted if c.is_ending or c in going or not _works(c, snapshot)]
     bought = ledger.replacements
     doubled = [c for c in counted if c.name in bought or c.cause == Reason.DRIFTED]
     at_once = allowed(pool.disruption.budgets, reason, len(counted) - len(doubled), len(disrupted), now)
@@ -49,6 +48,11 @@ def room(
         return at_once
     left = max(0, most - len(departed(pool.name, ledger, going, now)))
     return left if at_once is None else min(at_once, left)
+
+
+def _works(claim: NodeClaim, snapshot: Snapshot) -> bool:
+    node = snapshot.node_of(claim)
+    return node is not None and node.is_ready
 
 
 def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: datetime) -> frozenset[str]:

@@ -69,11 +69,10 @@ class Survey:
         self._resting, self._paused = inputs.ledger.resting, inputs.ledger.paused
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
-        nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
         for claim in sorted(inputs.ledger.claims, key=lambda claim: claim.name):
             if claim.phase is Phase.GIVEN_UP or (only is not None and claim.name not in only):
                 continue
-            found = self._look(claim, nodes.get(claim.provider_id) if claim.provider_id else None)
+            found = self._look(claim, inputs.snapshot.node_of(claim))
             if isinstance(found, Blocker):
                 self.blocked[claim.name] = found
             else:

@@ -19,8 +19,12 @@ ABANDONED = "MoveAbandoned"
 def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
     """Give those of these claims that no pod runs on, or is promised to."""
     used = {pod.node or pod.nominated_node for pod in snapshot.pods if _counts(pod)} - {""}
-    nodes = {node.provider_id: node.name for node in snapshot.nodes if node.provider_id}
-    return [claim for claim in claims if nodes.get(claim.provider_id, claim.node_name) not in used]
+
+    def name(claim: NodeClaim) -> str:
+        node = snapshot.node_of(claim)
+        return node.name if node is not None else claim.node_name
+
+    return [claim for claim in claims if name(claim) not in used]
 
 
 def unneeded(

@@ -27,9 +27,8 @@ def _moments(inputs: Inputs) -> Iterator[datetime]:
         yield inputs.now.replace(second=0, microsecond=0) + timedelta(minutes=1)
     yield from (backoff.until for backoff in inputs.ledger.unavailable.values())
     yield from (backoff.until for backoff in inputs.ledger.nodepool_backoffs.values())
-    nodes = {node.provider_id: node for node in inputs.snapshot.nodes if node.provider_id}
     for claim in inputs.ledger.claims:
-        node, pool = nodes.get(claim.provider_id), pools.get(claim.nodepool)
+        node, pool = inputs.snapshot.node_of(claim), pools.get(claim.nodepool)
         after = pool.disruption.consolidate_after_seconds if pool is not None else None
         if node is None or after is None:
             continue

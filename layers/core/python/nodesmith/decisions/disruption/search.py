@@ -138,10 +138,11 @@ def _before(moves: Sequence[Move], inputs: Inputs) -> Inputs:
     ids = {move.id for move in moves}
     others = tuple(other for other in inputs.ledger.moves if other.id not in ids)
     mine = frozenset(name for move in moves for name in move.sources)
-    providers = {claim.provider_id for claim in inputs.ledger.claims if claim.name in mine}
+    sources = (inputs.snapshot.node_of(claim) for claim in inputs.ledger.claims if claim.name in mine)
+    names = {node.name for node in sources if node is not None}
     nodes = tuple(
         replace(n, taints=tuple(t for t in n.taints if t.identity != DISRUPTED.identity))
-        if n.provider_id in providers
+        if n.name in names
         else n
         for n in inputs.snapshot.nodes
     )

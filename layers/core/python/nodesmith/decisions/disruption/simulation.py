@@ -20,7 +20,7 @@ from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
-from nodesmith.decisions.provisioning.decide import Inputs, reserve, without_ending
+from nodesmith.decisions.provisioning.decide import Inputs, reserve, without, without_ending
 from nodesmith.decisions.provisioning.moving import keep_for_sources
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.pools import pools
@@ -77,7 +77,7 @@ class Fleet:
         settings, claims = inputs.settings, [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
         seen = with_default_spreads(inputs.snapshot, settings.default_spreads)
         ground = without_ending(preempting_only(seen, claims), claims)
-        ground = _without(ground, {c.provider_id for c in claims if c.name in moving and c.provider_id})
+        ground = without(ground, {c.provider_id for c in claims if c.name in moving and c.provider_id})
         offers = pools(ground, inputs.ledger, inputs.catalog, settings, inputs.now)
         self.tiers, self.promised = (
             tuple(tuple(map(_widely, tier)) for tier in offers.tiers),
@@ -205,21 +205,12 @@ def _no_destinations(
     now: datetime,
 ) -> frozenset[str]:
     """Name the rooms that take no pods of disrupted nodes: those in flight, and those whose own have just moved."""
-    by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
     found = {room.name for room in free if room.in_flight}
-    for node in ground.nodes:
-        claim = by_provider.get(node.provider_id)
-        if claim and is_settling(claim, node, pools_by_name.get(claim.nodepool), now):
+    for claim in claims:
+        node = ground.node_of(claim)
+        if node is not None and is_settling(claim, node, pools_by_name.get(claim.nodepool), now):
             found.add(node.name)
     return frozenset(found)
-
-
-def _without(snapshot: Snapshot, providers: Collection[str]) -> Snapshot:
-    """Give the snapshot in which the Nodes of these instances are being deleted."""
-    if not providers:
-        return snapshot
-    nodes = tuple(replace(n, deleting=True) if n.provider_id in providers else n for n in snapshot.nodes)
-    return replace(snapshot, nodes=nodes)
 
 
 def _no_bound(_: Attempt) -> float:

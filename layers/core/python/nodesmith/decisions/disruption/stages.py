@@ -24,7 +24,6 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
 SECOND_LOOK = timedelta(seconds=15)
@@ -45,23 +44,18 @@ class Scene:
     ledger: Ledger
     now: datetime
     claims: Mapping[str, NodeClaim]
-    nodes: Mapping[str, Node]
-    """by provider id"""
 
     @classmethod
     def of(cls, snapshot: Snapshot, ledger: Ledger, now: datetime) -> Scene:
         """Set it."""
-        claims = {claim.name: claim for claim in ledger.claims}
-        return cls(snapshot, ledger, now, claims, {n.provider_id: n for n in snapshot.nodes if n.provider_id})
-
-    def node_of(self, claim: NodeClaim) -> Node | None:
-        """Give a claim's Node."""
-        return self.nodes.get(claim.provider_id) if claim.provider_id else None
+        return cls(snapshot, ledger, now, {claim.name: claim for claim in ledger.claims})
 
     def open(self, names: Iterable[str]) -> tuple[NodeClaim, ...]:
         """Give those of these claims whose Node is not seen closed to new pods."""
         there = [self.claims[name] for name in names if name in self.claims]
-        return tuple(c for c in there if (node := self.node_of(c)) is not None and not is_closed(node))
+        return tuple(
+            c for c in there if (node := self.snapshot.node_of(c)) is not None and not is_closed(node)
+        )
 
 
 def next_step(move: Move, scene: Scene) -> Step:
@@ -85,7 +79,7 @@ def strays(scene: Scene) -> list[NodeClaim]:
     sources = scene.ledger.sources
     found = []
     for claim in scene.ledger.claims:
-        node = scene.node_of(claim)
+        node = scene.snapshot.node_of(claim)
         if node is None or is_going(node) or not is_closed(node):
             continue
         if claim.phase is Phase.INITIALIZED and claim.name not in sources:
@@ -128,7 +122,7 @@ def _lost(move: Move, scene: Scene) -> str:
             return f"NodeClaim {name} is gone"
         if claim.is_ending:
             return f"NodeClaim {name} ends already: {claim.cause}"
-        node = scene.node_of(claim)
+        node = scene.snapshot.node_of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
             return f"NodeClaim {name} has no Node any more"
         if is_going(node):

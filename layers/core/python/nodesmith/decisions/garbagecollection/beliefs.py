@@ -11,7 +11,6 @@ from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import Instance
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import DECISION
-from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
 
@@ -29,11 +28,8 @@ def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) 
 def ended_claims(facts: Facts) -> Iterator[End]:
     """End the claims whose instance is gone though a Node still stands for it; lifecycle sees to those without."""
     alive = facts.alive
-    nodes: dict[str, list[Node]] = {}
-    for node in facts.snapshot.nodes:
-        nodes.setdefault(node.provider_id, []).append(node)
     for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
-        shown = nodes.get(claim.provider_id, []) if claim.provider_id else []
+        shown = facts.snapshot.nodes_of(claim)
         if claim.phase not in SERVING or claim.instance_id in alive or not shown:
             continue
         if facts.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):

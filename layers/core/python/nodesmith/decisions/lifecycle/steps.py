@@ -28,12 +28,11 @@ INSTANCE_CHECK_AFTER = timedelta(minutes=1)
 
 def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> list[str]:
     """Name the claims whose Node should be there by now, or was: their instances are worth a call."""
-    joined = {node.provider_id for node in snapshot.nodes}
     return sorted(
         claim.name
         for claim in claims
         if claim.phase in {Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED}
-        and claim.provider_id not in joined
+        and not snapshot.nodes_of(claim)
         and now - claim.phase_since >= INSTANCE_CHECK_AFTER
     )
 
@@ -51,9 +50,6 @@ def next_steps(
     put them onto whichever it sees first. After that comes the next step of each claim that has one, by claim name.
     `instances` are those found for the claims in `checked`.
     """
-    by_provider: dict[str, list[Node]] = {}
-    for node in snapshot.nodes:
-        by_provider.setdefault(node.provider_id, []).append(node)
     shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
     looked_at = frozenset(checked)
     owners = {owner_uid(manifest) for manifest in snapshot.nodepools}
@@ -63,7 +59,7 @@ def next_steps(
     openings: list[Command] = []
     commands: list[Command] = []
     for claim in (_owned(c, owners, shown) for c in sorted(claims, key=lambda c: c.name)):
-        nodes = by_provider.get(claim.provider_id, []) if claim.provider_id else []
+        nodes = snapshot.nodes_of(claim)
         found = instances.get(claim.name, ())
         dead = claim.name in looked_at and not any(i.is_alive for i in found)
         gone = end(claim, found, now) if dead else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -96,10 +96,14 @@ def decide(inputs: Inputs) -> Plan:
 
 def without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
     """Give the snapshot in which the Nodes of claims that end are being deleted, though it may not show yet."""
-    ending = {claim.provider_id for claim in claims if claim.is_ending and claim.provider_id}
-    if not ending:
+    return without(snapshot, {claim.provider_id for claim in claims if claim.is_ending and claim.provider_id})
+
+
+def without(snapshot: Snapshot, providers: Collection[str]) -> Snapshot:
+    """Give the snapshot in which the Nodes of these instances are being deleted."""
+    if not providers:
         return snapshot
-    nodes = tuple(replace(n, deleting=True) if n.provider_id in ending else n for n in snapshot.nodes)
+    nodes = tuple(replace(n, deleting=True) if n.provider_id in providers else n for n in snapshot.nodes)
     return replace(snapshot, nodes=nodes)
 
 
@@ -121,7 +125,7 @@ def reserve(
     for pod in by_age(waiting):
         claim = by_name[nominated[pod.key]]
         if claim.name not in found:
-            found[claim.name] = room_of(claim, free, snapshot.nodes)
+            found[claim.name] = room_of(claim, free, snapshot)
         room = found[claim.name]
         if room is not None and not room.in_flight and not room.fits(pod.shape, 1):
             outdone.append(pod)

@@ -35,7 +35,7 @@ def keep_for_sources(free: Sequence[Room], snapshot: Snapshot, ledger: Ledger) -
     staying = {node.name for node in snapshot.nodes if not is_going(node)}
     elsewhere = {pod.key: pod for pod in snapshot.pods if pod.node in staying and not pod.deleting}
     for claim in ledger.claims:
-        room = room_of(claim, free, snapshot.nodes) if claim.name in coming and not claim.is_ending else None
+        room = room_of(claim, free, snapshot) if claim.name in coming and not claim.is_ending else None
         if room is None:
             continue
         for pod in filter(None, map(elsewhere.get, claim.nominated)):

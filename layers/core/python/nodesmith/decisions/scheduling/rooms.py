@@ -71,7 +71,8 @@ class Room:
 def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
     """Give every node that stays and every claim in flight: initialised nodes first, then by name.
 
-    One that is tainted `karpenter.sh/disrupted` has no room, but its pods are there and count for others' spreads.
+    One that is tainted `karpenter.sh/disrupted` has no room, nor has a second Node with a claim's provider id; but
+    their pods are there and count for others' spreads.
     Pods that the scheduler has nominated for a node have their room there already. So have those that they preempt,
     until they are gone: kube-scheduler, too, lets nobody else in before.
     """
@@ -83,11 +84,14 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
             pods_of.setdefault(pod.node, []).append(pod)
         elif pod.nominated_node and not (pod.deleting or pod.shape.is_daemon):  # daemons are expected anyway
             nominated.setdefault(pod.nominated_node, []).append(pod)
-    found = [
-        _node_room(node, by_provider.get(node.provider_id), pods_of.get(node.name, ()), snapshot.daemonsets)
-        for node in snapshot.nodes
-        if not is_going(node)
-    ]
+    found = []
+    for node in snapshot.nodes:
+        if is_going(node):
+            continue
+        claim = by_provider.get(node.provider_id)
+        found.append(_node_room(node, claim, pods_of.get(node.name, ()), snapshot.daemonsets))
+        if claim is not None and snapshot.node_of(claim) is not node:
+            found[-1].free = NOTHING
     joined = {node.provider_id for node in snapshot.nodes if node.provider_id}
     found += [
         _claim_room(claim, snapshot.daemonsets)
@@ -180,10 +184,10 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
     return {pod: claim.name for claim in expecting for pod in claim.nominated}
 
 
-def room_of(claim: NodeClaim, all_rooms: Iterable[Room], nodes: Iterable[Node]) -> Room | None:
+def room_of(claim: NodeClaim, all_rooms: Iterable[Room], snapshot: Snapshot) -> Room | None:
     """Find the room that belongs to a claim, before or after its Node joined."""
-    names = {claim.name, claim.node_name}
-    names |= {node.name for node in nodes if claim.provider_id and node.provider_id == claim.provider_id}
+    node = snapshot.node_of(claim)
+    names = {claim.name, node.name if node is not None else claim.node_name}
     return next((room for room in all_rooms if room.name in names), None)
 
 

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.disruption.budgets import allowed
-from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import TERMINATION_TIMESTAMP
@@ -24,13 +23,12 @@ DELETED = "Deleted"
 def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> list[End]:
     """Give the ends that begin now, by claim name."""
     objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
-    nodes = ClaimedNodes(snapshot.nodes)
     pace = _Pace(claims, snapshot, now)
     found = []
     for claim in sorted(claims, key=lambda c: c.name):
         if claim.is_ending or claim.phase is Phase.GIVEN_UP:
             continue
-        node = nodes.of(claim)
+        node = snapshot.node_of(claim)
         why = _why(claim, objects.get(claim.name), node)
         if not why:
             continue

@@ -12,7 +12,6 @@ from nodesmith.decisions.termination.draining import Drain, attached, drain, mus
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.replacing import awaits_replacement, replacement
 from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
-from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -98,8 +97,7 @@ class _View:
 
 def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
     objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
-    nodes = ClaimedNodes(snapshot.nodes)
-    ending = [(claim, nodes.of(claim)) for claim in claims if claim.is_ending]
+    ending = [(claim, snapshot.node_of(claim)) for claim in claims if claim.is_ending]
     pods: dict[str, list[Pod]] = {node.name: [] for _, node in ending if node}
     for pod in snapshot.pods:
         if pod.node in pods:

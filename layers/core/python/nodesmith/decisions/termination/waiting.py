@@ -8,7 +8,6 @@ from datetime import datetime
 
 from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
-from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
@@ -158,5 +157,5 @@ def _more(pods: list[Pod]) -> str:
 
 def _node_name(claim: NodeClaim, snapshot: Snapshot) -> str:
     """Find the claim's Node by its provider id; a name alone may be another's by now."""
-    node = ClaimedNodes(snapshot.nodes).of(claim)
+    node = snapshot.node_of(claim)
     return node.name if node else ""
