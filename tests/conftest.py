@@ -1,7 +1,8 @@
-"""What holds for every test: none is skipped in silence, none fails by the clock, the CDK's share one process."""
+"""What holds for every test: none is skipped in silence, none fails by the clock, what is shared is made once."""
 
 from __future__ import annotations
 
+import gc
 import signal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import settings
 # A test may be skipped only if its id is here, with the reason why.
 ALLOWED_SKIPS: dict[str, str] = {}
 
+_OBJECTS_A_COLLECTION = 50_000
 INFRA = Path(__file__).parent / "infra"
 
 # No deadline: a busy machine is no counter-example. Derandomized: the same commit gives the same result everywhere.
@@ -37,10 +39,32 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the CDK's tests in one worker: the template takes seconds to make and is made once per process."""
+    """Keep tests that share what takes long to make in one worker, for it is made once per process.
+
+    The CDK's share a template, others what a fixture of their module makes: a local system, a round of functions.
+    """
     for item in items:
         if INFRA in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("infra"))
+        elif _shares(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Tell whether a test uses a fixture that is made once for its module. pytest has no public word for it."""
+    used = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return any(definitions[-1].scope == "module" for definitions in used)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep what is imported and collected out of the garbage collector's sight, and let it look seldom.
+
+    Else each of its rounds, and tests make many, walks through a million objects that stay for good.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
 @pytest.hookimpl(tryfirst=True)
