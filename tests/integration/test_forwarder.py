@@ -11,7 +11,6 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-import yaml
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.model.events import Concern, Hint
@@ -46,7 +45,7 @@ POOL = {
 class Stage:
     """A cluster, a forwarder that can be started and stopped, and what it told."""
 
-    def __init__(self, stack: ExitStack, crds: Any = tuple(CRDS)) -> None:
+    def __init__(self, stack: ExitStack, crds: Any = CRDS) -> None:
         self.clock = LocalClock(SPEED)
         self.blobs, self.hints = FakeBlobs(), FakeHints(self.clock.now)
         self._stack = stack
@@ -333,8 +332,8 @@ def test_crds_that_are_not_installed_yet_are_found_once_they_are(monkeypatch: py
         created(stage.store, "pods", pending("a"))
         with stage.forwarding():
             eventually(lambda: stage.pods() == {"a"})
-            for path in CRDS:
-                stage.store.create("customresourcedefinitions", yaml.safe_load(path.read_text()))
+            for crd in CRDS:
+                stage.store.create("customresourcedefinitions", crd)
             created(stage.store, "nodepools", POOL)
             eventually(lambda: [pool["metadata"]["name"] for pool in stage.snapshot.nodepools] == ["default"])
             eventually(lambda: stage.told(Concern.READINESS) == 1)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any
@@ -22,12 +21,12 @@ from nodesmith_cli.local.apiserver.store import Store
 class ApiServer:
     """A Kubernetes API server in memory.
 
-    `crds` are CustomResourceDefinitions (files or objects) to begin with; `now` gives aware datetimes, so that a
+    `crds` are CustomResourceDefinitions to begin with; `now` gives aware datetimes, so that a
     cluster may live faster than its user. A `store` from an earlier server carries on where that one stopped.
     """
 
     def __init__(
-        self, port: int = 0, crds: Iterable[Path | Object] = (), *, now: Clock, store: Store | None = None
+        self, port: int = 0, crds: Iterable[Object] = (), *, now: Clock, store: Store | None = None
     ) -> None:
         self.store = store or Store(now, crds)
         self._http = _Http(("127.0.0.1", port), Api(self.store))

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, assert_never
-
-import yaml
 
 from nodesmith_cli.local.apiserver import crds, pods
 from nodesmith_cli.local.apiserver.apply import applied
@@ -46,8 +43,8 @@ PatchKind: TypeAlias = Literal["merge", "strategic", "json"]
 class Store:
     """The cluster's objects, with the rules of the API server. Thread-safe."""
 
-    def __init__(self, now: Clock, definitions: Iterable[Path | Object] = ()) -> None:
-        """Begin with the namespaces and priority classes of every cluster, and the CRDs given (files or objects)."""
+    def __init__(self, now: Clock, definitions: Iterable[Object] = ()) -> None:
+        """Begin with the namespaces and priority classes of every cluster, and the CRDs given."""
         self.now = now
         self.history = History()
         self.registry = Registry()
@@ -57,8 +54,7 @@ class Store:
         for name, value in pods.SYSTEM_PRIORITIES.items():
             self.create("priorityclasses", {"metadata": {"name": name}, "value": value})
         for definition in definitions:
-            for crd in _documents(definition):
-                self.create(crds.PLURAL, crd)
+            self.create(crds.PLURAL, definition)
 
     # Reading
 
@@ -243,13 +239,6 @@ def _patched(served: Resource, kind: PatchKind, obj: View, patch: Any) -> Any:
             return json_patch(obj, patch)
         case _:
             assert_never(kind)
-
-
-def _documents(definition: Path | Object) -> list[Object]:
-    if isinstance(definition, Path):
-        loaded = yaml.safe_load_all(definition.read_text())
-        return [each for each in loaded if each and each.get("kind") == "CustomResourceDefinition"]
-    return [definition]
 
 
 __all__ = ["DeleteOptions", "Key", "PatchKind", "Store", "Write"]
