@@ -46,7 +46,7 @@ def pool(*budgets: dict[str, Any], name: str = "default") -> dict[str, NodePool]
         "consolidateAfter": "0s",
         "budgets": list(budgets or ({"nodes": "100%"},)),
     }
-    return parsed_nodepools([manifest])
+    return parsed_nodepools((manifest,))
 
 
 def gone(

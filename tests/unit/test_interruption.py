@@ -44,7 +44,7 @@ def answered(
     manifest["spec"]["disruption"] = {"budgets": [{"nodes": "1"}]}
     manifest["metadata"]["annotations"] = annotations or {}
     nodes = tuple(builders.node(f"n-{c.name}", provider_id=c.provider_id) for c in claims if c.provider_id)
-    pools = parsed_nodepools([manifest])
+    pools = parsed_nodepools((manifest,))
     return answer(notices, Ledger(claims=claims, **known), pools, builders.snapshot(nodes=nodes), NOW)
 
 

@@ -201,5 +201,7 @@ def test_time_alone_changes_something_when_a_node_has_been_quiet_a_back_off_ends
     assert next_change(made) == NOW + timedelta(minutes=3)
     short = replace(made, ledger=builders.ledger(claims=(OLD,), unavailable=backoff))
     assert next_change(short) == NOW + timedelta(minutes=2)
-    pool["spec"]["disruption"]["budgets"] = [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]
+    budgets = [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]
+    by_day = {**pool, "spec": {**pool["spec"], "disruption": {"consolidateAfter": "3m", "budgets": budgets}}}
+    short = replace(short, snapshot=replace(quiet, nodepools=(by_day,)))
     assert next_change(short) == NOW + timedelta(minutes=1)

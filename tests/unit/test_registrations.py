@@ -22,7 +22,7 @@ from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from tests import builders
 from tests.builders import NOW
 
-POOLS = parsed_nodepools([builders.nodepool_manifest(), builders.nodepool_manifest("other")])
+POOLS = parsed_nodepools((builders.nodepool_manifest(), builders.nodepool_manifest("other")))
 OFFERING = OfferingKey("spot", "m5.large", builders.ZONES[0])
 POD = builders.pods(builders.shape("1", "1Gi"), 1)
 
@@ -140,7 +140,7 @@ def test_a_changed_nodepool_nodeclass_or_image_starts_over_and_older_claims_no_l
     touched["metadata"]["generation"] = 2
     status = builders.nodeclass_status()
     others = (
-        (parsed_nodepools([touched]), builders.ledger()),
+        (parsed_nodepools((touched,)), builders.ledger()),
         (POOLS, builders.ledger(nodeclasses={"default": replace(status, generation=2)})),
         (POOLS, builders.ledger(nodeclasses={"default": replace(status, images=status.images[:1])})),
     )

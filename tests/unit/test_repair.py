@@ -41,7 +41,7 @@ def pools(mode: str | None = "On", *names: str) -> dict[str, NodePool]:
         manifest = builders.nodepool_manifest(name)
         manifest["metadata"]["annotations"] = {"nodesmith.dev/node-repair": mode} if mode else {}
         manifests.append(manifest)
-    return parsed_nodepools(manifests)
+    return parsed_nodepools(tuple(manifests))
 
 
 def found(

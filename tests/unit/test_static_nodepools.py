@@ -110,7 +110,7 @@ def test_one_that_is_being_deleted_gets_no_more() -> None:
 
 def ended(pool: dict[str, Any], *claims: NodeClaim, **snapshot: Any) -> list[str]:
     seen = builders.snapshot(nodepools=(pool,), **snapshot)
-    return [end.claim.name for end in surplus(claims, seen, parsed_nodepools([pool]), NOW)]
+    return [end.claim.name for end in surplus(claims, seen, parsed_nodepools((pool,)), NOW)]
 
 
 def test_with_too_many_those_go_first_that_are_no_nodes_yet_then_empty_ones() -> None:
@@ -151,7 +151,7 @@ def test_a_nodepool_that_follows_pods_has_no_surplus_and_ending_nodes_are_none()
 
 def test_the_end_says_why() -> None:
     pool = static(0)
-    (end,) = surplus([running("a")], builders.snapshot(nodepools=(pool,)), parsed_nodepools([pool]), NOW)
+    (end,) = surplus([running("a")], builders.snapshot(nodepools=(pool,)), parsed_nodepools((pool,)), NOW)
     assert (end.claim.cause, end.claim.message) == (
         "ScaledDown",
         "NodePool default has 1 nodes and replicas is 0",

@@ -20,10 +20,10 @@ from nodesmith.decisions.readiness import (
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
-from nodesmith.model.nodepools import NodePool, parse_nodepool
+from nodesmith.model.nodepools import NodePool, parse_nodepools
 from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
@@ -69,8 +69,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
         return ReadinessReport()
     snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
     failures: list[str] = []
-    parsed = [(manifest, parse_nodeclass(manifest)) for manifest in snapshot.nodeclasses]
-    pools = [(manifest, parse_nodepool(manifest)) for manifest in snapshot.nodepools]
+    parsed = [*zip(snapshot.nodeclasses, parse_nodeclasses(snapshot.nodeclasses), strict=True)]
+    pools = [*zip(snapshot.nodepools, parse_nodepools(snapshot.nodepools), strict=True)]
     statuses, changed = _resolve(run, parsed, ledger, now, failures)
     health = _health(run, pools, statuses, ledger)
     updates = _updates(snapshot, pools, parsed, statuses, health, ledger.paused, now)

@@ -27,7 +27,7 @@ from nodesmith.model.devices import (
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration, read_kubelet
 from nodesmith.model.manifests import read_manifest
-from nodesmith.model.problems import Parsed
+from nodesmith.model.problems import Parsed, ParseOnce
 from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.kubelet import KUBELET
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
@@ -63,6 +63,7 @@ __all__ = [
     "SecurityGroupSelectorTerm",
     "SubnetSelectorTerm",
     "parse_nodeclass",
+    "parse_nodeclasses",
 ]
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
@@ -155,6 +156,8 @@ def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
         read.report.problems,
     )
 
+
+parse_nodeclasses = ParseOnce(parse_nodeclass)
 
 _TERMS = {
     "subnetSelectorTerms": SubnetSelectorTerm,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from nodesmith.model.labels import PROVISIONER_NAME
 from nodesmith.model.manifests import read_manifest
 from nodesmith.model.nodepoolannotations import DEFAULTS, PROVISIONER_UID, Options, read_options
 from nodesmith.model.nodespec import NodeClassRef, read_requirements, read_taints
-from nodesmith.model.problems import Parsed
+from nodesmith.model.problems import Parsed, ParseOnce
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.schema.hashing import static_hash, without
@@ -113,9 +113,12 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
     return Parsed(pool, read.report.problems)
 
 
-def parsed_nodepools(manifests: Iterable[Mapping[str, object]]) -> dict[str, NodePool]:
+parse_nodepools = ParseOnce(parse_nodepool)
+
+
+def parsed_nodepools(manifests: tuple[Mapping[str, object], ...]) -> dict[str, NodePool]:
     """Read NodePools; give those that can be read, by name."""
-    pools = (parse_nodepool(manifest).value for manifest in manifests)
+    pools = (parsed.value for parsed in parse_nodepools(manifests))
     return {pool.name: pool for pool in pools if pool is not None}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -36,3 +37,23 @@ class Parsed(NamedTuple, Generic[T_co]):
     def fatal(self) -> tuple[Problem, ...]:
         """The problems for which there is no value."""
         return tuple(problem for problem in self.problems if problem.fatal)
+
+
+class ParseOnce(Generic[T_co]):
+    """Parses all manifests of a snapshot, each with `parse`; those it was given last are not parsed again.
+
+    A decision asks half a dozen times for the same, and so does the next one while nothing has changed. A snapshot
+    never changes, so the same tuple holds the same manifests.
+    """
+
+    def __init__(self, parse: Callable[[Mapping[str, object]], Parsed[T_co]]) -> None:
+        self._parse = parse
+        self._last: tuple[tuple[Mapping[str, object], ...], tuple[Parsed[T_co], ...]] = (), ()
+
+    def __call__(self, manifests: tuple[Mapping[str, object], ...]) -> tuple[Parsed[T_co], ...]:
+        """Give what each manifest says, in their order."""
+        of, parsed = self._last
+        if manifests is not of:
+            parsed = tuple(map(self._parse, manifests))
+            self._last = manifests, parsed
+        return parsed

@@ -12,7 +12,7 @@ from nodesmith.decisions.scheduling.templates import template_labels
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodepools import NodePool, parse_nodepool
+from nodesmith.model.nodepools import NodePool, parse_nodepools
 from nodesmith.model.requirements import Requirement, Requirements
 
 
@@ -42,7 +42,7 @@ class Considered:
 def considered(inputs: Inputs) -> list[Considered]:
     """Count for every NodePool that can be read, in order of name."""
     by_name = parsed_nodeclasses(inputs.snapshot)
-    parsed = [parse_nodepool(manifest).value for manifest in inputs.snapshot.nodepools]
+    parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
     obstacles = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now).obstacles
     return [
         _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))

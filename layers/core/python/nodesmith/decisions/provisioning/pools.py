@@ -17,8 +17,8 @@ from nodesmith.model.labels import NODECLASS, NODEPOOL
 from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodepools import NODES, NodeClassRef, NodePool, parse_nodepool
+from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclasses
+from nodesmith.model.nodepools import NODES, NodeClassRef, NodePool, parse_nodepools
 from nodesmith.model.problems import Problem
 from nodesmith.model.resources import Resources, total
 from nodesmith.model.snapshot import Snapshot
@@ -52,8 +52,7 @@ def pools(
     nodeclasses, problems = _nodeclasses(snapshot)
     obstacles: dict[str, str] = {}
     found: list[Template] = []
-    for manifest in snapshot.nodepools:
-        parsed = parse_nodepool(manifest)
+    for parsed in parse_nodepools(snapshot.nodepools):
         problems += parsed.problems
         pool = parsed.value
         if pool is None:
@@ -85,8 +84,7 @@ def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:
 def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Problem]]:
     found: dict[str, EC2NodeClass] = {}
     problems: list[Problem] = []
-    for manifest in snapshot.nodeclasses:
-        parsed = parse_nodeclass(manifest)
+    for parsed in parse_nodeclasses(snapshot.nodeclasses):
         problems += parsed.problems
         if parsed.value is not None:
             found[parsed.value.name] = parsed.value
