@@ -49,7 +49,7 @@ def demo(
     keep: KeepOption = None,
 ) -> None:
     """Watch 20 pending pods get the cheapest nodes there are."""
-    from nodesmith_cli.local.sharedmodels import models_are_shared
+    from nodesmith_cli.local.sharedclients import models_are_shared
 
     with models_are_shared():  # moto's import, too, reads AWS's models again and again
         from nodesmith_cli.local.commands import demo
@@ -74,7 +74,7 @@ def local_run(
     bare: Annotated[bool, typer.Option("--bare", help="Apply the files only, no default NodePool.")] = False,
 ) -> None:
     """Apply manifests, run until quiet, report. Exit status 1 where pods stay pending, 2 where input was bad."""
-    from nodesmith_cli.local.sharedmodels import models_are_shared
+    from nodesmith_cli.local.sharedclients import models_are_shared
 
     with models_are_shared():  # moto's import, too, reads AWS's models again and again
         from nodesmith_cli.local.commands import run
@@ -113,7 +113,7 @@ def local_up(
     bare: Annotated[bool, typer.Option("--bare", help="Apply no default NodePool and EC2NodeClass.")] = False,
 ) -> None:
     """Run a cluster until Ctrl-C: use kubectl on it and watch nodes come."""
-    from nodesmith_cli.local.sharedmodels import models_are_shared
+    from nodesmith_cli.local.sharedclients import models_are_shared
 
     with models_are_shared():  # moto's import, too, reads AWS's models again and again
         from nodesmith_cli.local.upcommand import up

@@ -1,18 +1,44 @@
-"""AWS's API models, read once for the process: botocore reads them once a session, and each function has its own."""
+"""What functions in one process need not each have of their own: AWS's API models, and the clients made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
+from typing import Any
 from unittest.mock import patch
 
 from botocore.loaders import JSONFileLoader
+from botocore.session import get_session
+
+_read = cache(JSONFileLoader().load_file)
 
 
 @contextmanager
 def models_are_shared() -> Iterator[None]:
     """Share the models between the sessions that are opened in the block; a second of start-up in every four."""
-    read = JSONFileLoader().load_file
-    with patch.object(JSONFileLoader, "load_file", staticmethod(cache(read))):
+    with patch.object(JSONFileLoader, "load_file", staticmethod(_read)):
         yield
+
+
+class SharedClients:
+    """As much of a botocore session as functions use, that makes each client once: all threads may share it."""
+
+    def __init__(self) -> None:
+        self._session = get_session()
+        self._lock = Lock()
+        self._made: dict[tuple[str, str, object], Any] = {}
+
+    def create_client(self, service: str, *, region_name: str, config: Any) -> Any:
+        """Give the client of a service, with this very configuration."""
+        key = service, region_name, config
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._session.create_client(service, region_name=region_name, config=config)
+            return self._made[key]
+
+    def get_credentials(self) -> Any:
+        """Give what requests are signed with."""
+        with self._lock:
+            return self._session.get_credentials()

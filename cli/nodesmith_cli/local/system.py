@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
+from botocore.session import get_session
+
 from nodesmith import parts
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
@@ -33,6 +35,7 @@ from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
 from nodesmith_cli.local.report import Report, build_report
+from nodesmith_cli.local.sharedclients import SharedClients, models_are_shared
 from nodesmith_cli.local.started import Started
 from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
 from nodesmith_cli.records import Bucket, Folder
@@ -139,6 +142,7 @@ class LocalSystem(Started):
         # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
+        stack.enter_context(models_are_shared())
         with self.stage("starting the cluster"):
             self.cluster = stack.enter_context(self._cluster())
         with self.stage("starting AWS"):
@@ -194,6 +198,9 @@ class LocalSystem(Started):
         # The queues live by the same clock, so that no delay need be turned into seconds of life.
         parts.set_clock(self.clock.now)
         stack.callback(parts.set_clock, parts.system_time)
+        clients = SharedClients()
+        parts.set_session(lambda: clients)
+        stack.callback(parts.set_session, get_session)
         functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
         records = Bucket(client("s3"), deployment.bucket)
         self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)

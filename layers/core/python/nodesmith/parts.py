@@ -61,6 +61,15 @@ def collect_seldom() -> None:
     gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
+_session: Callable[[], Any] = get_session
+
+
+def set_session(session: Callable[[], Any]) -> None:
+    """Let all functions of this process have clients from elsewhere than a botocore session of each one's own."""
+    global _session
+    _session = session
+
+
 class Parts:
     """The parts of one function, each made once and only if it is asked for."""
 
@@ -70,7 +79,7 @@ class Parts:
             raise Rejected(f"settings: CLUSTER_NAME is not set, {concern} serves one cluster")
         self.telemetry = Telemetry(concern, self.settings.cluster_name)
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
-        self._session = get_session()
+        self._session = _session()
         self._clients: dict[str, Any] = {}
         self._store: DynamoStore | None = None
         self._cloud: AwsCloud | None = None
