@@ -101,7 +101,7 @@ def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], lis
         frozenset(dice.sample(moments, min(len(moments), dice.choice((2, 2, 3, 5))))) for _ in range(SUBSETS)
     ]
     for fatal in sets:
-        world = story.told(Boundaries(fatal))
+        world = story.told(Boundaries(fatal, look=None))
         yield fatal, violations(world, bought)
 
 
@@ -127,7 +127,7 @@ def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[in
     """Tell the story with a whole run of another function inside, at each boundary in turn."""
     undisturbed = story.told()
     for moment in _moments(undisturbed, sample):
-        boundaries = Boundaries()
+        boundaries = Boundaries(look=None)
         world = story.begun(boundaries)
         boundaries.visits[moment] = lambda world=world: world.visit(visitor)  # type: ignore[misc]
         world.settle()
@@ -138,7 +138,7 @@ def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Tell the story with a function standing still at each boundary in turn, while all others go on."""
     undisturbed = story.told()
     for moment in _moments(undisturbed, sample):
-        boundaries = Boundaries()
+        boundaries = Boundaries(look=None)
         world = story.begun(boundaries)
         boundaries.visits[moment] = lambda world=world: stand_still(world)  # type: ignore[misc]
         world.settle()

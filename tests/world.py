@@ -87,15 +87,16 @@ class Boundaries:
 
     fatal: frozenset[int] = frozenset()
     visits: dict[int, Callable[[], None]] = field(default_factory=dict)
-    look: Callable[[], object] = field(default=lambda: None)
-    """What the world holds, as far as it makes two moments before or after the same call differ."""
+    look: Callable[[], object] | None = field(default=lambda: None)
+    """What the world holds, as far as it makes two moments before or after the same call differ; None to keep none."""
     passed: int = 0
     moments: list[tuple[str, object]] = field(default_factory=list)
 
     def cross(self, where: str) -> None:
         """Pass one moment, or die there."""
         self.passed += 1
-        self.moments.append((where, self.look()))
+        if self.look is not None:
+            self.moments.append((where, self.look()))
         moment = self.passed
         visit = self.visits.pop(moment, None)
         if visit is not None:
@@ -247,7 +248,8 @@ class World:
         self._homes: dict[str, str] = {}
         self._departures: dict[str, int] = {}
         """Where pods were at the last look, and when one was last gone from each Node."""
-        self.boundaries.look = self.held
+        if self.boundaries.look is not None:
+            self.boundaries.look = self.held
 
     def clock(self) -> datetime:
         """Give the world's time."""

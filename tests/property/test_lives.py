@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nodesmith.model.events import Concern
-from tests.world import CONCERNS, STEP, Manifest, Messages, World, pod_manifest
+from tests.world import CONCERNS, STEP, Boundaries, Manifest, Messages, World, pod_manifest
 
 RUNS = int(os.environ.get("NODESMITH_LIVES", "1000"))
 """Lives looked at; more by night."""
@@ -49,7 +49,8 @@ class Lives(RuleBasedStateMachine):
     def set_up(self, pods: int, queues: Messages, guarded: bool, nodepool: Manifest | None = None) -> None:
         """Give it its world."""
         manifests = {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)}
-        self.world, self.count = World(manifests, nodepool=nodepool, messages=queues), pods
+        self.count, unwatched = pods, Boundaries(look=None)
+        self.world = World(manifests, nodepool=nodepool, boundaries=unwatched, messages=queues)
         if guarded:
             self.world.guard(maxUnavailable=1)
 
