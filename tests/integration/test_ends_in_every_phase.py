@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +18,8 @@ from tests.crashes import throttled
 from tests.fakes.cloud import Call
 from tests.world import Boundaries, World, pod_manifest
 
+WRITES_OF_AN_END = 5
+"""It begins, waits for its budget, its last pods leave, its instance is terminated; lifecycle shows it once more."""
 UNBORN = (Phase.PENDING, Phase.DETACHED)
 """EC2 is busy while these are looked at: one that ends without an instance waits in the second of them."""
 BORN = (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED)
@@ -193,6 +196,29 @@ def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others
     world.live(timedelta(minutes=6))
     assert "web-0" in world.pods
     assert "web-1" not in world.pods, "its place was kept by the one that the webhook keeps"
+
+
+def test_who_waits_for_its_turn_is_written_once_however_many_rounds_the_drain_takes() -> None:
+    """Six nodes of one pod each, of which one may be away at a time: six rounds, each of which all see."""
+    pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(6)}
+    small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
+    world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
+    world.cluster.poddisruptionbudgets["default/web"] = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    world.settle()
+    old = set(world.cluster.nodeclaims)
+    before = len(world.cluster.calls)
+    delete_objects("Node")(world)
+    world.settle()
+    assert (len(old), world.violations()) == (6, [])
+    writes = Counter(
+        call.about[0]
+        for call in world.cluster.calls[before:]
+        if call.method == "apply_nodeclaim" and call.about[0] in old
+    )
+    assert max(writes.values()) <= WRITES_OF_AN_END
 
 
 class _Denying:
