@@ -160,7 +160,7 @@ def termination_grants(scope: Scope) -> list[Grant]:
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "readiness", "termination"),
+        send_grant(scope, "provisioning", "readiness", "termination"),
     ]
 
 
