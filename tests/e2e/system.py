@@ -81,13 +81,11 @@ class System(Started):
         real: bool = True,
         speed: float = 1.0,
         faults: Faults = Faults(),  # noqa: B008 frozen
-        snapshots: bool = False,
         delays: Delays = QUICK,
         no_capacity: Sequence[str] = (),
         own_node: bool = True,
     ) -> None:
         self.folder, self.real, self.clock = folder, real, LocalClock(speed)
-        self._snapshots = snapshots
         self._faults, self._delays, self._no_capacity, self._own_node = faults, delays, no_capacity, own_node
         self.cluster: RealCluster | EmbeddedCluster
         self.aws: LocalAws
@@ -122,7 +120,6 @@ class System(Started):
                 self.folder / "functions",
                 self.clock,
                 faults=self._faults,
-                snapshots=self._snapshots,
             )
         )
         kubelets = self.aws.kubelets(self.cluster.objects, self._delays, kwok=self.cluster.kwok)

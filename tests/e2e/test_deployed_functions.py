@@ -39,15 +39,13 @@ def handler(event, context):
 
 
 @contextmanager
-def probe(
-    code: FunctionCode, folder: Path, clock: LocalClock, *, snapshots: bool = False
-) -> Iterator[DeployedFunction]:
+def probe(code: FunctionCode, folder: Path, clock: LocalClock) -> Iterator[DeployedFunction]:
     """Give the function with another handler: everything else is as deployed."""
     task = folder / "task"
     task.mkdir(parents=True)
     (task / "handler.py").write_text(PROBE)
     own = replace(code, task=task)
-    function = DeployedFunction(own, {}, folder / code.concern, clock, snapshots=snapshots)
+    function = DeployedFunction(own, {}, folder / code.concern, clock)
     yield function
     function.close()
 
@@ -132,10 +130,10 @@ def test_a_function_is_killed_when_its_time_is_up(assembly: Assembly, folder: Pa
         assert function({})["pid"] != first["pid"]
 
 
-def test_a_killed_function_goes_on_from_its_snapshot_as_if_it_had_been_started(
+def test_a_killed_function_is_started_again_and_knows_nothing_of_its_predecessor(
     assembly: Assembly, folder: Path
 ) -> None:
-    with probe(function_code(assembly, "provisioning"), folder, LocalClock(), snapshots=True) as function:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         answers = [function({"import": ["nodesmith"]})]
         for _ in range(2):
             assert function.kill()

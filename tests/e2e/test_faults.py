@@ -55,16 +55,14 @@ def test_messages_may_come_twice_and_in_any_order(start: Start) -> None:
 def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
     start: Start, figures: Figures, first: int
 ) -> None:
-    survive(
-        start(speed=HURRIED, delays=USUAL, faults=MISCHIEF, snapshots=True), range(first, first + 5), figures
-    )
+    survive(start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + 5), figures)
 
 
 @pytest.mark.parametrize("first", [10, 20, 30, 40, 50])
 def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
     start: Start, figures: Figures, first: int
 ) -> None:
-    system = start(real=False, speed=HURRIED, delays=USUAL, faults=MISCHIEF, snapshots=True)
+    system = start(real=False, speed=HURRIED, delays=USUAL, faults=MISCHIEF)
     survive(system, range(first, first + 10), figures)
 
 

@@ -38,8 +38,7 @@ class Deployed(Started):
     """The CDK app for the cluster of `aws`, deployed there, its functions awake. A context manager.
 
     `folder` takes what the functions print. moto's queues must be on `clock` (`queues_run_on`) by the time messages
-    are sent. With `snapshots` a function is started once, and its other processes are made from a snapshot. `context`
-    is what cdk.json says of the cluster; `edit` may change the text of the cluster's template.
+    are sent. `context` is what cdk.json says of the cluster; `edit` may change the text of the cluster's template.
     Raises ValueError for anything in the templates that would be passed over.
     """
 
@@ -50,12 +49,10 @@ class Deployed(Started):
         clock: LocalClock,
         *,
         faults: Faults = Faults(),  # noqa: B008 frozen
-        snapshots: bool = False,
         context: Mapping[str, Any] | None = None,
         edit: Edit = lambda text: text,
     ) -> None:
         self._aws, self._folder, self._clock, self._faults = aws, folder, clock, faults
-        self._snapshots = snapshots
         self._assembly = synthesised(aws.cluster, aws.region, context)
         stacks = Stacks.read(
             self._assembly.account_template(), edit(self._assembly.cluster_template()), aws.region, aws.url
@@ -120,9 +117,8 @@ class Deployed(Started):
         self._know_each_other(stack)
         for code in self._code():
             environment = {**self._way(), **self._credentials[code.concern].environment}
-            folder, many = self._folder / code.concern, self._snapshots
-            function = DeployedFunction(code, environment, folder, self._clock, snapshots=many)
-            self.functions[code.concern] = function
+            folder = self._folder / code.concern
+            self.functions[code.concern] = DeployedFunction(code, environment, folder, self._clock)
         stack.callback(self._close_functions)
         self._wake(stack)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
-import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e import hurry
-from tests.e2e.deployed.assembly import Assembly
-from tests.e2e.deployed.snapshots import Snapshot
+from tests.e2e.deployed.assembly import BUILT, Assembly
+from tests.e2e.deployed.preloaded import preloaded_from
 from tests.infra.templates import Template
-from tests.runtimeapi import RuntimeProcess, executed
+from tests.runtimeapi import RuntimeProcess
 
 RUNTIME = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
 """What Lambda's own image has beside Python: the runtime, and what that needs."""
@@ -99,8 +99,8 @@ def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict
 class DeployedFunction:
     """A function's execution environments. Calling it invokes it once, in one that is idle or in a new one.
 
-    `environment` is what leads to AWS; `folder` takes logs and the runtime. With `snapshots` all environments but the
-    first are made from a snapshot, as with SnapStart. Raises InvocationFailed.
+    `environment` is what leads to AWS; `folder` takes logs. An environment begins as a process that has imported what
+    functions import; the rest of its start is its own. Raises InvocationFailed.
     """
 
     def __init__(
@@ -109,12 +109,10 @@ class DeployedFunction:
         environment: Mapping[str, str],
         folder: Path,
         clock: LocalClock,
-        *,
-        snapshots: bool = False,
     ) -> None:
         self._code, self._folder, self._clock = code, folder.resolve(), clock
         folder.mkdir(parents=True, exist_ok=True)
-        path = os.pathsep.join(map(str, [*code.path, _runtime(self._folder / "runtime")]))
+        path = os.pathsep.join(map(str, [*code.path, _runtime()]))
         self._environment = {
             **code.variables,
             **environment,
@@ -124,8 +122,6 @@ class DeployedFunction:
         self._idle: list[RuntimeProcess] = []
         self._all: list[RuntimeProcess] = []
         self._numbers = itertools.count()
-        self._snapshots = snapshots
-        self._snapshot: Snapshot | None = None
         self._lock = threading.Lock()
 
     @property
@@ -154,8 +150,6 @@ class DeployedFunction:
         if self._all:
             with ThreadPoolExecutor(len(self._all)) as pool:
                 list(pool.map(RuntimeProcess.close, self._all))
-        if self._snapshot is not None:
-            self._snapshot.close()
 
     def _take(self) -> RuntimeProcess:
         with self._lock:
@@ -170,23 +164,17 @@ class DeployedFunction:
         return process
 
     def _start(self) -> RuntimeProcess:
-        # -S: nothing of this virtual environment is on the path; -B: assets stay as they are.
-        python = [sys.executable, "-S", "-B", *hurry.command(self._clock, "awslambdaric"), self._code.handler]
-        number = next(self._numbers)
-        log = self._folder / f"{number:03}.log"
-        if not (self._snapshots and number):
-            start = executed(python, self._code.task, self._environment, log)
-        else:
-            if self._snapshot is None:
-                self._snapshot = Snapshot(
-                    python, self._code.task, self._environment, self._folder / "snapshot.log"
-                )
-            start = self._snapshot.restored(log)
+        program = [*hurry.command(self._clock, "awslambdaric"), self._code.handler]
+        log = self._folder / f"{next(self._numbers):03}.log"
+        python = preloaded_from(self._environment["PYTHONPATH"])
+        start = python.started(program, self._code.task, self._environment, log)
         return RuntimeProcess(start, self._code.arn)
 
 
-def _runtime(folder: Path) -> Path:
-    """Give a folder with Lambda's runtime and nothing else of this virtual environment."""
+@cache
+def _runtime() -> Path:
+    """Give a folder with Lambda's runtime and nothing else of this virtual environment; others may be using it."""
+    folder = BUILT / "runtime"
     folder.mkdir(exist_ok=True)
     for name in RUNTIME:
         spec = importlib.util.find_spec(name)
@@ -194,6 +182,7 @@ def _runtime(folder: Path) -> Path:
         assert spec.origin is not None
         found = Path(spec.origin)
         found = found.parent if found.name == "__init__.py" else found
-        if not (folder / found.name).exists():
-            (folder / found.name).symlink_to(found)
+        draft = folder / f"{found.name}.{os.getpid()}"
+        draft.symlink_to(found)
+        draft.replace(folder / found.name)
     return folder
