@@ -10,6 +10,7 @@ from typing import Any
 
 from nodesmith.model.events import Concern
 from nodesmith.model.launches import Instance
+from nodesmith.model.nodepoolannotations import SPOT_TYPES
 from tests import builders
 from tests.crashes import stand_still
 from tests.world import CONCERNS, Boundaries, Messages, World, pod_manifest
@@ -29,7 +30,9 @@ LONG_ENOUGH = timedelta(minutes=4)
 def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders.EXPRESS) -> World:
     """Give a cluster with so many pods, and room for no more than a few others."""
     manifests = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", memory="2Gi") for n in range(pods)}
-    world = World(manifests, nodepool=builders.nodepool_manifest(requirements=requirements))
+    nodepool = builders.nodepool_manifest(requirements=requirements)
+    nodepool["metadata"]["annotations"] = {SPOT_TYPES: "Never"}  # so that a life has one move
+    world = World(manifests, nodepool=nodepool)
     world.concerns = MOVING
     world.settle()
     world.live(QUIET)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.passing import Pass, no_budget
-from nodesmith.decisions.disruption.proposals import Blocker
+from nodesmith.decisions.disruption.proposals import Blocker, Proposal
+from nodesmith.decisions.disruption.rebalancing import is_asked, rebalanced
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
@@ -79,6 +80,9 @@ def _of_candidate(one: Candidate, look: Pass) -> Stay:
         return Stay(
             "Empty", "no pod on it would be missed: it goes with one of the next looks", on, since, True
         )
+    if is_asked(one, look) and isinstance(rebalanced(one, look)[0], Proposal):
+        message = "its pods are too many in its zone: they are moved to others, it is looked at in turn"
+        return Stay("Unbalanced", message, on, since, True)
     found = look.judge.consolidation([one], look.try_without([one]))
     if isinstance(found, str):
         return Stay("Consolidation", f"by itself {found}", on, since)

@@ -20,7 +20,7 @@ from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
-from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.nodeclassstatus import (
     ClusterInfo,
@@ -447,6 +447,27 @@ def test_a_nodepools_back_off_comes_back_equal_and_can_be_cleared(store: Store) 
     assert store.load().nodepool_backoffs == {}
 
 
+def test_a_back_off_of_moves_comes_back_equal_and_can_be_cleared(store: Store) -> None:
+    kind, other = MoveKind("default", "Drifted"), MoveKind("default", "Underutilized")
+    backoff = Backoff(NOW + timedelta(minutes=6), 2, "NodeClaim default-a is not to be had")
+    store.save_move_backoff(kind, backoff)
+    store.save_move_backoff(other, replace(backoff, failures=1))
+    assert store.load().move_backoffs == {kind: backoff, other: replace(backoff, failures=1)}
+    store.save_move_backoff(other, None)
+    store.save_move_backoff(MoveKind("never-seen", "Drifted"), None)
+    assert store.load().move_backoffs == {kind: backoff}
+    assert store.load().nodepool_backoffs == {}
+
+
+def test_a_small_ledger_is_read_by_two_queries(dynamodb: Any, made: Callable[[str], Store]) -> None:
+    """One for the version, one for each MiB: a look at a cluster in which nothing happens makes no other call."""
+    store, calls = made("test"), list[str]()
+    store.commit(0, [PENDING], "d1")
+    dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: calls.append(model.name))
+    store.load()
+    assert calls == ["Query", "Query"]
+
+
 def test_what_is_known_of_a_nodepool_comes_back_under_the_next_revision_and_can_be_forgotten(
     store: Store,
 ) -> None:
@@ -615,6 +636,7 @@ def test_a_commit_between_two_pages_of_a_read_cannot_be_overlooked(
         ("PutItem", lambda s: s.save_move(FULL_MOVE)),
         ("DeleteItem", lambda s: s.forget_move(FULL_MOVE)),
         ("PutItem", lambda s: s.save_nodepool_backoff("default", Backoff(NOW, 1))),
+        ("PutItem", lambda s: s.save_move_backoff(MoveKind("default", "Drifted"), Backoff(NOW, 1))),
         ("BatchWriteItem", lambda s: s.save_unavailable({POOL: Backoff(NOW, 1)})),
         ("UpdateItem", lambda s: s.save_cluster(FULL_CLUSTER)),
         ("Query", lambda s: s.load()),

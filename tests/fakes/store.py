@@ -22,7 +22,7 @@ from nodesmith.model.ledgeritems import (
     read_risk,
     risk_item,
 )
-from nodesmith.model.moves import Move
+from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause
@@ -51,6 +51,7 @@ class FakeStore:
     departures: dict[str, Departure] = field(default_factory=dict)
     risks: dict[OfferingKey, Risk] = field(default_factory=dict)
     drain_times: dict[str, DrainTime] = field(default_factory=dict)
+    move_backoffs: dict[MoveKind, Backoff] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """what nodes have been seen to offer; other clusters may share it"""
     raise_before: Callable[[str], None] = _nothing
@@ -71,6 +72,7 @@ class FakeStore:
             departures=tuple(self.departures[name] for name in sorted(self.departures)),
             risks=dict(self.risks),
             drain_times=dict(self.drain_times),
+            move_backoffs=dict(self.move_backoffs),
         )
         self.raise_after("load")
         return ledger
@@ -185,6 +187,14 @@ class FakeStore:
         else:
             self.nodepool_backoffs[nodepool] = backoff
         self.raise_after("save_nodepool_backoff")
+
+    def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
+        self.raise_before("save_move_backoff")
+        if backoff is None:
+            self.move_backoffs.pop(kind, None)
+        else:
+            self.move_backoffs[kind] = backoff
+        self.raise_after("save_move_backoff")
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         self.raise_before("save_health")

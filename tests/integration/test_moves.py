@@ -13,8 +13,9 @@ import pytest
 from nodesmith.decisions.disruption.record import replay
 from nodesmith.decisions.disruption.stages import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.provisioning import canonical
+from nodesmith.model.backoffs import FIRST_BACKOFF
 from nodesmith.model.events import Concern
-from nodesmith.model.moves import Stage
+from nodesmith.model.moves import MoveKind, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.taints import DISRUPTED
 from nodesmith.observation.wire import decode
@@ -196,6 +197,59 @@ def test_nodes_of_an_abandoned_move_are_left_alone_for_a_while() -> None:
     until(world, lambda: world.store.moves, within=timedelta(minutes=10))
 
 
+def test_what_was_not_to_be_had_is_asked_for_less_and_less_often_until_it_is() -> None:
+    world = life("nothing is to be had").begun()
+    until(world, lambda: stages(world) == [Stage.ABANDONED])
+    ((kind, backoff),) = world.store.move_backoffs.items()
+    assert kind == MoveKind("default", "Underutilized")
+    assert (backoff.failures, backoff.until - world.now <= FIRST_BACKOFF) == (1, True)
+    until(world, lambda: not world.store.move_backoffs, within=timedelta(minutes=30))
+    world.settle()
+    assert world.violations() == []
+    assert len(world.cloud.alive()) == 1
+
+
+def test_a_crash_between_back_off_and_abandonment_counts_the_failure_once() -> None:
+    undisturbed = Boundaries()
+    life("nothing is to be had").told(undisturbed)
+    at = next(
+        n
+        for n, (where, _) in enumerate(undisturbed.moments, 1)
+        if where == "after FakeStore.save_move_backoff"
+    )
+    world = life("nothing is to be had").begun()
+    world.boundaries = Boundaries(frozenset({at}))
+    until(world, lambda: stages(world) == [Stage.ABANDONED])
+    assert [each.failures for each in world.store.move_backoffs.values()] == [1]
+
+
+def test_free_room_that_is_gone_at_the_second_look_leaves_the_node_as_it_was() -> None:
+    world = proposed(ROOM)
+    kept = source(world)
+    taken = next(c for c in world.store.claims.values() if c.name != kept.name)
+    for number in range(3):
+        world.add(f"greedy-{number}", cpu="2", memory="4Gi")
+        world.pods[f"greedy-{number}"]["spec"]["nodeName"] = taken.node_name
+        world.pods[f"greedy-{number}"]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    until(world, lambda: Stage.PROPOSED not in stages(world))
+    world.live(timedelta(minutes=12))
+    world.settle()
+    assert world.violations() == []
+
+
+def test_a_poddisruptionbudget_that_appears_meanwhile_keeps_the_node() -> None:
+    world = proposed(ROOM)
+    kept = source(world)
+    world.cluster.poddisruptionbudgets["default/web"] = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    until(world, lambda: stages(world) == [Stage.ABANDONED])
+    assert world.store.claims[kept.name].phase is Phase.INITIALIZED
+    world.live(timedelta(minutes=10))
+    assert (world.violations(), len(world.cloud.alive())) == ([], 2)
+
+
 def test_a_replacement_that_is_never_ready_goes_after_ten_minutes_and_the_node_serves_on() -> None:
     world = life("the replacement never joins").begun()
     until(world, lambda: stages(world) == [Stage.REPLACING])
@@ -229,8 +283,8 @@ def test_a_look_at_an_unchanged_cluster_reads_snapshot_and_ledger_and_nothing_el
     boundaries = Boundaries()
     world.boundaries = boundaries
     world.run(Concern.DISRUPTION)
-    called = {where.partition(" ")[2] for where, _ in boundaries.moments}
-    assert called == {"FakeBlobs.get", "FakeStore.load"}
+    called = [where for where, _ in boundaries.moments if where.startswith("before")]
+    assert called == ["before FakeBlobs.get", "before FakeStore.load"]
     assert (len(world.cluster.calls), len(world.cloud.calls), len(world.hints.sent)) == before
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.disruption.search import look_again, propose
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.taints import DISRUPTED
 from tests.builders import NOW, expression, shape
 from tests.fleets import Worker, changed, fleet, pool, running, worker
@@ -75,6 +76,34 @@ def test_drift_that_leaves_a_pod_without_a_node_blocks_that_node_and_no_other() 
     found = propose(fleet(workers, [*running(odd, {"a": 1}), *running(FULL, {"b": 1})], pools=[reserved()]))
     assert renewals(found) == [("claim-b",)]
     assert found.blocked["claim-a"].rule == "Unreplaceable"
+
+
+def test_a_nodepool_whose_replacements_are_not_to_be_had_waits_and_no_other_does() -> None:
+    pools = [reserved(), reserved()]
+    pools[1]["metadata"]["name"] = "other"
+    workers = [drifted("a"), worker("b", pool="other", claim=OLD), worker("c")]
+    inputs = fleet(workers, running(FULL, {"a": 1, "b": 1, "c": 1}), pools=pools)
+    failed = {MoveKind("default", "Drifted"): Backoff(NOW + timedelta(minutes=3), 1, "no capacity")}
+    found = propose(replace(inputs, ledger=replace(inputs.ledger, move_backoffs=failed)))
+    assert renewals(found) == [("claim-b",)]
+    assert (found.blocked["claim-a"].rule, found.blocked["claim-a"].object) == (
+        "BackingOff",
+        "NodePool/default",
+    )
+    assert "1 move of its NodePool for Drifted could not be (no capacity): tried again" in (
+        found.blocked["claim-a"].message
+    )
+    over = replace(
+        inputs, ledger=replace(inputs.ledger, move_backoffs=failed), now=NOW + timedelta(minutes=3)
+    )
+    assert ("claim-a",) in renewals(propose(over))
+
+
+def test_what_fails_for_drift_keeps_no_node_from_being_let_go_of_or_consolidated() -> None:
+    inputs = fleet([worker("a"), worker("b")], running(shape("1", "1Gi"), {"a": 1}))
+    failed = {MoveKind("default", "Drifted"): Backoff(NOW + timedelta(minutes=3), 1, "no capacity")}
+    found = propose(replace(inputs, ledger=replace(inputs.ledger, move_backoffs=failed)))
+    assert {p.reason for p in found.proposals} == {Reason.EMPTY, Reason.UNDERUTILIZED}
 
 
 def test_drifted_nodes_take_no_pods_of_others() -> None:

@@ -13,7 +13,8 @@ from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search import propose
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import CAPACITY_TYPE
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.moves import Reason
 from nodesmith.model.nodepoolannotations import SPOT_TYPES
 from tests.builders import NOW, expression, pods, shape
 from tests.fleets import Worker, fleet, pool, running, worker
@@ -113,18 +114,32 @@ def test_balanced_moves_only_what_saves_half_the_share_that_it_disrupts() -> Non
     assert [p.sources for p in found.proposals] == [("claim-b",)]
 
 
-def spot(families: tuple[str, ...], annotations: Mapping[str, str] | None = None) -> Proposals:
+def spot(
+    families: tuple[str, ...], annotations: Mapping[str, str] | None = None, of: Worker | None = None
+) -> Proposals:
     manifest = only(*families, capacity_type="spot")
     manifest["metadata"]["annotations"] = dict(annotations or {})
-    one = large(capacity_type="spot")
+    one = of or large(capacity_type="spot")
     return propose(fleet([one], running(shape("1", "2Gi"), {"a": 1}), pools=[manifest]))
 
 
 def test_spot_is_changed_for_spot_only_where_enough_types_are_cheaper() -> None:
-    assert not spot(("m5", "c5")).proposals
-    assert spot(("m5", "c5"), {SPOT_TYPES: "2"}).proposals
+    since = NOW - timedelta(days=1)
+    about: dict[str, Any] = {"last_pod_event_at": since, "claim": {"initialized_at": since}}
+    smallest = worker("a", "m5.large", cpu="2", memory="8Gi", capacity_type="spot", **about)
+    assert not spot(("m5", "c5"), of=smallest).proposals
+    assert spot(("m5", "c5"), {SPOT_TYPES: "1"}, of=smallest).proposals
     (one,) = spot(("m5", "c5", "r5", "m5a", "c5a", "r5a", "m6i", "c6i", "r6i", "m6a", "c6a")).proposals
     assert len({o.instance_type for o in one.replacements[0].request.overrides}) == 15
+
+
+def test_a_smaller_size_of_its_own_family_may_always_stand_in_for_a_spot_node() -> None:
+    (one,) = spot(("m5", "c5")).proposals
+    offered = {o.instance_type for node in one.replacements for o in node.request.overrides}
+    assert offered == {"m5.large", "m5.xlarge"}
+    full = large(capacity_type="spot")
+    either = only("m5", "c5", capacity_type="spot")
+    assert not propose(fleet([full], running(shape("7", "9Gi"), {"a": 1}), pools=[either])).proposals
 
 
 def test_a_nodepool_may_say_that_spot_is_never_changed_for_spot() -> None:
@@ -140,13 +155,54 @@ def test_a_dear_fallback_is_left_once_what_was_preferred_is_there_again() -> Non
     assert one.replacements[0].request.capacity_type == "spot"
 
 
+def test_a_dear_nodepool_is_left_once_the_one_of_more_weight_can_buy_again() -> None:
+    preferred = only("m5", weight=10)
+    fallback = only("c5", "r5")
+    fallback["metadata"]["name"] = "fallback"
+    dear = worker("a", "r5.2xlarge", cpu="8", memory="64Gi", pool="fallback")
+    runs = running(shape("3", "10Gi"), {"a": 1})
+    (one,) = propose(fleet([dear], runs, pools=[preferred, fallback])).proposals
+    assert [node.claim.nodepool for node in one.replacements] == ["default"]
+    assert one.saving_hourly_usd > 0
+
+
 def test_one_large_node_is_split_where_small_ones_cost_less() -> None:
+    """Four pods want 3.5 cpus each: c5.4xlarge holds them as well, and so do four c5.xlarge at the same price."""
     odd = worker("a", "m5.8xlarge", cpu="32", memory="128Gi")
-    (one,) = propose(
-        fleet([odd], running(shape("3500m", "6Gi"), {"a": 4}), pools=[only("c5", "m5")])
-    ).proposals
-    assert len(one.replacements) > 1 or one.replacements[0].price_hourly_usd < 1.0
+    small = only("c5", "m5")
+    small["spec"]["template"]["spec"]["requirements"] += [
+        expression("karpenter.k8s.aws/instance-cpu", "In", "4", "8", "32")
+    ]
+    (one,) = propose(fleet([odd], running(shape("3500m", "6Gi"), {"a": 4}), pools=[small])).proposals
+    assert len(one.replacements) > 1
     assert one.saving_hourly_usd > 0.5
+
+
+def test_a_node_of_negative_deletion_costs_is_moved_for_nothing_but_not_taken_for_empty() -> None:
+    """Karpenter takes such a node for empty, and lets its pods look for a place themselves."""
+    unwanted = replace(shape("1", "2Gi"), annotations=FrozenMap({DELETION_COST: "-2147483647"}))
+    (one,) = propose(fleet([large()], running(unwanted, {"a": 3}), pools=[only("m5")])).proposals
+    assert (one.reason, one.harm) == (Reason.UNDERUTILIZED, 0.0)
+    assert len(one.destinations) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ({INSTANCE_TYPE: "x99.huge"}, "its instance type 'x99.huge' is not in the catalogue"),
+        ({ZONE: "us-east-1z"}, "the catalogue has no price of m5.2xlarge (on-demand) in us-east-1z"),
+    ],
+)
+def test_a_node_whose_price_nobody_knows_stays_unless_it_is_empty_and_keeps_no_other(
+    labels: Mapping[str, str], told: str
+) -> None:
+    odd, plain = large(labels=labels), large("b")
+    small = running(shape("1", "2Gi"), {"a": 1, "b": 1})
+    found = propose(fleet([odd, plain], small, pools=[only("m5")]))
+    assert found.blocked["claim-a"].rule == "Price"
+    assert told in found.blocked["claim-a"].message
+    assert [p.sources for p in found.proposals] == [("claim-b",)]
+    assert {"claim-a"} <= {name for p in propose(fleet([odd])).proposals for name in p.sources}
 
 
 def test_pods_that_wait_anyway_never_block_and_keep_what_room_there_is_for_them() -> None:

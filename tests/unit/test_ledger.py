@@ -10,6 +10,7 @@ from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger, next_backoff
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
+from nodesmith.model.moves import MoveKind
 from nodesmith.model.nodeclassstatus import StatusCondition
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.resources import Resources
@@ -76,6 +77,7 @@ def full_ledger() -> Ledger:
                 "b", NOW, (Ending("a", False),), offerings={OFFERING: Backoff(NOW, 1)}
             )
         },
+        move_backoffs={MoveKind("default", "Drifted"): Backoff(NOW, 2, "not ready")},
         learned={Boot("m5.large", "ami-1"): Offered(7, {"hash": Resources({"cpu": 1})})},
     )
 

@@ -122,12 +122,13 @@ def test_a_replacement_that_is_lost_ends_the_move(claims: tuple[NodeClaim, ...],
     found = step(REPLACING, OLD, *claims)
     assert isinstance(found, Abandon)
     assert why in found.why
+    assert found.failed
 
 
 def test_replacements_are_waited_for_as_long_as_in_karpenter() -> None:
     assert step(REPLACING, OLD, NEW) == Await(REPLACING, for_claims=(NEW.name,))
     found = step(REPLACING, OLD, NEW, after=READY_WITHIN)
-    assert found == Abandon(REPLACING, "NodeClaim default-new was not ready within 10 minutes")
+    assert found == Abandon(REPLACING, "NodeClaim default-new was not ready within 10 minutes", failed=True)
 
 
 def test_once_all_replacements_are_ready_the_move_is_concluded_unless_disruption_is_paused() -> None:
@@ -135,6 +136,7 @@ def test_once_all_replacements_are_ready_the_move_is_concluded_unless_disruption
     found = step(REPLACING, OLD, READY, paused=Pause(NOW, "a release"))
     assert isinstance(found, Abandon)
     assert "a release" in found.why
+    assert not found.failed
 
 
 def test_sources_end_for_the_moves_reason_and_then_it_is_forgotten() -> None:

@@ -88,6 +88,6 @@ def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
     pools = parsed_nodepools(inputs.snapshot.nodepools)
     about = inputs.ledger, (), inputs.snapshot, inputs.now
     return [
-        {"nodePool": name, **{reason.value: room(pools[name], reason.value, *about) for reason in Reason}}
+        {"nodePool": name, **{reason.value: room(pools[name], reason.budgeted, *about) for reason in Reason}}
         for name in sorted(pools)
     ]

@@ -16,7 +16,7 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Backoff, Ledger
-from nodesmith.model.moves import Move
+from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
@@ -87,6 +87,9 @@ class Store(Protocol):
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
         """Write a NodePool's back-off, or clear it with None."""
+
+    def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
+        """Write the back-off of a NodePool's moves for one reason, or clear it with None."""
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write whether a NodePool's nodes join. Raises Conflict when its revision has moved."""

@@ -22,7 +22,7 @@ from nodesmith.model.ledgeritems import (
     read_nodeclass,
     read_risk,
 )
-from nodesmith.model.moves import Move
+from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim, from_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, read_departure, read_pause
@@ -65,6 +65,7 @@ class Found:
         self._departures: list[Departure] = []
         self._risks: dict[OfferingKey, Risk] = {}
         self._drain_times: dict[str, DrainTime] = {}
+        self._move_backoffs: dict[MoveKind, Backoff] = {}
 
     def take(self, item: Attributes) -> None:  # noqa: C901 (a case for each kind)
         """Read one item."""
@@ -88,6 +89,8 @@ class Found:
                 self._drain_times[name] = read_drain_time(document)
             case "BACKOFF":
                 self._backoffs[name] = read_backoff(document)
+            case "MOVEBACKOFF":
+                self._move_backoffs[MoveKind(*name.split("#"))] = read_backoff(document)
             case "PAUSE":
                 self._paused = read_pause(document)
             case "DEPARTURE":
@@ -120,4 +123,5 @@ class Found:
             departures=tuple(sorted(lately, key=lambda d: d.claim)),
             risks=self._risks,
             drain_times=self._drain_times,
+            move_backoffs=self._move_backoffs,
         )

@@ -1,11 +1,12 @@
 """DynamoDB: the ledger of one cluster, all of it in one partition.
 
 `META` carries the version that commits are conditional on and what is known of the cluster; `CLAIM#name`, `MOVE#id`,
-`NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `DRAIN#nodepool`
-and `HEALTH#nodepool` hold one document each, claims, moves and health with their revision beside it, claims with their
-instance and reservation, too, by which the table has indexes: so a claim and the way to it are one write. Back-offs
-expire by the table's TTL a day after they end, risks when they come to nothing. `PAUSE` is there while disruption is
-paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL.
+`NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`,
+`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason` and `HEALTH#nodepool` hold one document each, claims, moves and health
+with their revision beside it, claims with their instance and reservation, too, by which the table has indexes: so a
+claim and the way to it are one write. Back-offs expire by the table's TTL a day after they end, risks when they come
+to nothing. `PAUSE` is there while disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and
+until the TTL.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from nodesmith.model.ledgeritems import (
     nodeclass_item,
     risk_item,
 )
-from nodesmith.model.moves import Move
+from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, departure_item, pause_item
@@ -185,6 +186,14 @@ class DynamoStore:
             self._section.delete(f"BACKOFF#{nodepool}")
         else:
             self._section.put(_backoff(self._section, f"BACKOFF#{nodepool}", backoff))
+
+    def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
+        """Write or, with None, delete the back-off of a NodePool's moves for one reason."""
+        sk = f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}"
+        if backoff is None:
+            self._section.delete(sk)
+        else:
+            self._section.put(_backoff(self._section, sk, backoff))
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write whether a NodePool's nodes join, on condition of its revision. Raises Conflict."""

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from nodesmith.controllers.closing import abandon, close
 from nodesmith.controllers.look import Look
+from nodesmith.controllers.movebackoffs import back_off, forgive
 from nodesmith.controllers.secondlooks import look_again_at_all
 from nodesmith.decisions.disruption import movesteps, telling
 from nodesmith.decisions.disruption.movesteps import Step
@@ -79,6 +80,7 @@ def _take(look: Look, step: Step) -> bool:
         case movesteps.EndSources():
             return _end(look, step)
         case movesteps.Abandon():
+            back_off(look, step)
             abandon(look, step.move, step.why)
             return True
         case movesteps.TidyUp():
@@ -109,6 +111,7 @@ def _end(look: Look, step: movesteps.EndSources) -> bool:
     look.done["NodesDisrupted"] += len(step.claims)
     look.done[f"NodesDisrupted{step.move.reason}"] += len(step.claims)
     run.wake(Concern.PROVISIONING, "nodes are disrupted")
+    forgive(look, step.move)
     run.store.forget_move(step.move)
     run.tell(telling.of_ends(step.move, step.claims))
     return True

@@ -1,4 +1,4 @@
-"""How nodes of a NodePool may be taken away while they work: `spec.disruption`, and two annotations of our own.
+"""How nodes of a NodePool may be taken away while they work: `spec.disruption`, and three annotations of our own.
 
 What cannot be read here is no reason to buy nothing. But it was meant to protect, so until it is mended none of the
 NodePool's nodes is disrupted (Karpenter's rule for schedules; `fault` says what it is).
@@ -19,6 +19,10 @@ from nodesmith.model.schema.reports import Report, at, shown
 
 BUDGET_TIMEZONE = "nodesmith.dev/budget-timezone"
 MOST_AN_HOUR = "nodesmith.dev/max-disruptions-per-hour"
+REBALANCE_ZONES = "nodesmith.dev/rebalance-zones"
+WHEN_EMPTY = "WhenEmpty"
+"""The consolidationPolicy that moves no pods."""
+_ON, _OFF = "On", "Off"
 UNTIL_MENDED = "until then none of its nodes is disrupted"
 _PATH, _BUDGETS = "spec.disruption", "spec.disruption.budgets"
 _NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
@@ -33,6 +37,8 @@ class Disruption:
     budgets: tuple[Budget, ...] = DEFAULT_BUDGETS
     most_an_hour: int | None = None
     """Of all that end, whatever for; None for as many as the budgets allow."""
+    rebalances_zones: bool = False
+    """Whether nodes are disrupted whose pods are too many in their zone, by the spreads that they ask for."""
     fault: str = ""
     """The field or annotation that cannot be read, and so allows nothing; empty where all can."""
 
@@ -61,10 +67,11 @@ def read_disruption(
         if one.schedule is not None and not is_schedule(one.schedule)
     ]
     most = _most_an_hour(annotations, report, faults)
+    rebalances = _rebalances_zones(annotations, spec, report)
     if not of_old:
         _doubt(spec, budgets, report)
     first = next(iter(faults), "")
-    return Disruption(spec["consolidateAfter"], spec["consolidationPolicy"], budgets, most, first)
+    return Disruption(spec["consolidateAfter"], spec["consolidationPolicy"], budgets, most, rebalances, first)
 
 
 def _timezone(annotations: Mapping[str, str], report: Report, faults: list[str]) -> str:
@@ -99,6 +106,19 @@ def _most_an_hour(annotations: Mapping[str, str], report: Report, faults: list[s
     return None
 
 
+def _rebalances_zones(annotations: Mapping[str, str], spec: Mapping[str, Any], report: Report) -> bool:
+    text, where = annotations.get(REBALANCE_ZONES, _OFF), at("metadata.annotations", REBALANCE_ZONES)
+    if text not in {_ON, _OFF}:
+        hint = did_you_mean(text, frozenset({_ON, _OFF}))
+        report.add(where, shown(text), f"must be Off or On{hint}; taken as Off", fatal=False)
+        return False
+    for field, value in (("consolidationPolicy", WHEN_EMPTY), ("consolidateAfter", NEVER)):
+        if text == _ON and spec[field] == value:
+            remedy = f"does nothing beside {_PATH}.{field} {shown(value)}: no pods are moved; leave out one of them"
+            report.add(where, shown(text), remedy, fatal=False)
+    return text == _ON
+
+
 def _refuse(key: str, text: str, remedy: str, report: Report, faults: list[str]) -> None:
     where = at("metadata.annotations", key)
     report.add(where, shown(text), remedy, fatal=False)
@@ -117,6 +137,6 @@ def _doubt(spec: Mapping[str, Any], budgets: tuple[Budget, ...], report: Report)
                 f"never matters beside {_BUDGETS}[{none}], which allows none at any time; keep one of them"
             )
             report.add(f"{where}.nodes", shown(one.nodes), remedy, fatal=False)
-    if (spec["consolidateAfter"], spec["consolidationPolicy"]) == (NEVER, "WhenEmpty"):
+    if (spec["consolidateAfter"], spec["consolidationPolicy"]) == (NEVER, WHEN_EMPTY):
         remedy = "keeps even empty nodes for ever; give a duration, or leave consolidationPolicy out"
         report.add(f"{_PATH}.consolidateAfter", shown(NEVER), remedy, fatal=False)

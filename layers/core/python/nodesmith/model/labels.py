@@ -39,6 +39,7 @@ EKS_CAPACITY_TYPES = {SPOT: "SPOT", ON_DEMAND: "ON_DEMAND", RESERVED: "ON_DEMAND
 """Capacity type → EKS's word for it."""
 
 AWS_DOMAIN = "karpenter.k8s.aws"
+INSTANCE_FAMILY, INSTANCE_CPU = f"{AWS_DOMAIN}/instance-family", f"{AWS_DOMAIN}/instance-cpu"
 RESERVATION_ID = f"{AWS_DOMAIN}/capacity-reservation-id"
 AWS_KEYS = frozenset(
     f"{AWS_DOMAIN}/{name}"

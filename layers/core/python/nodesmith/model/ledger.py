@@ -9,7 +9,7 @@ from nodesmith.model.backoffs import FIRST_BACKOFF, LONGEST_BACKOFF, Backoff, ne
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.moves import Move
+from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause
@@ -27,7 +27,8 @@ class Ledger:
     `health` whether the nodes of a NodePool join the cluster. `learned` is what nodes have been seen to offer, in any
     cluster of the account; only decisions about what to buy are given it. `moves` are the disruptions under way.
     While `paused`, none begins that could as well be left; `departures` are ends of the last hour and maybe older ones.
-    `risks` are pools that EC2 has taken nodes from, `drain_times` NodePools whose drains took long.
+    `risks` are pools that EC2 has taken nodes from, `drain_times` NodePools whose drains took long, `move_backoffs`
+    kinds of moves whose replacements were lately not to be had.
     """
 
     version: int = 0
@@ -43,6 +44,7 @@ class Ledger:
     departures: tuple[Departure, ...] = ()
     risks: Mapping[OfferingKey, Risk] = field(default_factory=dict)
     drain_times: Mapping[str, DrainTime] = field(default_factory=dict)
+    move_backoffs: Mapping[MoveKind, Backoff] = field(default_factory=dict)
 
     @property
     def sources(self) -> frozenset[str]:

@@ -207,6 +207,9 @@ def ledger_item(ledger: Ledger) -> Item:
         "drain_times": {
             name: drain_time_item(ledger.drain_times[name]) for name in sorted(ledger.drain_times)
         },
+        "move_backoffs": [
+            [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
+        ],
     }
 
 
@@ -227,4 +230,5 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         departures=tuple(map(read_departure, item.get("departures", ()))),
         drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
         risks={OfferingKey(*key): read_risk(risk) for *key, risk in item.get("risks", ())},
+        move_backoffs={moves.MoveKind(*k): read_backoff(b) for *k, b in item.get("move_backoffs", ())},
     )

@@ -10,15 +10,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Reason(StrEnum):
-    """Why nodes are disrupted. The words are Karpenter's, and those of a NodePool's budgets."""
+    """Why nodes are disrupted. The words are Karpenter's, but for the last."""
 
     EMPTY = "Empty"
     DRIFTED = "Drifted"
     UNDERUTILIZED = "Underutilized"
+    UNBALANCED = "Unbalanced"
+    """its pods are too many in their zone, and its NodePool asks for that to be mended"""
+
+    @property
+    def budgeted(self) -> str:
+        """The word by which a NodePool's budgets name it: they know Karpenter's three."""
+        return Reason.UNDERUTILIZED.value if self is Reason.UNBALANCED else self.value
+
+
+class MoveKind(NamedTuple):
+    """A NodePool's moves for one reason: what fails for one of them keeps no other waiting."""
+
+    nodepool: str
+    reason: str
 
 
 class Stage(StrEnum):

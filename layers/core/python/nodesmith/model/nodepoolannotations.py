@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from nodesmith.model.disruptions import BUDGET_TIMEZONE, MOST_AN_HOUR
+from nodesmith.model.disruptions import BUDGET_TIMEZONE, MOST_AN_HOUR, REBALANCE_ZONES
 from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.labels import did_you_mean, is_label_value
 from nodesmith.model.schema.reports import Report, at, shown
@@ -41,6 +41,7 @@ _KNOWN = frozenset(
         SPOT_TYPES,
         BUDGET_TIMEZONE,
         MOST_AN_HOUR,
+        REBALANCE_ZONES,
     }
 )
 _HIGHEST_SURCHARGE = 10_000.0

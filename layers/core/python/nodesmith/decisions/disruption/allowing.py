@@ -42,7 +42,7 @@ class Allowed:
         claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
         going = [claim for claim in self._going if claim.nodepool == pool.name]
         ledger = replace(inputs.ledger, claims=claims)
-        return room(pool, reason.value, ledger, going, inputs.snapshot, inputs.now)
+        return room(pool, reason.budgeted, ledger, going, inputs.snapshot, inputs.now)
 
     def within(
         self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None

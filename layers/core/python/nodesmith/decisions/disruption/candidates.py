@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups
+from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups, unpriced
 from nodesmith.decisions.disruption.proposals import Blocker
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.scheduling.rooms import is_closed, is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.decisions.termination.waiting import guarded, protected
+from nodesmith.model.disruptions import WHEN_EMPTY
 from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
@@ -24,7 +25,6 @@ from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
-WHEN_EMPTY = "WhenEmpty"
 _YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
@@ -34,6 +34,7 @@ class Candidate:
 
     `lost_usd` is what moving them costs beside that, where they begin anew, or are slow to be at work.
     `held` is a rule that keeps its pods where they are, though not for ever: it may be drifted away, no more.
+    `unpriced` is why nobody knows what it costs; empty where it is known.
     """
 
     claim: NodeClaim
@@ -44,6 +45,7 @@ class Candidate:
     harm: float
     lost_usd: float = 0.0
     held: Blocker | None = None
+    unpriced: str = ""
 
     @property
     def name(self) -> str:
@@ -112,7 +114,8 @@ class Survey:
         surcharge = pool.node_surcharge_hourly_usd
         price = price_of(claim, node, self.catalog) + surcharge
         lost = lost_usd(pods, node, price, self.now, self._startups)
-        return Candidate(claim, node, pool, pods, price, harm_of(pods), lost, held)
+        unknown = unpriced(claim, node, self.catalog)
+        return Candidate(claim, node, pool, pods, price, harm_of(pods), lost, held, unknown)
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
@@ -159,6 +162,9 @@ def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None
             return Blocker("Labels", f"Node/{node.name}", f"it has no label {missing[0]}")
         if pool.disruption.consolidation_policy == WHEN_EMPTY:
             return Blocker("Policy", on, "its NodePool lets go of empty nodes only, and it has pods")
+        if candidate.unpriced:
+            message = f"{candidate.unpriced}: whether it can be had for less is not known"
+            return Blocker("Price", f"Node/{node.name}", message)
     at = quiet_since(candidate.claim, node) + timedelta(seconds=after)
     if now < at:
         message = f"pods came or went less than consolidateAfter {pool.disruption.consolidate_after} ago"

@@ -3,7 +3,8 @@
 A fleet request lists many offerings, and EC2 chooses among them by more than price. So the list is cut where the
 dearest would cost what the sources cost: Karpenter's rule, for any number of replacements. A spot node may be changed
 for another only where so many types are cheaper (15, unless its NodePool says otherwise), and only for the cheapest of
-these: the next change would otherwise follow the price down to whatever type is scarcest.
+these: the next change would otherwise follow the price down to whatever type is scarcest. A smaller size of its own
+family may always stand in for it: that follows the need, and not the price.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from math import fsum
 from nodesmith.decisions.provisioning.claims import MIN_VALUES_RELAXED
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
+from nodesmith.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_CPU,
+    INSTANCE_FAMILY,
+    INSTANCE_TYPE,
+    SPOT,
+    ZONE,
+)
 from nodesmith.model.launches import LaunchRequest, Override
 from nodesmith.model.requirements import Requirement
 
@@ -59,6 +67,28 @@ def for_spot(node: PlannedNode, template: Template, least_types: int) -> Planned
         if found is not None:
             return found
     return None
+
+
+def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int]) -> PlannedNode | None:
+    """Give a spot node cut to sizes below the `largest` cpus of what it replaces, by family; None without any."""
+    labels = {choice.type.name: choice.type.labels for choice in template.choices}
+    kept = [
+        override
+        for override in node.request.overrides
+        if cpus(labels[override.instance_type]) < largest.get(family(labels[override.instance_type]), 0)
+    ]
+    return _only(node, kept, template)
+
+
+def family(labels: Mapping[str, str]) -> str:
+    """Give the family of an instance type, or of a node's, by its labels."""
+    return labels.get(INSTANCE_FAMILY, "")
+
+
+def cpus(labels: Mapping[str, str]) -> int:
+    """Give the cpus of an instance type, or of a node's, by its labels; 0 where they do not say."""
+    text = labels.get(INSTANCE_CPU, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _below(node: PlannedNode, most_hourly_usd: float, template: Template) -> PlannedNode | None:

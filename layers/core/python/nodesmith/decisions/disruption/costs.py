@@ -92,10 +92,28 @@ def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
 
     What is reserved is paid for anyway, and costs nothing.
     """
-    labels = node.labels
-    sold = labels.get(CAPACITY_TYPE) or claim.capacity_type
-    kind, zone = labels.get(INSTANCE_TYPE) or claim.instance_type, labels.get(ZONE) or claim.zone
+    kind, zone, sold = _sold_as(claim, node)
     if sold == RESERVED:
         return 0.0
     found = (o for o in catalog.offerings.get(kind, ()) if (o.zone, o.capacity_type) == (zone, sold))
     return next((offering.price_hourly_usd for offering in found if not offering.reservation), 0.0)
+
+
+def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
+    """Say why nobody knows what a node costs; empty where it is known."""
+    kind, zone, sold = _sold_as(claim, node)
+    if sold == RESERVED or price_of(claim, node, catalog) > 0:
+        return ""
+    if kind not in catalog.facts:
+        return f"its instance type {kind!r} is not in the catalogue"
+    return f"the catalogue has no price of {kind} ({sold}) in {zone}"
+
+
+def _sold_as(claim: NodeClaim, node: Node) -> tuple[str, str, str]:
+    """Give instance type, zone and capacity type."""
+    labels = node.labels
+    return (
+        labels.get(INSTANCE_TYPE) or claim.instance_type,
+        labels.get(ZONE) or claim.zone,
+        labels.get(CAPACITY_TYPE) or claim.capacity_type,
+    )

@@ -8,24 +8,31 @@ from datetime import datetime
 from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
-from nodesmith.decisions.disruption.cheaper import cut, for_spot, worst_price
+from nodesmith.decisions.disruption.cheaper import cpus, cut, downsized, family, for_spot, worst_price
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.simulation import Trial
 from nodesmith.decisions.disruption.worth import LEAST_SAVING, PoolTotals, is_enough, worth_usd
+from nodesmith.decisions.disruption.zones import Zones
 from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.moves import Reason
 
 MOST_BOUGHT = 48
 """nodes that one move buys at most: they are written in one transaction, with what they replace"""
+_UNEVEN = (
+    "its pods, or those on their way, would be spread over zones less evenly, and zones are rebalanced here"
+)
+_NO_BETTER = "its pods, or those on their way, would be spread over zones no better"
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Knows what judging needs beside the trial: `known` totals of NodePools, the time."""
+    """Knows what judging needs beside the trial: `known` totals of NodePools, the time, zones where they matter."""
 
     known: Mapping[str, PoolTotals]
     now: datetime
+    zones: Zones | None = None
 
     def worth(self, sources: Sequence[Candidate], bought_hourly_usd: float) -> float:
         """Give what it is worth to have these sources' pods on what costs so much instead."""
@@ -33,10 +40,9 @@ class Judge:
 
     def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
         """Give the move that saves what a trial found it saves, or why it is not to be."""
-        if len(trial.nodes) > MOST_BOUGHT:
-            return f"{len(trial.nodes)} nodes would have to be bought at once"
-        if trial.homeless:
-            return f"pod {trial.homeless[0]}{_more(trial.homeless)} would have no node"
+        impossible = _impossible(trial)
+        if impossible:
+            return impossible
         templates = {template.name: template for tier in trial.tiers for template in tier}
         surcharge = fsum(templates[n.claim.nodepool].pool.node_surcharge_hourly_usd for n in trial.nodes)
         price = fsum(source.price_hourly_usd for source in sources)
@@ -44,16 +50,45 @@ class Judge:
         if nodes is None:
             return "it cannot be replaced by anything cheaper"
         if _is_spot_for_spot(sources, nodes):
-            least = _spot_types(sources)
-            kept = [least and for_spot(n, templates[n.claim.nodepool], least) for n in nodes]
-            nodes = tuple(node for node in kept if node)
-            if len(nodes) < len(kept):
-                return f"spot is replaced by spot only where {least or 'allowed, and some'} types are cheaper"
+            kept = _spot_for_spot(sources, nodes, templates)
+            if isinstance(kept, str):
+                return kept
+            nodes = kept
         bought = fsum(node.price_hourly_usd for node in nodes) + surcharge
         worth = self.worth(sources, bought)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
             return "what it saves is not worth the harm"
+        if self._gain(sources, trial, nodes) < 0:
+            return _UNEVEN
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
+
+    def rebalancing(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
+        """Give the move after which fewer pods are too many in their zone, at any price, or why it is not to be."""
+        impossible = _impossible(trial)
+        if impossible:
+            return impossible
+        if self._gain(sources, trial, trial.nodes) <= 0:
+            return _NO_BETTER
+        templates = {template.name: template for tier in trial.tiers for template in tier}
+        bought = fsum(
+            node.price_hourly_usd + templates[node.claim.nodepool].pool.node_surcharge_hourly_usd
+            for node in trial.nodes
+        )
+        saving = fsum(source.price_hourly_usd for source in sources) - bought
+        return proposal(Reason.UNBALANCED, sources, trial, trial.nodes, saving, 0.0)
+
+    def _gain(self, sources: Sequence[Candidate], trial: Trial, nodes: Sequence[PlannedNode]) -> int:
+        """Give by how many fewer pods are too many in their zone; where zones do not matter, none."""
+        return 0 if self.zones is None else self.zones.gain(sources, trial.destinations, nodes)
+
+
+def _impossible(trial: Trial) -> str:
+    """Say why what a trial found cannot be; empty where it can."""
+    if len(trial.nodes) > MOST_BOUGHT:
+        return f"{len(trial.nodes)} nodes would have to be bought at once"
+    if trial.homeless:
+        return f"pod {trial.homeless[0]}{_more(trial.homeless)} would have no node"
+    return ""
 
 
 def proposal(
@@ -90,8 +125,30 @@ def _why(
             return f"{what} without pods saves {saving_hourly_usd:.4f} USD an hour"
         case Reason.DRIFTED:
             return f"{what} with {pods} pods is renewed"
+        case Reason.UNBALANCED:
+            return f"{what} with {pods} pods into {into} spreads them over zones"
         case Reason.UNDERUTILIZED:
             return f"{what} with {pods} pods into {into} saves {saving_hourly_usd:.4f} USD an hour"
+
+
+def _spot_for_spot(
+    sources: Sequence[Candidate], nodes: Sequence[PlannedNode], templates: Mapping[str, Template]
+) -> tuple[PlannedNode, ...] | str:
+    """Give what may replace spot nodes by the rules against a race to the scarcest type, or say why it may not."""
+    least = _spot_types(sources)
+    if least is None:
+        return "its NodePool does not allow spot to be replaced by spot"
+    largest: dict[str, int] = {}
+    for source in sources:
+        mine = family(source.node.labels)
+        if mine:
+            largest[mine] = max(largest.get(mine, 0), cpus(source.node.labels))
+    offered = [(node, templates[node.claim.nodepool]) for node in nodes]
+    kept = [for_spot(node, on, least) or downsized(node, on, largest) for node, on in offered]
+    found = tuple(node for node in kept if node is not None)
+    if len(found) < len(kept):
+        return f"spot is replaced by spot only where {least} types are cheaper, or by a smaller size of its family"
+    return found
 
 
 def _spot_types(sources: Sequence[Candidate]) -> int | None:

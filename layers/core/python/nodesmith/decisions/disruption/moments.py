@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.disruption.rebalancing import QUIET
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.model.nodepools import parsed_nodepools
 
@@ -27,11 +28,12 @@ def _moments(inputs: Inputs) -> Iterator[datetime]:
         yield inputs.now.replace(second=0, microsecond=0) + timedelta(minutes=1)
     yield from (backoff.until for backoff in inputs.ledger.unavailable.values())
     yield from (backoff.until for backoff in inputs.ledger.nodepool_backoffs.values())
+    yield from (backoff.until for backoff in inputs.ledger.move_backoffs.values())
     for claim in inputs.ledger.claims:
         node, pool = inputs.snapshot.node_of(claim), pools.get(claim.nodepool)
         after = pool.disruption.consolidate_after_seconds if pool is not None else None
         if node is None or after is None:
             continue
-        yield from (
-            at + timedelta(seconds=after) for at in (node.last_pod_event_at, claim.initialized_at) if at
-        )
+        waits = [timedelta(seconds=after), *([QUIET] if pool and pool.disruption.rebalances_zones else [])]
+        moments = [at for at in (node.last_pod_event_at, claim.initialized_at) if at]
+        yield from (at + wait for at in moments for wait in waits)

@@ -52,10 +52,11 @@ class EndSources:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """It is not to be."""
+    """It is not to be. `failed` tells that what was to replace its sources is not to be had."""
 
     move: Move
     why: str
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from nodesmith.decisions.disruption.judging import Judge, proposal
 from nodesmith.decisions.disruption.proposals import BUDGET, Blocker, Proposal, Proposals
 from nodesmith.decisions.disruption.simulation import Fleet, Trial
 from nodesmith.decisions.disruption.worth import LEAST_SAVING, totals, worth_usd
+from nodesmith.decisions.disruption.zones import Zones
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.model.moves import Reason
+from nodesmith.model.moves import MoveKind, Reason
 from nodesmith.model.nodeclaims import Phase
 
 FEW = 24
@@ -34,10 +35,11 @@ class Pass:
         self.inputs, self.survey = inputs, Survey(inputs, moving)
         self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
         self.allowed = Allowed(inputs, moving)
-        self.judge = Judge(totals(self.survey.candidates), inputs.now)
         avoided = self.drift.keys() | set(again)
         closed = {one.node.name for one in self.survey.candidates if one.name in avoided}
         self.fleet = Fleet(inputs, self.survey.pools, moving, closed)
+        self.zones = self._zones(again=bool(again))
+        self.judge = Judge(totals(self.survey.candidates), inputs.now, self.zones)
         self.left = self._most = steps
         self.found: list[Proposal] = []
         self.blocked = dict(self.survey.blocked)
@@ -47,11 +49,18 @@ class Pass:
         self._is_thorough = len(self.survey.candidates) <= FEW
         self._good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
 
+    def _zones(self, *, again: bool) -> Zones | None:
+        """Give what spreads over zones count, where any NodePool asks that it be heeded; None where none does."""
+        asked = any(pool.disruption.rebalances_zones for pool in self.survey.pools.values())
+        return self.fleet.zones(again=again) if asked else None
+
     def consolidatable(self) -> list[Candidate]:
         """Give the candidates that consolidation may look at; note why it may not at the others."""
         found: list[Candidate] = []
         for one in self.survey.candidates:
             blocker = self.blocker(one)
+            if blocker is None and one.pods:
+                blocker = self.backing_off(one, Reason.UNDERUTILIZED)
             if blocker is None:
                 found.append(one)
             else:
@@ -64,6 +73,17 @@ class Pass:
             why = "pods that wait for a node will find room on it"
             return Blocker("Nominated", f"Node/{one.node.name}", why)
         return consolidation_blocker(one, self.inputs.now)
+
+    def backing_off(self, one: Candidate, reason: Reason) -> Blocker | None:
+        """Give the wait that lies on a NodePool's moves for a reason, as what they bought was not to be had."""
+        backoff = self.inputs.ledger.move_backoffs.get(MoveKind(one.pool.name, reason.value))
+        if backoff is None or not backoff.holds(self.inputs.now):
+            return None
+        what = (
+            f"{backoff.failures} {'moves' if backoff.failures > 1 else 'move'} of its NodePool for {reason}"
+        )
+        message = f"{what} could not be ({backoff.reason}): tried again after {backoff.until:%H:%M:%S} UTC"
+        return Blocker("BackingOff", f"NodePool/{one.pool.name}", message)
 
     def is_promised(self, one: Candidate) -> bool:
         """Tell whether pods that wait for a node will find their place on this one."""
@@ -82,6 +102,8 @@ class Pass:
         self.destinations.update(found.destinations.values())
         self.allowed.take(sources)
         self.fleet.settle(sources, trial)
+        if self.zones is not None:
+            self.zones.settle(sources, found.destinations, found.replacements)
 
     def emptied(self, sources: Sequence[Candidate]) -> Proposal:
         """Give the move that takes away nodes without pods."""

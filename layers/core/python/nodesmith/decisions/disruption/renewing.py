@@ -45,6 +45,10 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
             break
         if not under_way.is_free(one) or not under_way.allowed.within([one], Reason.DRIFTED):
             continue
+        waits = under_way.backing_off(one, Reason.DRIFTED)
+        if waits is not None:
+            under_way.blocked[one.name] = waits
+            continue
         if one.pool.is_static:
             if not under_way.is_promised(one):
                 static[one.pool.name].append(one)

@@ -1,6 +1,7 @@
 """The search: which nodes to take away now, and what to have in their stead. Pure, and the same on any machine.
 
-A pass goes through empty nodes, then drifted ones, then those whose pods would do with less. What was looked at longest
+A pass goes through empty nodes, then drifted ones, then those whose pods are unbalanced over zones where that is to be
+mended, then those whose pods would do with less. What was looked at longest
 ago comes first, so that whatever a pass has no time for is the first thing the next one does.
 """
 
@@ -15,6 +16,7 @@ from nodesmith.decisions.disruption.consolidating import consolidate
 from nodesmith.decisions.disruption.emptying import let_go
 from nodesmith.decisions.disruption.passing import Pass, no_budget
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
+from nodesmith.decisions.disruption.rebalancing import rebalance, rebalanced
 from nodesmith.decisions.disruption.renewing import renew, renewed, static_renewals
 from nodesmith.decisions.disruption.simulation import Trial
 from nodesmith.decisions.provisioning.decide import Inputs
@@ -37,6 +39,7 @@ def propose(
     consolidatable = under_way.consolidatable()
     let_go([one for one in consolidatable if not one.pods], under_way)
     renew(under_way.survey.candidates, looked_at, under_way)
+    rebalance(consolidatable, looked_at, under_way)
     left = [one for one in consolidatable if one.pods and one.name not in under_way.gone]
     consolidate(left, looked_at, under_way)
     return under_way.outcome(looked_at)
@@ -78,6 +81,9 @@ def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Propo
     why = _blocked(there, under_way)
     if why:
         return why
+    if move.reason is Reason.UNBALANCED:
+        found, tried = rebalanced(there[0], under_way)
+        return _accepted(there, found, tried, under_way)
     trial = under_way.try_without(there)
     return _accepted(there, under_way.judge.consolidation(there, trial), trial, under_way)
 

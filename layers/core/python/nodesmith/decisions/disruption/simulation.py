@@ -15,6 +15,7 @@ from itertools import count
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
 from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.standing import Standing
+from nodesmith.decisions.disruption.zones import Zones
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.packing import GOOD_ENOUGH
@@ -33,7 +34,7 @@ from nodesmith.decisions.scheduling.rooms import Room, is_going, nominations, ro
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.defaultspreads import with_default_spreads
-from nodesmith.model.labels import SPOT
+from nodesmith.model.labels import SPOT, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.pods import Pod
@@ -98,6 +99,7 @@ class Fleet:
     def _promise(self, ground: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
         """Give the rooms that are left once every pod that needs a node has what is there for it."""
         going = frozenset(node.name for node in ground.nodes if is_going(node))
+        self._on_their_way = frozenset(p.key for p in ground.pods if p.node in going and not p.deleting)
         wanted, _ = provisionable(ground.pods, going)
         free = rooms(ground, claims)
         keep_for_sources(free, ground, self._inputs.ledger)
@@ -141,6 +143,14 @@ class Fleet:
     def open_to(self, shapes: Collection[Shape]) -> list[Room]:
         """Give the rooms that a trial with pods of these shapes may fill."""
         return self._standing.opened(shapes)
+
+    def zones(self, *, again: bool) -> Zones:
+        """Count what spreads over zones count. Moves looked at `again` are kept by no pods that are on their way."""
+        standing = self._standing.rooms.values()
+        return Zones(standing, self._shapes, self._sold_in, () if again else self._on_their_way)
+
+    def _sold_in(self, shape: Shape) -> list[str]:
+        return [zone for (zone,) in self._launching.domains(shape, (ZONE,))]
 
     def settle(self, sources: Iterable[Candidate], trial: Trial | None) -> None:
         """Take a trial for done: the sources are gone, and what it takes is no longer there for others.

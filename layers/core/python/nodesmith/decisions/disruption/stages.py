@@ -102,14 +102,17 @@ def _proposed(move: Move, scene: Scene) -> Step:
 
 
 def _replacing(move: Move, scene: Scene) -> Step:
-    lost = _lost(move, scene) or _missing(move, scene) or _paused(scene)
-    if lost:
-        return Abandon(move, lost)
+    lost = _lost(move, scene)
+    missing = "" if lost else _missing(move, scene)
+    why = lost or missing or _paused(scene)
+    if why:
+        return Abandon(move, why, failed=bool(missing))
     coming = tuple(n for n in move.replacements if scene.claims[n].phase is not Phase.INITIALIZED)
     if not coming:
         return Conclude(move)
     if scene.now - move.stage_since >= READY_WITHIN:
-        return Abandon(move, f"NodeClaim {coming[0]} was not ready within {_minutes(READY_WITHIN)}")
+        why = f"NodeClaim {coming[0]} was not ready within {_minutes(READY_WITHIN)}"
+        return Abandon(move, why, failed=True)
     still_open = scene.open(move.sources)
     return Taint(move, still_open, SECOND_LOOK) if still_open else Await(move, for_claims=coming)
 

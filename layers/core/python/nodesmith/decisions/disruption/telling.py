@@ -9,7 +9,7 @@ from nodesmith.model.moves import Move, Reason
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
 
-_CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Static"})
+_CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Price", "Static"})
 """Rules that keep a node from consolidation only."""
 _UNTOLD = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized", "Resting"})
 """Rules that say nothing that does not show anyway, or was said when it began."""

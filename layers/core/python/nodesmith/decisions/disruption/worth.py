@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import fsum, inf
 
-from nodesmith.decisions.disruption.candidates import WHEN_EMPTY, Candidate, quiet_since
+from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.expiration import expires_at
+from nodesmith.model.disruptions import WHEN_EMPTY
 
 EVICTION_USD = 0.008
 LEAST_SAVING = 0.02

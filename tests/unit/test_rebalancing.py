@@ -1,0 +1,210 @@
+"""Zones are rebalanced where a NodePool asks for it, and there nothing makes them less even again."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.disruption.proposals import Proposal, Proposals
+from nodesmith.decisions.disruption.search import look_again, propose
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.backoffs import Backoff
+from nodesmith.model.disruptions import REBALANCE_ZONES
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.moves import Move, MoveKind, Reason, Stage
+from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.pods import Pod
+from nodesmith.model.policies import PreferencePolicy
+from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import DISRUPTED
+from tests.benchmarks.disruption.fleets import launched
+from tests.builders import NOW, ZONES, expression, shape
+from tests.fleets import Worker, fleet, pool, running, worker
+from tests.moved import after
+
+A, B, C = ZONES
+WIDELY = {"topologyKey": ZONE, "maxSkew": 1, "labelSelector": {"matchLabels": {"app": "web"}}}
+HELD = {"karpenter.sh/do-not-disrupt": "true"}
+
+
+def spread(when: str = "ScheduleAnyway", cpu: str = "1", **constraint: Any) -> Shape:
+    constraint = {**WIDELY, "whenUnsatisfiable": when, **constraint}
+    return shape(cpu, "2Gi", topologySpreadConstraints=[constraint])
+
+
+def asked(value: str = "On", **disruption: Any) -> dict[str, Any]:
+    """Give a NodePool of one instance type, so that nothing is saved by moving pods."""
+    only = [expression(INSTANCE_TYPE, "In", "m5.xlarge"), expression(CAPACITY_TYPE, "In", "on-demand")]
+    manifest = pool(requirements=only, **disruption)
+    manifest["metadata"]["annotations"] = {REBALANCE_ZONES: value}
+    return manifest
+
+
+def uneven(of: Shape | None = None, nodepool: Mapping[str, Any] | None = None, **node: Any) -> Inputs:
+    """Give six pods on two nodes of one zone, and nodes with some room that stay in the two others."""
+    workers = [worker("a1", **node), worker("a2", **node)]
+    workers += [worker("b", zone=B, annotations=HELD), worker("c", zone=C, annotations=HELD)]
+    pods = running(of or spread(), {"a1": 3, "a2": 3})
+    return fleet(workers, pods, pools=[nodepool or asked()])
+
+
+def unbalanced(found: Proposals) -> list[Proposal]:
+    return [p for p in found.proposals if p.reason is Reason.UNBALANCED]
+
+
+def by_zone(inputs: Inputs, app: str = "web") -> list[int]:
+    """Count an app's pods in each zone, the most first."""
+    zones = {node.name: node.labels[ZONE] for node in inputs.snapshot.nodes}
+    counted = Counter(zones[p.node] for p in inputs.snapshot.pods if p.shape.labels.get("app") == app)
+    return sorted((counted[zone] for zone in ZONES), reverse=True)
+
+
+def until_done(inputs: Inputs, most: int = 12) -> tuple[Inputs, list[Proposal]]:
+    """Carry out whatever is found, two hours apart, until nothing is."""
+    done: list[Proposal] = []
+    for number in range(most):
+        found = propose(inputs).proposals
+        if not found:
+            return inputs, done
+        done += found
+        now = inputs.now + timedelta(hours=2)
+        inputs = after(replace(inputs, now=now), found, launched, now, f"pass-{number}")
+    raise AssertionError(f"something is still found after {most} passes")
+
+
+@pytest.mark.parametrize("when", ["ScheduleAnyway", "DoNotSchedule"])
+def test_pods_that_crowd_in_one_zone_are_spread_where_it_is_asked_for(when: str) -> None:
+    inputs, done = until_done(uneven(spread(when)))
+    assert by_zone(inputs) == [2, 2, 2]
+    assert {move.reason for move in done} == {Reason.UNBALANCED}
+    assert "spreads them over zones" in done[0].why
+
+
+def test_nobody_is_moved_for_it_where_it_is_not() -> None:
+    silent = asked()
+    del silent["metadata"]["annotations"]
+    for nodepool in (asked("Off"), silent):
+        assert not unbalanced(propose(uneven(nodepool=nodepool)))
+
+
+def test_pods_that_ask_for_no_spread_stay_together() -> None:
+    assert not unbalanced(propose(uneven(shape("1", "2Gi"))))
+
+
+def test_as_many_as_the_spread_allows_are_not_too_many() -> None:
+    assert not unbalanced(propose(uneven(spread(maxSkew=6))))
+    assert unbalanced(propose(uneven(spread(maxSkew=5))))
+
+
+def test_a_new_node_is_bought_in_the_empty_zone_where_none_has_room() -> None:
+    alone = fleet([worker("a1")], running(spread(cpu="900m"), {"a1": 3}), pools=[asked()])
+    (one,) = unbalanced(propose(alone))
+    zones = {o.zone for node in one.replacements for o in node.request.overrides}
+    assert len(zones) > 1
+    assert one.saving_hourly_usd < 0, "it costs what it costs"
+
+
+def test_it_counts_for_the_budget_of_underutilized_nodes() -> None:
+    closed = asked(budgets=[{"nodes": "0", "reasons": ["Underutilized"]}, {"nodes": "100%"}])
+    found = propose(uneven(nodepool=closed))
+    assert not unbalanced(found)
+    assert found.blocked["claim-a1"].rule == "Budget"
+
+
+@pytest.mark.parametrize("minutes", [59, 60])
+def test_a_node_is_left_alone_until_its_pods_have_been_quiet_for_an_hour(minutes: int) -> None:
+    found = propose(uneven(last_pod_event_at=NOW - timedelta(minutes=minutes)))
+    assert bool(unbalanced(found)) is (minutes == 60)
+
+
+def test_a_second_look_finds_the_same_and_turns_back_where_others_have_gone_meanwhile() -> None:
+    inputs = uneven()
+    first = unbalanced(propose(inputs))[0]
+    begun = Move("m1", Reason.UNBALANCED, first.sources, Stage.PROPOSED, NOW, NOW)
+    closed = tuple(
+        replace(n, taints=(DISRUPTED,)) if f"claim-{n.name}" in first.sources else n
+        for n in inputs.snapshot.nodes
+    )
+    seen = replace(inputs.snapshot, nodes=closed)
+    inputs = replace(inputs, snapshot=seen, ledger=replace(inputs.ledger, moves=(begun,)))
+    again = look_again([begun], inputs)["m1"]
+    assert isinstance(again, Proposal)
+    assert again.destinations == first.destinations
+    left = tuple(pod for pod in seen.pods if pod.node not in {"a1", "a2"} or pod.key.endswith("-0000"))
+    evened = replace(inputs, snapshot=replace(seen, pods=left[:1]))
+    assert "no better" in str(look_again([begun], evened)["m1"])
+
+
+def test_while_pods_of_a_kind_are_on_their_way_no_others_of_it_are_moved() -> None:
+    inputs = uneven()
+    moving = Move("m0", Reason.DRIFTED, ("claim-a2",), Stage.REPLACING, NOW, NOW)
+    assert not unbalanced(propose(replace(inputs, ledger=replace(inputs.ledger, moves=(moving,)))))
+
+
+def test_what_could_not_be_had_is_not_asked_for_again_at_once() -> None:
+    inputs = uneven()
+    waits = {MoveKind("default", "Unbalanced"): Backoff(NOW + timedelta(minutes=3), 1, "no capacity")}
+    assert not unbalanced(propose(replace(inputs, ledger=replace(inputs.ledger, move_backoffs=waits))))
+
+
+def halves(value: str) -> Inputs:
+    """Give one pod in each zone, each alone on a large node: one node would do with all three."""
+    workers = [worker(f"n{n}", zone=zone) for n, zone in enumerate(ZONES)]
+    inputs = fleet(workers, running(spread(), {"n0": 1, "n1": 1, "n2": 1}), pools=[asked(value)])
+    return replace(inputs, settings=replace(inputs.settings, preference_policy=PreferencePolicy.IGNORE))
+
+
+def test_consolidation_saves_nothing_at_the_expense_of_the_spread_where_that_is_heeded() -> None:
+    """Wishes place no pod here: only what zones count for keeps these apart."""
+    assert by_zone(until_done(halves("Off"))[0]) == [3, 0, 0]
+    assert by_zone(until_done(halves("On"))[0]) == [1, 1, 1]
+
+
+def crowd(seed: int) -> Inputs:
+    """Give nodes at random in three zones, with pods of two apps on them, some spread and some not."""
+    dice = random.Random(seed)  # noqa: S311
+    shapes = [spread(), spread("DoNotSchedule", "500m"), shape("700m", "1Gi", app="db")]
+    workers: list[Worker] = []
+    pods: list[Pod] = []
+    for number in range(dice.randint(2, 6)):
+        name, zone = f"n{number}", dice.choice((A, A, B, C))
+        workers.append(worker(name, zone=zone))
+        for one in shapes:
+            pods += [
+                replace(p, key=f"{p.key}-{shapes.index(one)}")
+                for p in running(one, {name: dice.randint(0, 1)})
+            ]
+    return fleet(workers, pods, pools=[asked()])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rebalancing_and_consolidation_together_come_to_an_end(seed: int) -> None:
+    inputs, _ = until_done(crowd(seed))
+    assert not propose(inputs).proposals
+
+
+@pytest.mark.parametrize(
+    ("value", "disruption", "told"),
+    [
+        ("on", {}, "must be Off or On, did you mean 'On'?; taken as Off"),
+        ("yes", {}, "must be Off or On; taken as Off"),
+        (
+            "On",
+            {"policy": "WhenEmpty"},
+            "does nothing beside spec.disruption.consolidationPolicy 'WhenEmpty'",
+        ),
+        ("On", {"after": "Never"}, "does nothing beside spec.disruption.consolidateAfter 'Never'"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(value: str, disruption: Mapping[str, Any], told: str) -> None:
+    found = parse_nodepool(asked(value, **disruption))
+    (problem,) = found.problems
+    assert f"metadata.annotations[{REBALANCE_ZONES}]" in str(problem)
+    assert told in str(problem)
+    assert not problem.fatal
