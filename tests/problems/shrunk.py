@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, fsum
 from typing import Any
 
@@ -17,13 +18,14 @@ from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.disruptions import REBALANCE_ZONES
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.resources import parse_resources
 from nodesmith_cli.audit import audit
 from nodesmith_cli.planning import plan_json
 from nodesmith_cli.planning.fleet import fleet_of
 from tests.benchmarks.packing.following import joining, running
-from tests.problems.drawing import Mix, draw
+from tests.problems.drawing import Mix, Problem, draw
 from tests.problems.planning import inputs_of, planned
 
 Manifest = dict[str, Any]
@@ -31,6 +33,8 @@ PROTECTED = "karpenter.sh/do-not-disrupt"
 _BUDGETS = ("100%", "100%", "50%", "10%", "1", "2", "0")
 _POLICIES = ("WhenEmptyOrUnderutilized", "WhenEmptyOrUnderutilized", "Balanced", "WhenEmpty")
 _MIX = Mix(most_pods=24, most_shapes=5)
+FROM_ONE = 20
+"""clusters that are shrunk from one problem's plan, each in a way of its own"""
 _LEAST_SAVING = 0.02
 _SAME = 1e-6
 
@@ -51,30 +55,46 @@ class Cluster:
         return [m for m in self.manifests if m["kind"] == kind]
 
 
-def shrunk(seed: int) -> Cluster:
-    """Give the cluster of this number."""
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """A problem, the Nodes that its plan becomes, and the node of each pod that has one."""
+
+    problem: Problem
+    nodes: tuple[Manifest, ...]
+    hosts: Mapping[str, str]
+
+
+@lru_cache(maxsize=4)
+def _grown(seed: int) -> _Grown:
+    """Carry out the plan of the problem of this number: dear, so several clusters are shrunk from each."""
     problem = draw(seed, _MIX)
-    dice = random.Random(seed)  # noqa: S311
     made = planned(problem.manifests, problem.catalog)
     types = types_of(problem.catalog)
     joined = [(f"new-{n:03d}", node) for n, node in enumerate(made.plan["nodes"])]
-    nodes = [joining(name, node, types[node["instanceType"]]) for name, node in joined]
+    nodes = tuple(joining(name, node, types[node["instanceType"]]) for name, node in joined)
     for (_, bought), node in zip(joined, nodes, strict=True):
         node["metadata"]["labels"] |= bought["labels"] | {"kubernetes.io/hostname": node["metadata"]["name"]}
     hosts = {pod: name for name, node in joined for pod in node["pods"]}
     hosts |= {pod: node["node"] for node in made.plan["existing"] for pod in node["pods"]}
+    return _Grown(problem, nodes, hosts)
+
+
+def shrunk(seed: int, *, rebalancing: bool = False) -> Cluster:
+    """Give the cluster of this number; all its NodePools that let pods be moved may ask for zones to be rebalanced."""
+    grown = _grown(seed // FROM_ONE)
+    dice = random.Random(seed)  # noqa: S311
     kept: list[Manifest] = []
-    for manifest in problem.manifests:
+    for manifest in grown.problem.manifests:
         if manifest["kind"] == "NodePool":
-            kept.append(_disruptable(manifest, dice))
+            kept.append(_disruptable(manifest, dice, {REBALANCE_ZONES: "On"} if rebalancing else {}))
         elif manifest["kind"] != "Pod":
             kept.append(manifest)
         elif dice.random() < 0.6:
-            kept.append(_bound(manifest, hosts, dice))
-    return Cluster((*kept, *nodes, *_budgets(dice)), problem.catalog)
+            kept.append(_bound(manifest, grown.hosts, dice))
+    return Cluster((*kept, *grown.nodes, *_budgets(dice)), grown.problem.catalog)
 
 
-def _disruptable(nodepool: Manifest, dice: random.Random) -> Manifest:
+def _disruptable(nodepool: Manifest, dice: random.Random, annotations: Mapping[str, str]) -> Manifest:
     budgets: list[Manifest] = [{"nodes": dice.choice(_BUDGETS)}]
     if dice.random() < 0.3 and budgets[0]["nodes"] == "100%":
         reasons = dice.choice((["Empty"], ["Underutilized"], ["Empty", "Drifted"]))
@@ -84,7 +104,10 @@ def _disruptable(nodepool: Manifest, dice: random.Random) -> Manifest:
         "consolidationPolicy": dice.choice(_POLICIES),
         "budgets": budgets,
     }
-    return {**nodepool, "spec": {**nodepool["spec"], "disruption": disruption}}
+    metadata = {**nodepool["metadata"]}
+    if disruption["consolidationPolicy"] != "WhenEmpty":
+        metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+    return {**nodepool, "metadata": metadata, "spec": {**nodepool["spec"], "disruption": disruption}}
 
 
 def _bound(pod: Manifest, hosts: Mapping[str, str], dice: random.Random) -> Manifest:
@@ -199,7 +222,7 @@ def _of_node_budgets(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]
     nodes = Counter(pools.values())
     for manifest in cluster.of_kind("NodePool"):
         name = manifest["metadata"]["name"]
-        taken = Counter(p.reason.value for p in found for s in p.sources if pools[s] == name)
+        taken = Counter(_budgeted(p.reason.value) for p in found for s in p.sources if pools[s] == name)
         most: dict[str, float] = {}
         for reason in taken:
             mine = [
@@ -214,6 +237,10 @@ def _of_node_budgets(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]
                 yield f"NodePool {name}: {taken[reason]} nodes go for {reason}, {most[reason]} may"
         if taken and taken.total() > max(most.values()):
             yield f"NodePool {name}: {taken.total()} nodes go, {max(most.values())} may"
+
+
+def _budgeted(reason: str) -> str:
+    return "Underutilized" if reason == "Unbalanced" else reason
 
 
 def _of_pod_budgets(cluster: Cluster, gone: frozenset[str]) -> Iterator[str]:

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from nodesmith.decisions.disruption.search import propose
 from tests.benchmarks.figures import Figure
 from tests.problems.shrunk import shrunk, violations
 
+_REBALANCING_EVERY = 4
+"""of so many clusters one has its zones rebalanced"""
 
-def figures(count: int) -> list[Figure]:
-    """Look at so many clusters; see `tests.problems.shrunk` for what is looked for."""
-    bad: dict[int, str] = {}
-    moves = wrong = 0
-    for seed in range(count):
-        cluster = shrunk(seed)
+
+@dataclass(slots=True)
+class Checked:
+    """How many clusters were looked at, the moves proposed for them, and by cluster what is wrong with these."""
+
+    clusters: int = 0
+    moves: int = 0
+    bad: dict[int, list[str]] = field(default_factory=dict)
+
+    def look_at(self, seed: int) -> None:
+        """Look at the cluster of this number."""
+        cluster = shrunk(seed, rebalancing=not seed % _REBALANCING_EVERY)
         inputs = cluster.inputs()
         found = propose(inputs)
         said = violations(cluster, inputs, found)
-        moves, wrong = moves + len(found.proposals), wrong + len(said)
+        self.clusters, self.moves = self.clusters + 1, self.moves + len(found.proposals)
         if said:
-            bad[seed] = said[0]
-    note = f"{moves} moves in {count} random clusters" + (f"; {dict(list(bad.items())[:3])}" if bad else "")
-    return [Figure("move-violations", wrong, "violations", 0, note)]
+            self.bad[seed] = said
+
+    def __str__(self) -> str:
+        """How it stands."""
+        first = {seed: said[0] for seed, said in list(self.bad.items())[:3]}
+        return f"{self.moves} moves in {self.clusters} random clusters" + (f"; {first}" if first else "")
+
+
+def figures(count: int) -> list[Figure]:
+    """Look at so many clusters; see `tests.problems.shrunk` for what is looked for."""
+    checked = Checked()
+    for seed in range(count):
+        checked.look_at(seed)
+    return [Figure("budget-violations", sum(map(len, checked.bad.values())), "violations", 0, str(checked))]
