@@ -131,6 +131,38 @@ def test_the_network_is_found_by_tags_that_a_manifest_names(aws: LocalAws) -> No
     assert [group["GroupId"] for group in groups] == [aws.network.security_group_id]
 
 
+def test_a_table_gives_attribute_values_of_every_type_as_they_were_put(aws: LocalAws) -> None:
+    dynamodb = aws.client("dynamodb")
+    dynamodb.create_table(
+        TableName="values",
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    plain: dict[str, Any] = {
+        "text": {"S": "a"},
+        "number": {"N": "1.5"},
+        "truth": {"BOOL": False},
+        "nothing": {"NULL": True},
+        "texts": {"SS": ["a", "b"]},
+        "numbers": {"NS": ["1", "2"]},
+        "list": {"L": [{"S": ""}, {"L": []}, {"M": {}}]},
+    }
+    bytes_: dict[str, Any] = {"bytes": {"B": b"\xff\x00"}, "deep": {"M": {"of": {"L": [{"B": b"\xff"}]}}}}
+    item = {"key": {"S": "1"}, **plain, "map": {"M": plain}, **bytes_}
+    dynamodb.put_item(TableName="values", Item=item)
+
+    found = dynamodb.query(
+        TableName="values",
+        KeyConditionExpression="#key = :key",
+        ExpressionAttributeNames={"#key": "key"},
+        ExpressionAttributeValues={":key": {"S": "1"}},
+    )["Items"]
+
+    assert found == [item]
+    assert dynamodb.get_item(TableName="values", Key={"key": {"S": "1"}})["Item"] == item
+
+
 def test_an_sdk_finds_its_way_by_the_environment_alone(
     aws: LocalAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:

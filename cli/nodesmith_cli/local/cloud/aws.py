@@ -26,6 +26,7 @@ from nodesmith.model.catalog import Catalog
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_instance_profile, make_role
 from nodesmith_cli.local.cloud.announcing import announce_state, whole_events
+from nodesmith_cli.local.cloud.attributevalues import attribute_values_in_one_go
 from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
@@ -97,6 +98,7 @@ class LocalAws:
             modules = frozenset(backends.list_of_moto_modules())
             stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
             stack.enter_context(in_turns(DynamoHandler))
+            stack.enter_context(attribute_values_in_one_go())
             stack.enter_context(whole_events())
             stack.enter_context(self.reclaims.listening())
             self._server.start()

@@ -15,7 +15,7 @@ from nodesmith_cli.local.controlplane.process import Process
 
 _LOOK_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
-_LONGEST_SECONDS = 60.0
+_LONGEST_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Probe:
 
 
 def wait_until_ready(probes: Sequence[Probe], processes: Collection[Process], authority: Path) -> None:
-    """Return when all probes have answered. Raises Died when a process ends, Rejected when a minute was not enough."""
+    """Return when all probes have answered. Raises Died when a process ends, Rejected when it takes three minutes."""
     until = time.monotonic() + _LONGEST_SECONDS
     left: Iterable[Probe] = probes
     while left := [probe for probe in left if not _answers(probe, authority)]:

@@ -1,0 +1,42 @@
+"""DynamoDB's attribute values, written in one go: moto asks each for all ten types that it might be of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from moto.core.serialize import BaseJSONSerializer
+from moto.dynamodb.models.dynamo_type import DynamoType
+
+_AS_THEY_ARE = frozenset("S N BOOL NULL SS NS".split())
+
+
+@contextmanager
+def attribute_values_in_one_go() -> Iterator[None]:
+    """Write attribute values without looking for types that they are not of; those with bytes as moto does."""
+    original = BaseJSONSerializer._serialize_type_structure  # noqa: SLF001 there is no other door
+
+    def serialize(self: BaseJSONSerializer, serialized: Any, value: Any, shape: Any, key: str) -> None:
+        if shape.name == "AttributeValue" and (found := _written(value)) is not None:
+            serialized[key] = found
+        else:
+            original(self, serialized, value, shape, key)
+
+    with patch.object(BaseJSONSerializer, "_serialize_type_structure", serialize):
+        yield
+
+
+def _written(value: Any) -> dict[str, Any] | None:
+    """Give a value as JSON has it, None for one that has bytes in it."""
+    ((kind, inner),) = ((value.type, value.value),) if isinstance(value, DynamoType) else value.items()
+    if kind in _AS_THEY_ARE:
+        return {kind: inner}
+    if kind == "L":
+        listed = [_written(each) for each in inner]
+        return None if None in listed else {kind: listed}
+    if kind == "M":
+        mapped = {name: _written(each) for name, each in inner.items()}
+        return None if None in mapped.values() else {kind: mapped}
+    return None
