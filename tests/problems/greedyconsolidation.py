@@ -2,30 +2,65 @@
 
 Candidates go by price per cost of eviction. Of their prefixes, up to a hundred nodes, bisection seeks the longest that
 fits into what stands and one new node, cheaper than they are; then single nodes are tried in the same order.
-Simulation and launch lists are nodesmith's own, as for large fleets, so that nothing but the search differs.
+Simulation and launch lists are nodesmith's own, as for large fleets, so that nothing but the search differs; but what
+is bought is one node for all, the cheapest that holds them, as in Karpenter's simulation, and no packing in several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
-from nodesmith.decisions.disruption.cheaper import cut
+from nodesmith.decisions.disruption.cheaper import cut, for_spot
 from nodesmith.decisions.disruption.judging import proposal
 from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.simulation import Fleet
 from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.provisioning.buying import Purchase
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.scheduling.choices import Choices
+from nodesmith.decisions.scheduling.demands import Assignment, Demand
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.decisions.scheduling.units import united
+from nodesmith.model.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.moves import Reason
 
 _MOST, _STEPS = 100, 10**9
 _CHEAPER = 1 - 1e-9
+_SPOT_TYPES = 15
+
+
+class OneNode(Fleet):
+    """A fleet in whose trials no more than one node is bought."""
+
+    def _bought(self, assignment: Assignment, choices: Choices, good_enough: float) -> Purchase:
+        return super()._bought(replace(assignment, demands=_as_one(assignment.demands)), choices, good_enough)
+
+
+def _as_one(demands: list[Demand]) -> list[Demand]:
+    """Give one demand for the pods of all; leave them as they are where rules say who may share a node, or which."""
+    pods = tuple(pod for demand in demands for pod in demand.pods)
+    if len(pods) < 2 or any(d != Demand(d.shape, d.pods) for d in demands):
+        return demands
+    members = tuple(demand.shape for demand in demands for _ in demand.pods)
+    return [Demand(united(members), pods, unit=len(pods), members=members)]
+
+
+def _is_wide_enough(
+    sources: Sequence[Candidate], node: PlannedNode, templates: Mapping[str, Template]
+) -> bool:
+    """Tell whether so many types are cheaper as one spot node needs to be changed for another."""
+    is_spot = [source.node.labels.get(CAPACITY_TYPE) == SPOT for source in sources] == [True]
+    return not is_spot or for_spot(node, templates[node.claim.nodepool], _SPOT_TYPES) is not None
 
 
 def one_command(inputs: Inputs) -> Proposal | None:
     """Give the first move that Karpenter's search would begin; None where it finds none."""
-    under_way = Pass(inputs, _STEPS)
+    under_way = Pass(inputs, _STEPS, fleet=OneNode)
     candidates = under_way.consolidatable()
     empty = [one for one in candidates if not one.pods]
     if empty:
@@ -58,7 +93,7 @@ def _command(sources: Sequence[Candidate], under_way: Pass) -> Proposal | None:
     price = fsum(one.price_hourly_usd for one in sources)
     templates = {template.name: template for tier in trial.tiers for template in tier}
     nodes = cut(trial.nodes, price * _CHEAPER, templates)
-    if nodes is None:
+    if nodes is None or not all(_is_wide_enough(sources, node, templates) for node in nodes):
         return None
     bought = fsum(node.price_hourly_usd for node in nodes)
     return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, 0.0)

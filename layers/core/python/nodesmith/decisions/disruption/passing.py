@@ -28,16 +28,19 @@ class Pass:
 
     Nodes of the claims in `again` are looked at again, closed to pods: they are no destinations. Packing thinks about
     these as long as about anything that is bought, while of a large fleet a plan does that is the least saving dearer.
+    Trials are made in a `fleet`.
     """
 
-    def __init__(self, inputs: Inputs, steps: int, again: Collection[str] = ()) -> None:
+    def __init__(
+        self, inputs: Inputs, steps: int, again: Collection[str] = (), fleet: type[Fleet] = Fleet
+    ) -> None:
         moving = inputs.ledger.sources | inputs.ledger.replacements
         self.inputs, self.survey = inputs, Survey(inputs, moving)
         self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
         self.allowed = Allowed(inputs, moving)
         avoided = self.drift.keys() | set(again)
         closed = {one.node.name for one in self.survey.candidates if one.name in avoided}
-        self.fleet = Fleet(inputs, self.survey.pools, moving, closed)
+        self.fleet = fleet(inputs, self.survey.pools, moving, closed)
         self.zones = self._zones(again=bool(again))
         self.judge = Judge(totals(self.survey.candidates), inputs.now, self.zones)
         self.left = self._most = steps
