@@ -51,6 +51,11 @@ class WritingStore(FakeStore):
         self.decisions.append(decision)
 
 
+def plain_pods() -> dict[str, Manifest]:
+    """Give 20 pods of one Deployment, 1 cpu and 64Mi each, wherever they come to be."""
+    return {f"web-{n}": pod_manifest(f"web-{n}", "1", "64Mi") for n in range(20)}
+
+
 def express_pods() -> dict[str, Manifest]:
     """Give 20 pods of one Deployment, 1 cpu and 64Mi each, spread over zones as far as may be."""
     spread = builders.spread(hard=False)
@@ -75,8 +80,9 @@ def mixed_pods(count: int = 1000, shapes: int = 20) -> dict[str, Manifest]:
 
 
 def figures() -> list[Figure]:
-    """Measure both sizes."""
+    """Measure both sizes; of the small one also what has nothing to choose."""
     return [
+        _figure("hot-path-one-shape-ms", plain_pods(), 20),
         _figure("hot-path-20-ms", express_pods(), 50),
         _figure("hot-path-1000-ms", mixed_pods(), 150),
     ]

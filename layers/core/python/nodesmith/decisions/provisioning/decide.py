@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
@@ -61,7 +62,7 @@ def decide(inputs: Inputs) -> Plan:
     keep_for_sources(free, snapshot, inputs.ledger)
     waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
-    launching = TemplateLaunching(offers.templates)
+    launching, templates = TemplateLaunching(offers.templates), Templates()
 
     def assigned(choices: Choices, unsold: Unsold) -> Assignment:
         mine = [room.copy() for room in free]
@@ -69,7 +70,7 @@ def decide(inputs: Inputs) -> Plan:
         return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, choices, unsold)
 
     def bought(assignment: Assignment, choices: Choices) -> Purchase:
-        return _buy(offers, assignment, inputs, choices)
+        return _buy(offers, assignment, inputs, choices, templates)
 
     def bound(attempt: Attempt) -> float:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
@@ -136,11 +137,13 @@ def reserve(
     return kept, outdone
 
 
-def _buy(offers: Pools, assignment: Assignment, inputs: Inputs, choices: Choices) -> Purchase:
+def _buy(
+    offers: Pools, assignment: Assignment, inputs: Inputs, choices: Choices, templates: Templates
+) -> Purchase:
     cluster = inputs.ledger.cluster
     if cluster is None or not assignment.demands:
         return Purchase([list(tier) for tier in offers.tiers], left=assignment.demands)
-    order = Order(inputs.decision, cluster, inputs.now, inputs.settings, choices)
+    order = Order(inputs.decision, cluster, inputs.now, inputs.settings, choices, templates=templates)
     return buy(offers.tiers, assignment.demands, order)
 
 

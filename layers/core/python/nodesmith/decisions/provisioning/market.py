@@ -141,8 +141,9 @@ def market(
         barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
         shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
         for ware, cost in shelf.best():
-            wares[ware.key] = ware
-            (exotic if ware.is_exotic else plain).append(_bin(ware, cost, purse))
+            made = _bin(ware, cost, purse)
+            wares[made.key] = ware
+            (exotic if ware.is_exotic else plain).append(made)
     bins = tuple(plain) + _needed(items, plain, exotic)
     return Market(tuple(demands), items, bins, wares, shelves, dimensions)
 
