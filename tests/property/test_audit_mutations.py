@@ -247,6 +247,10 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
     "a node that is too full": (Kind.RESOURCES, lambda m, p: asking(m, p, "web-0", 0, 4000)),
     "a node that the DaemonSet overfills": (Kind.RESOURCES, lambda m, p: asking(m, p, "web-0", 0, 2751)),
     "a type on the list that is too small": (Kind.RESOURCES, lambda m, p: asking(m, p, "web-2", 2, 1001)),
+    "a node bought for claimed devices": (
+        Kind.RESOURCES,
+        lambda m, _: m["Pod/web-0"]["spec"].update(resourceClaims=[{"name": "gpu"}]),
+    ),
     "an existing node that is too full": (
         Kind.RESOURCES,
         lambda m, _: m["Node/old"]["status"]["allocatable"].update(cpu="999m"),

@@ -30,6 +30,10 @@ def check_places(result: Outcome) -> None:
 
 def _check_machines(result: Outcome, place: Place, bought: Purchase) -> None:
     needs = needs_of(place.pods)
+    for pod in place.pods:
+        if pod.spec.get("resourceClaims"):
+            message = f"claims devices, which no instance type that {place.name} may become is known to have"
+            result.report(Kind.RESOURCES, pod.key, message)
     for machine in bought.machines:
         daemons = needs_of(bought.daemons.get(machine.type.name, ()))
         lack = _lacking(plus(needs, daemons), {}, machine.type.allocatable.amounts)

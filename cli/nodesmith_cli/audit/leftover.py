@@ -1,6 +1,7 @@
 """Pods that the plan leaves although an existing node plainly has room for them: a warning, not a fault.
 
-Only pods that ask nothing of other pods and mount nothing are looked at: for them there is nothing to argue about.
+Only pods that ask nothing of other pods, mount nothing and claim no devices are looked at: for them there is nothing
+to argue about.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from nodesmith_cli.audit.reading import Amounts
 from nodesmith_cli.audit.selectors import refusals
 from nodesmith_cli.audit.violations import Kind
 
+_OWN_PLACES = ("volumes", "resourceClaims")
 _SOCIAL = ("podAffinity", "podAntiAffinity")
 
 
@@ -34,7 +36,7 @@ def _free(place: Place) -> Amounts:
 
 def _is_plain(pod: Pod) -> bool:
     affinity = pod.spec.get("affinity") or {}
-    held = pod.gated or pod.nominated or pod.fault or pod.spec.get("volumes")
+    held = pod.gated or pod.nominated or pod.fault or any(map(pod.spec.get, _OWN_PLACES))
     return not (held or pod.spec.get("topologySpreadConstraints") or any(map(affinity.get, _SOCIAL)))
 
 
