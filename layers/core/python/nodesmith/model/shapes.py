@@ -49,9 +49,11 @@ class PodAffinityTerm:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """Everything about a pod that a decision reads, but for its name, age and node.
+
+    Compared by identity: there is one object a shape and snapshot, and it is looked up very often.
 
     `own_terms` are the alternatives of the required node affinity, each already intersected with the node selector;
     `terms` are the same, narrowed to where the volumes can be reached from; one of them must hold. (A spread counts on
@@ -80,12 +82,6 @@ class Shape:
     shuns_soft_taints: bool = False
     grace_seconds: int = DEFAULT_GRACE_SECONDS
     critical: bool = False
-
-    def __hash__(self) -> int:
-        return id(self) >> 4  # one object a shape and snapshot: identity is equality enough, and cheap
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     @property
     def is_daemon(self) -> bool:
