@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.benchmarks.figures import Figure
-from tests.problems.drawing import LARGE, SMALL
+from tests.problems.drawing import LARGE, RARE, SMALL
 from tests.problems.judging import Judged, found, judged
 
 _AUDITED, _JUDGED = 5000, 2000
@@ -15,15 +15,15 @@ _DEAREST = 1.1
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Audit problems of both sizes, half each, and hold small ones against brute force."""
+    """Audit problems of three kinds, a third each, and hold small ones against brute force."""
     return [_audit(_QUICK if quick else _AUDITED), *_beside_best(_QUICK if quick else _JUDGED)]
 
 
 def _audit(count: int) -> Figure:
     kinds: Counter[str] = Counter()
     bad: list[str] = []
-    for seed in range(count // 2):
-        for name, mix in (("small", SMALL), ("large", LARGE)):
+    for seed in range(-(-count // 3)):
+        for name, mix in (("small", SMALL), ("large", LARGE), ("rare", RARE)):
             violations = found(seed, mix)
             kinds.update(str(v.kind) for v in violations)
             bad += [f"{name} {seed}"] * bool(violations)
