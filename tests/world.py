@@ -7,6 +7,7 @@ until nothing moves; `violations` says what was promised and did not hold.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
 from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import INITIALIZED, REGISTERED
+from nodesmith.model.labels import INITIALIZED, REGISTERED, ZONE
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.notices import WARNING, Fate, Notice
@@ -614,17 +615,36 @@ class World:
     def _bind(self) -> None:
         """Bind pods as the scheduler would: to Nodes that are Ready, without a taint, with room.
 
-        It tries the nominated Node first, and takes the nomination back whether it succeeds or not.
+        It tries the nominated Node first, and takes the nomination back whether it succeeds or not. Pods that ask to
+        be spread over zones go to the emptiest that has room.
         """
         for pod in self.pods.values():
             if pod["spec"].get("nodeName"):
                 continue
             wish = pod["status"].pop("nominatedNodeName", "")
-            nodes = sorted(self.cluster.nodes.items(), key=lambda item: item[0] != wish)
+            crowd = self._crowd(pod)
+            nodes = sorted(
+                self.cluster.nodes.items(),
+                key=lambda item: (item[0] != wish, crowd[item[1]["metadata"]["labels"].get(ZONE, "")]),
+            )
             found = next((name for name, node in nodes if self._takes(node, pod)), None)
             if found is not None:
                 pod["spec"]["nodeName"] = found
                 pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+
+    def _crowd(self, pod: Manifest) -> Counter[str]:
+        """Count by zone the pods beside which one is to be spread; none where it does not ask for that."""
+        spreads = pod["spec"].get("topologySpreadConstraints") or ()
+        if not any(spread["topologyKey"] == ZONE for spread in spreads):
+            return Counter()
+        zones = {name: n["metadata"]["labels"].get(ZONE, "") for name, n in self.cluster.nodes.items()}
+        labels = pod["metadata"]["labels"]
+        alike = [
+            p
+            for p in self.pods.values()
+            if p["metadata"]["labels"] == labels and not p["metadata"].get("deletionTimestamp")
+        ]
+        return Counter(zones.get(p["spec"].get("nodeName", ""), "") for p in alike)
 
     def _takes(self, node: Manifest, pod: Manifest) -> bool:
         ready = any(c["status"] == "True" for c in node["status"]["conditions"])

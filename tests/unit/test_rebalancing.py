@@ -93,6 +93,26 @@ def test_nobody_is_moved_for_it_where_it_is_not() -> None:
         assert not unbalanced(propose(uneven(nodepool=nodepool)))
 
 
+def test_of_one_workload_one_node_is_moved_at_a_time_and_of_two_one_of_each() -> None:
+    assert [p.sources for p in unbalanced(propose(uneven()))] == [("claim-a1",)]
+    inputs = uneven()
+    api = shape(
+        "1",
+        "2Gi",
+        app="api",
+        topologySpreadConstraints=[
+            {
+                **WIDELY,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app": "api"}},
+            }
+        ],
+    )
+    pods = (*inputs.snapshot.pods[:3], *running(api, {"a2": 3}))
+    both = replace(inputs, snapshot=replace(inputs.snapshot, pods=pods))
+    assert len(unbalanced(propose(both))) == 2
+
+
 def test_pods_that_ask_for_no_spread_stay_together() -> None:
     assert not unbalanced(propose(uneven(shape("1", "2Gi"))))
 

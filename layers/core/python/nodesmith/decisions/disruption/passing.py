@@ -27,8 +27,8 @@ class Pass:
     """The state of one pass. `drift` says by claim why it has drifted; `left` are steps.
 
     Nodes of the claims in `again` are looked at again, closed to pods: they are no destinations. Packing thinks about
-    these as long as about anything that is bought, while of a large fleet a plan does that is the least saving dearer.
-    Trials are made in a `fleet`.
+    these as long as about anything that is bought, while of a large fleet a plan is `good_enough` that is the least
+    saving dearer than its bound. Trials are made in a `fleet`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Pass:
         self.gone: set[str] = set()
         self.destinations: set[str] = set()
         self._is_thorough = len(self.survey.candidates) <= FEW
-        self._good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
+        self.good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
 
     def _zones(self, *, again: bool) -> Zones | None:
         """Give what spreads over zones count, where any NodePool asks that it be heeded; None where none does."""
@@ -95,7 +95,7 @@ class Pass:
     def try_without(self, sources: Sequence[Candidate]) -> Trial:
         """Try what becomes of the pods of these nodes, and count the steps."""
         self.left -= 1 + sum(len(source.pods) for source in sources)
-        enough = self._good_enough
+        enough = self.good_enough
         return self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
 
     def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
@@ -107,6 +107,8 @@ class Pass:
         self.fleet.settle(sources, trial)
         if self.zones is not None:
             self.zones.settle(sources, found.destinations, found.replacements)
+            if found.reason is Reason.UNBALANCED:
+                self.zones.wait_for(sources)
 
     def emptied(self, sources: Sequence[Candidate]) -> Proposal:
         """Give the move that takes away nodes without pods."""

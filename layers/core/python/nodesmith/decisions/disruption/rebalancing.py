@@ -1,8 +1,8 @@
 """Rebalancing: nodes whose pods are too many in their zone, one a move, where their NodePool asks for it.
 
 A pod goes to another zone with its node only: nodesmith moves no pods by themselves. Nodes on which most are too many
-come first. Whoever moves them pays what it costs, so their pods must have been quiet for an hour: what comes and goes
-balances itself.
+come first, and of a workload one at a time: where its pods have come to says what is left to be done. Whoever moves
+them pays what it costs, so their pods must have been quiet for an hour: what comes and goes balances itself.
 """
 
 from __future__ import annotations

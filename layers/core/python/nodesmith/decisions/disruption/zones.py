@@ -72,8 +72,7 @@ class Zones:
                     zone = room.labels[ZONE]
                     group.counts[zone] = group.counts.get(zone, 0) + count - room.leaving[shape]
         for key in on_their_way:
-            for group in self._counting(shapes[key]):
-                group.is_moving = True
+            self._await(shapes[key])
 
     def surplus(self, one: Candidate) -> int:
         """Give how many of a node's pods are too many in its zone: no more than are too many there."""
@@ -102,6 +101,15 @@ class Zones:
         """Take these nodes' pods for moved."""
         for (group, zone), number in self._shift(sources, destinations, bought).items():
             group.counts[zone] = group.counts.get(zone, 0) + number
+
+    def wait_for(self, sources: Iterable[Candidate]) -> None:
+        """Take these nodes' pods for being on their way: until they have come, none of their groups is rebalanced."""
+        for shape in dict.fromkeys(self._shapes[pod.key] for source in sources for pod in source.pods):
+            self._await(shape)
+
+    def _await(self, shape: Shape) -> None:
+        for group in self._counting(shape):
+            group.is_moving = True
 
     def _counting(self, shape: Shape) -> list[_Group]:
         """Give the groups that count pods of a shape."""
