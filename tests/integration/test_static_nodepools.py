@@ -9,7 +9,8 @@ from typing import Any
 from nodesmith.model.nodeclaims import Phase
 from tests import builders, crashes
 from tests.crashes import Story
-from tests.world import CONCERNS, World
+from tests.moves import MOVING
+from tests.world import CONCERNS, STEP, World
 
 
 def world_of(replicas: int, **fields: Any) -> World:
@@ -66,6 +67,26 @@ def test_it_follows_its_replicas_up_and_down() -> None:
     run(world, 8)
     assert sum(ready_zones(world).values()) == 1
     assert len(world.cloud.alive()) == 1
+
+
+def test_its_drifted_nodes_are_renewed_one_for_one_and_never_fewer_than_its_replicas() -> None:
+    world = world_of(len(builders.ZONES), limits={"nodes": "4"})
+    world.concerns = MOVING
+    run(world, 4)
+    old, fewest, most = set(world.store.claims), len(builders.ZONES), 0
+    pool = world.cluster.nodepools["default"]
+    pool["spec"]["template"]["metadata"] = {"labels": {"team": "blue"}}
+    pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
+    pool["metadata"]["generation"] += 1
+    end = world.now + timedelta(minutes=40)
+    while old & set(world.store.claims) and world.now < end:
+        world.live(STEP)
+        ready = [c for c in world.store.claims.values() if c.phase is Phase.INITIALIZED]
+        fewest, most = min(fewest, len(ready)), max(most, len(world.cloud.alive()))
+    assert old & set(world.store.claims) == set()
+    assert (fewest, most) == (len(builders.ZONES), len(builders.ZONES) + 1)
+    assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
+    assert {claim.labels["team"] for claim in world.store.claims.values()} == {"blue"}
 
 
 def test_what_cannot_be_launched_is_told_on_the_nodepool() -> None:

@@ -7,8 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from nodesmith.decisions.disruption.passing import FEW, Pass
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search import look_again, may_end, propose
+from nodesmith.decisions.disruption.search import DEFAULT_STEPS, look_again, may_end, propose
+from nodesmith.decisions.disruption.worth import LEAST_SAVING
+from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.taints import DISRUPTED
 from tests.builders import NOW, anti_affinity, expression, shape
@@ -144,6 +147,13 @@ def test_sources_may_end_unless_a_pod_has_come_that_must_not_be_disrupted() -> N
     assert may_end(begun, inputs) == ""
     inputs.snapshot.pods[0].shape.annotations["karpenter.sh/do-not-disrupt"] = "true"  # type: ignore[index]
     assert "do-not-disrupt" in may_end(begun, inputs)
+
+
+def test_of_a_large_fleet_plans_may_be_dearer_by_the_least_saving_until_they_are_looked_at_again() -> None:
+    few, many = (fleet([worker(f"n{n:02d}") for n in range(number)]) for number in (FEW, FEW + 1))
+    assert Pass(few, DEFAULT_STEPS).good_enough == GOOD_ENOUGH
+    assert Pass(many, DEFAULT_STEPS).good_enough == 1 + LEAST_SAVING
+    assert Pass(many, DEFAULT_STEPS, again=["claim-n00"]).good_enough == GOOD_ENOUGH
 
 
 def test_consolidate_after_is_waited_for() -> None:

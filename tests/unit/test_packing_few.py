@@ -72,3 +72,13 @@ def test_ten_times_the_bins_are_not_ten_times_the_work() -> None:
 
     assert many.steps < 2 * few.steps
     assert many.price <= few.price
+
+
+def test_a_plan_that_is_good_enough_is_not_thought_about_further() -> None:
+    """The quick plan is 2.7 % above its bound: who asks for 5 % takes it, whoever asks for more pays in steps."""
+    sizes = [Bin("b8", (8, 16), 7.12, 15), Bin("b12", (12, 24), 10.49, 15), Bin("b16", (16, 32), 13.64, 15)]
+    things = [Item((6, 12), 9, 9), Item((3, 6), 5, 5), Item((2, 8), 7, 7), Item((5, 12), 3, 3)]
+    quick, thorough = pack(things, sizes, good_enough=1.05), pack(things, sizes)
+
+    assert thorough.price < quick.price <= 1.05 * quick.bound
+    assert quick.steps * 100 < thorough.steps

@@ -32,7 +32,8 @@ def figures(*, nodes: int) -> list[Figure]:
     def looked() -> float:
         scene.tick(settled)
         scene.now += _LATER
-        scene.aws.calls.clear()
+        for calls in (scene.aws.calls, scene.cluster.calls, scene.cloud.calls, scene.hints.sent):
+            calls.clear()
         answering, started = scene.aws.seconds, time.process_time()
         assert disrupt(run) is not None
         return (time.process_time() - started - (scene.aws.seconds - answering)) * 1000
