@@ -188,7 +188,7 @@ class FakeCluster:
         if pod is None or not runs_on(pod, wanted.node):
             return Gone()
         if ends_by(pod, wanted.grace_seconds):
-            return Evicted()
+            return Evicted(before=True)
         refused = None if forced else refusal(pod, self.pods.values(), self.poddisruptionbudgets.values())
         if refused is not None:
             return refused

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from nodesmith.adapters.apiserver import ApiServer, Manifest, Method
 from nodesmith.adapters.evictions import delete, evict
+from nodesmith.adapters.objectevents import publish_all
+from nodesmith.decisions.termination.telling import of_evictions
 from nodesmith.errors import Transient
 from nodesmith.model.evictions import BUDGET, DENIED, Evicted, EvictionRefused, Gone, PodOnNode
+from tests.builders import claim
 
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]
 REFUSED = {
@@ -25,9 +29,11 @@ class Answering(ApiServer):
     def __init__(self, status: int = 201, said: Mapping[str, Any] | None = None, pod: str = "web-7") -> None:
         self._told = (pod, status, dict(said or {}))
         self.asked: list[tuple[str, str, Manifest]] = []
+        self.read = 0
 
     def get(self, path: str, **how: Any) -> dict[str, Any] | None:
         del how
+        self.read += 1
         return {"metadata": {"uid": f"uid of {path.rpartition('/')[2]}"}, "spec": {"nodeName": "n1"}}
 
     def ask(
@@ -52,6 +58,18 @@ def test_the_uid_that_was_read_is_the_precondition_and_a_grace_is_named_only_if_
     ((method, path, body),) = server.asked
     assert (method, path) == ("DELETE", "/api/v1/namespaces/default/pods/b")
     assert (body["preconditions"], body["gracePeriodSeconds"]) == ({"uid": "uid of b"}, 5)
+
+
+def test_the_event_of_an_evicted_pod_is_written_without_reading_the_pod_again() -> None:
+    """A drain writes one for each pod, and its next round waits for that."""
+    server, now = Answering(), datetime(2026, 11, 21, 8, tzinfo=UTC)
+    pods = PODS[:3]
+    answers = evict(server, pods)
+    server.asked.clear()
+    server.read = 0
+    publish_all(server, of_evictions(claim(cause="Deleted"), pods, answers), now)
+    uids = {body["involvedObject"]["name"]: body["involvedObject"]["uid"] for _, _, body in server.asked}
+    assert (server.read, uids) == (0, {f"web-{number}": f"uid of web-{number}" for number in range(3)})
 
 
 @pytest.mark.parametrize("status", [404, 409])

@@ -31,11 +31,13 @@ def test_node_and_nodeclaim_are_told_their_deadline_where_there_is_one() -> None
 def test_an_evicted_pod_is_told_why_and_its_node_who_stays() -> None:
     answers: dict[str, Eviction] = {
         "default/web-0": Evicted(),
+        "default/web-9": Evicted(before=True),
         "default/web-1": EvictionRefused(BUDGET, "web needs 2 healthy pods and has 2"),
         "default/web-2": EvictionRefused(BUDGET, "web needs 2 healthy pods and has 2"),
         "default/web-3": Gone(),
     }
-    assert of_evictions(CLAIM, PODS, answers) == [
+    told_before = PodOnNode("default/web-9", "n1")
+    assert of_evictions(CLAIM, [*PODS, told_before], answers) == [
         ObjectEvent("Pod", "default/web-0", "Evicted", "evicted: Node n1 is being terminated (Expired)"),
         ObjectEvent(
             "Node",
@@ -48,7 +50,11 @@ def test_an_evicted_pod_is_told_why_and_its_node_who_stays() -> None:
 
 
 def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
-    answers: dict[str, Eviction] = {"default/web-0": Evicted(), "default/web-1": Gone()}
+    answers: dict[str, Eviction] = {
+        "default/web-0": Evicted(),
+        "default/web-1": Gone(),
+        "default/web-2": Evicted(before=True),
+    }
     assert of_deletions(CLAIM, PODS, answers) == [
         ObjectEvent(
             "Pod", "default/web-0", "Disrupted", "deleted: the grace of Node n1 ends at 2026-11-21T08:05:00Z"

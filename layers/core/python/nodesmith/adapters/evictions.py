@@ -61,12 +61,13 @@ def _end(server: ApiServer, wanted: PodOnNode, request: Callable[[str, Manifest]
     there = server.get(pod_path(wanted.pod), read_seconds=READ_SECONDS)
     if there is None or not runs_on(there, wanted.node):
         return Gone()
+    uid = there["metadata"]["uid"]
     if ends_by(there, wanted.grace_seconds):
-        return Evicted()
+        return Evicted(uid, before=True)
     grace = {} if wanted.grace_seconds is None else {"gracePeriodSeconds": wanted.grace_seconds}
-    method, path, body = request(wanted.pod, {"preconditions": {"uid": there["metadata"]["uid"]}, **grace})
+    method, path, body = request(wanted.pod, {"preconditions": {"uid": uid}, **grace})
     status, said = server.ask(method, path, body, read_seconds=READ_SECONDS)
-    return _answer(status, said, f"{method} {path}")
+    return Evicted(uid) if status < 400 else _refusal(status, said, f"{method} {path}")
 
 
 def runs_on(pod: Manifest, node: str) -> bool:
@@ -82,11 +83,9 @@ def ends_by(pod: Manifest, grace_seconds: int | None) -> bool:
     return grace_seconds is None or (pod["metadata"].get("deletionGracePeriodSeconds") or 0) <= grace_seconds
 
 
-def _answer(status: int, said: Manifest, what: str) -> Eviction:
-    """Read what the API server says. Raises Transient for what may pass."""
+def _refusal(status: int, said: Manifest, what: str) -> Eviction:
+    """Read what the API server says instead. Raises Transient for what may pass."""
     message = str(said.get("message") or "")
-    if status < 400:
-        return Evicted()
     if status in (404, 409):
         return Gone()  # or another pod by that name: the uid was not its own
     details = said.get("details") or {}

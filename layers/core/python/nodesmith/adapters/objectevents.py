@@ -27,8 +27,7 @@ def publish_all(server: ApiServer, events: Sequence[ObjectEvent], now: datetime)
 
 def publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
     """Publish one Event. In a namespace that is being deleted there are none any more, and nobody reads them."""
-    there = server.get(object_path(event.kind, event.name), read_seconds=READ_SECONDS) or {}
-    written = _manifest(event, (there.get("metadata") or {}).get("uid", ""), format_time(now))
+    written = _manifest(event, event.uid or _uid(server, event), format_time(now))
     path = _EVENTS.format(namespace=quote(written["metadata"]["namespace"], safe=""))
     status, said = server.ask("POST", path, written, read_seconds=READ_SECONDS)
     if status == 409:
@@ -36,6 +35,11 @@ def publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
         server.patch(again, {"lastTimestamp": written["lastTimestamp"]})
     elif status >= 400 and not _is_closing(status, said):
         raise failure(status, said, f"POST {path}")
+
+
+def _uid(server: ApiServer, event: ObjectEvent) -> str:
+    there = server.get(object_path(event.kind, event.name), read_seconds=READ_SECONDS) or {}
+    return str((there.get("metadata") or {}).get("uid", ""))
 
 
 def _is_closing(status: int, said: Manifest) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 BUDGET = "DisruptionBudget"
@@ -27,7 +27,10 @@ class PodOnNode:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The pod is ending: it has been told, or had been before."""
+    """The pod is ending: it has been told, or had been `before`. `uid` is its own, as far as it is known."""
+
+    uid: str = field(default="", compare=False)
+    before: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

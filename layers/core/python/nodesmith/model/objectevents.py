@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,8 @@ class ObjectEvent:
     reason: str
     message: str
     warning: bool = False
+    uid: str = field(default="", compare=False)
+    """The object's, where it is known; else it is looked up."""
 
     def __str__(self) -> str:
         return f"{self.reason} of {self.kind} {self.name}"

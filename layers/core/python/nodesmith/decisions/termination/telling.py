@@ -46,9 +46,9 @@ def of_evictions(
     refused: set[str] = set()
     for pod in pods:
         match answers.get(pod.pod):
-            case Evicted():
+            case Evicted(uid, before=False):
                 why = f"evicted: Node {pod.node} is being terminated ({claim.cause})"
-                told.append(ObjectEvent("Pod", pod.pod, "Evicted", why))
+                told.append(ObjectEvent("Pod", pod.pod, "Evicted", why, uid=uid))
             case EvictionRefused(_, message) if pod.node not in refused:
                 refused.add(pod.node)
                 why = f"pod {pod.pod} stays for now: {message}"
@@ -61,8 +61,12 @@ def of_deletions(
 ) -> list[ObjectEvent]:
     """Tell each pod whose own grace is cut short, or that was protected, that its node's time is up."""
     end = f" at {format_time(claim.deadline)}" if claim.deadline else ""
-    return [
-        ObjectEvent("Pod", pod.pod, "Disrupted", f"deleted: the grace of Node {pod.node} ends{end}")
-        for pod in pods
-        if isinstance(answers.get(pod.pod), Evicted)
-    ]
+    told = []
+    for pod in pods:
+        match answers.get(pod.pod):
+            case Evicted(uid, before=False):
+                why = f"deleted: the grace of Node {pod.node} ends{end}"
+                told.append(ObjectEvent("Pod", pod.pod, "Disrupted", why, uid=uid))
+            case _:
+                pass
+    return told
