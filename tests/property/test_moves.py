@@ -56,6 +56,20 @@ def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_n
     raise AssertionError(f"something is still found after {_MOST_PASSES} passes")
 
 
+@settings(max_examples=15)
+@given(seed=SEEDS)
+def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too(seed: int) -> None:
+    cluster = shrunk(seed, rebalancing=True)
+    for number in range(_MOST_PASSES):
+        inputs = cluster.inputs()
+        found = propose(inputs)
+        assert violations(cluster, inputs, found) == []
+        if not found.proposals:
+            return
+        cluster = moved(cluster, found.proposals, inputs, number)
+    raise AssertionError(f"something is still found after {_MOST_PASSES} passes")
+
+
 def told(found: Proposals) -> object:
     """Give what a pass says, but for the names of claims."""
     return [
