@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from nodesmith.model.events import Concern
@@ -22,7 +23,8 @@ from nodesmith.model.launches import (
     TemplateMissing,
 )
 from tests import builders
-from tests.world import STEP, Boundaries, Messages, World, pod_manifest
+from tests.branches import branches
+from tests.world import PATIENCE, STEP, Boundaries, Messages, World, pod_manifest
 
 SLOWEST_RUN = timedelta(seconds=55)
 """As long as a function may stand still and go on: its timeout is 60 s, the lease on a claim 75 s."""
@@ -100,9 +102,23 @@ def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], lis
     sets += [
         frozenset(dice.sample(moments, min(len(moments), dice.choice((2, 2, 3, 5))))) for _ in range(SUBSETS)
     ]
-    for fatal in sets:
-        world = story.told(Boundaries(fatal, look=None))
-        yield fatal, violations(world, bought)
+    sets.sort(key=min)
+    for fatal, world in zip(sets, _before(story, map(min, sets)), strict=True):
+        world.boundaries.fatal = fatal
+        yield fatal, violations(_settled(world), bought)
+
+
+def _before(story: Story, moments: Iterable[int]) -> Iterator[World]:
+    """Give the story's world before each of these moments, which rise."""
+    world = story.begun(Boundaries(look=None))
+    world.observe()
+    return branches(world, moments)
+
+
+def _settled(world: World) -> World:
+    """Tell a world to its end, no longer than from its beginning."""
+    world.settle(patience=builders.NOW + PATIENCE - world.now)
+    return world
 
 
 def _moments(world: World, sample: int) -> list[int]:
@@ -126,23 +142,19 @@ def violations(world: World, most: int) -> list[str]:
 def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Tell the story with a whole run of another function inside, at each boundary in turn."""
     undisturbed = story.told()
-    for moment in _moments(undisturbed, sample):
-        boundaries = Boundaries(look=None)
-        world = story.begun(boundaries)
-        boundaries.visits[moment] = lambda world=world: world.visit(visitor)  # type: ignore[misc]
-        world.settle()
-        yield moment, violations(world, allowed(story, undisturbed))
+    moments = _moments(undisturbed, sample)
+    for moment, world in zip(moments, _before(story, moments), strict=True):
+        world.boundaries.visits[moment] = partial(world.visit, visitor)
+        yield moment, violations(_settled(world), allowed(story, undisturbed))
 
 
 def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Tell the story with a function standing still at each boundary in turn, while all others go on."""
     undisturbed = story.told()
-    for moment in _moments(undisturbed, sample):
-        boundaries = Boundaries(look=None)
-        world = story.begun(boundaries)
-        boundaries.visits[moment] = lambda world=world: stand_still(world)  # type: ignore[misc]
-        world.settle()
-        yield moment, violations(world, allowed(story, undisturbed))
+    moments = _moments(undisturbed, sample)
+    for moment, world in zip(moments, _before(story, moments), strict=True):
+        world.boundaries.visits[moment] = partial(stand_still, world)
+        yield moment, violations(_settled(world), allowed(story, undisturbed))
 
 
 def stand_still(world: World) -> None:

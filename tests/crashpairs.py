@@ -8,9 +8,7 @@ becomes of this one, and so it is with the crashes that may still come. So some 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
 from functools import partial
 from hashlib import blake2b
 from random import Random
@@ -18,10 +16,10 @@ from typing import Any
 
 from nodesmith.settings import snapshot_key
 from tests import builders
+from tests.branches import copied
 from tests.crashes import ENDS, Story, allowed, violations
-from tests.world import Boundaries, World
+from tests.world import PATIENCE, Boundaries, World
 
-PATIENCE = timedelta(minutes=40)
 READS = frozenset(
     {
         "FakeBlobs.get",
@@ -182,31 +180,6 @@ def deaths(crossed: Sequence[tuple[str, object]]) -> Iterator[tuple[int, int]]:
             first, last_run = number, run
     if first:
         yield first, len(crossed) + 1 - first
-
-
-def copied(world: World) -> World:
-    """Give a world that goes its own way from here; what never changes is shared."""
-    for port in (world.cloud, world.cluster):
-        port.calls.clear()
-    world.hints.sent.clear()
-    world.cluster.events.clear()
-    world.boundaries.moments.clear()
-    store, cloud = world.store, world.cloud
-    frozen: list[Any] = [
-        *store.claims.values(),
-        *store.nodeclasses.values(),
-        *store.offered,
-        *store.offered.values(),
-        *cloud.instances.values(),
-        *cloud.templates.values(),
-        *cloud._tokens.values(),
-        *cloud.tags.values(),
-        *world.hints.waiting,
-        cloud.cluster,
-        world._dice,
-        *world.daemonsets,
-    ]
-    return deepcopy(world, {id(each): each for each in frozen})
 
 
 def digest(world: World) -> bytes:

@@ -55,6 +55,8 @@ Manifest = dict[str, Any]
 SETTINGS = NodeSettings(fragility_tolerance=0)  # one node, where one will do: its life is what is looked at
 BOOT = timedelta(seconds=30)
 READY = timedelta(seconds=45)
+PATIENCE = timedelta(minutes=40)
+"""How long a world may take to settle."""
 STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
 REDELIVERY = timedelta(seconds=20)
@@ -261,7 +263,7 @@ class World:
         """Give the pods by name."""
         return {key.partition("/")[2]: pod for key, pod in self.cluster.pods.items()}
 
-    def settle(self, *, patience: timedelta = timedelta(minutes=40)) -> None:
+    def settle(self, *, patience: timedelta = PATIENCE) -> None:
         """Run until every pod is bound and every claim initialized or gone, or patience is at an end."""
         end = self.now + patience
         self.observe()

@@ -9,6 +9,7 @@ import pytest
 from nodesmith.model.events import Concern
 from nodesmith.model.nodeclaims import Phase
 from tests import builders, crashes, crashpairs
+from tests.branches import branches, copied
 from tests.crashes import STORIES, Story
 from tests.world import BOOT, Boundaries, Messages, World
 
@@ -37,6 +38,16 @@ def test_every_story_ends_well_when_nothing_disturbs_it(story: Story) -> None:
 @pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
 def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(story: Story) -> None:
     assert broken(crashes.crashes(story)) == {}
+
+
+def test_a_life_told_from_where_it_parts_is_the_one_told_from_its_beginning() -> None:
+    begun, moments = THREE.begun(), (3, 40, 41, 120)
+    begun.observe()
+    for moment, parted in zip(moments, branches(begun, moments), strict=True):
+        parted.boundaries.fatal = frozenset({moment})
+        parted.settle()
+        whole = THREE.told(Boundaries(frozenset({moment})))
+        assert (parted.now, parted.runs, parted.held()) == (whole.now, whole.runs, whole.held())
 
 
 @OTHERS
@@ -176,7 +187,7 @@ def test_a_copied_world_goes_the_same_way_and_leaves_the_other_alone() -> None:
     world = crashes.ENDS[1].begun(Boundaries())
     for _ in range(8):
         crashpairs.step(world)
-    there, before = crashpairs.copied(world), crashpairs.digest(world)
+    there, before = copied(world), crashpairs.digest(world)
     assert crashpairs.digest(there) == before
     for _ in range(10):
         crashpairs.step(there)
