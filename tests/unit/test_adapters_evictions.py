@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from threading import Lock
+from time import sleep
 from typing import Any
 
 import pytest
@@ -119,3 +122,44 @@ def test_what_may_pass_is_tried_twice_and_raised_when_all_others_are_through(
     paths = [path for _, path, _ in server.asked]
     assert len(set(paths)) == 100
     assert len(paths) == 101
+
+
+class Counting(Answering):
+    """One that sees how many evictions of a budget are asked for at a time, and of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = Lock()
+        self.under_way: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+
+    def ask(
+        self, method: Method, path: str, body: Manifest, *, read_seconds: float
+    ) -> tuple[int, dict[str, Any]]:
+        budgets = [path.rpartition("/web-")[2][:1], "all"]
+        with self.lock:
+            self.under_way.update(budgets)
+            self.most |= self.under_way
+        sleep(0.005)
+        with self.lock:
+            self.under_way.subtract(budgets)
+        return super().ask(method, path, body, read_seconds=read_seconds)
+
+
+def test_of_one_budget_one_pod_is_evicted_at_a_time_and_of_several_several() -> None:
+    server = Counting()
+    pods = [
+        PodOnNode(f"default/web-{number % 4}-{number}", "n1", budget=str(number % 4)) for number in range(32)
+    ]
+    assert list(evict(server, pods)) == [pod.pod for pod in pods]
+    assert server.most["all"] > 1
+    assert {server.most[budget] for budget in "0123"} == {1}
+
+
+def test_two_runs_do_not_begin_with_the_same_pod() -> None:
+    begun = set()
+    for _ in range(20):
+        server = Answering()
+        evict(server, PODS)
+        begun.add(server.asked[0][1])
+    assert len(begun) > 1

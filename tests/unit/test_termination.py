@@ -204,6 +204,13 @@ def test_budgets_are_spent_on_the_node_whose_end_came_first() -> None:
     assert pods_of(steps(snapshot, ENDING, later)) == [pods[0].key, pods[1].key, pods[2].key]
 
 
+def test_an_eviction_names_the_budget_that_it_counts_for() -> None:
+    free = builders.bind(builders.shape(app="free"), "node-a")
+    (command,) = steps(seen([*builders.bind(WEB, "node-a"), *free], budgets=(budget(1),)))
+    assert isinstance(command, Evict)
+    assert sorted(pod.budget for pod in command.pods) == ["", "default/web"]
+
+
 def test_a_pod_that_two_budgets_guard_is_not_evicted() -> None:
     pods = builders.bind(WEB, "node-a")
     both = (budget(3), replace(budget(3), key="default/other"))

@@ -2,11 +2,18 @@
 
 Each pod is read first, for a snapshot may be old: a StatefulSet's pod has the same name on its next node. The uid that
 was read is the precondition, so nobody else is met between the reading and the write.
+
+An API server counts each eviction in the budget's status, and one that finds another's count there sleeps half a second
+before it counts again. So of one budget one eviction is asked for at a time; and as two runs may do the same at once,
+each begins somewhere else, and finds the other's part done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from random import randrange
+from threading import Lock
 from typing import Any, TypeAlias
 
 from nodesmith.adapters.apiserver import ApiServer, Manifest, Method, failure
@@ -53,8 +60,15 @@ def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
 def _all(
     server: ApiServer, pods: Sequence[PodOnNode], request: Callable[[str, Manifest], Request], failed: str
 ) -> dict[str, Eviction]:
-    answers = for_each(pods, lambda pod: _end(server, pod, request), failed)
-    return {pod.pod: answer for pod, answer in answers.items()}
+    turns = {pod.budget: Lock() for pod in pods if pod.budget}
+
+    def end(pod: PodOnNode) -> Eviction:
+        with turns.get(pod.budget) or nullcontext():
+            return _end(server, pod, request)
+
+    first = randrange(len(pods)) if pods else 0  # noqa: S311
+    answers = for_each([*pods[first:], *pods[:first]], end, failed)
+    return {pod.pod: answers[pod] for pod in pods}
 
 
 def _end(server: ApiServer, wanted: PodOnNode, request: Callable[[str, Manifest], Request]) -> Eviction:

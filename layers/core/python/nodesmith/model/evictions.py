@@ -15,11 +15,15 @@ DENIED = "Denied"
 
 @dataclass(frozen=True, slots=True)
 class PodOnNode:
-    """A pod (`namespace/name`) as long as it is bound to `node`. It gets its own grace, or `grace_seconds`."""
+    """A pod (`namespace/name`) as long as it is bound to `node`. It gets its own grace, or `grace_seconds`.
+
+    `budget` is the PodDisruptionBudget that its eviction counts for, as far as there is one.
+    """
 
     pod: str
     node: str
     grace_seconds: int | None = None
+    budget: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return self.pod

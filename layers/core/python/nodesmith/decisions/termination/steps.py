@@ -132,7 +132,8 @@ def _steps(
     if claim.phase is Phase.TERMINATING:
         found = drain(view.pods, allowances, deadline, now, patient=patient, denied=denied, usual=usual)
     if node and found.evict:
-        commands.append(Evict(claim, tuple(PodOnNode(pod.key, node.name) for pod in found.evict)))
+        going = (PodOnNode(p.key, node.name, budget=allowances.budget(p)) for p in found.evict)
+        commands.append(Evict(claim, tuple(going)))
     if node and found.delete:
         commands.append(DeletePods(claim, tuple(PodOnNode(p.key, node.name, s) for p, s in found.delete)))
     onward = _onward(replace(claim, deadline=deadline), view, found, snapshot, now)
