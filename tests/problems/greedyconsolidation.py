@@ -20,9 +20,8 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.simulation import Fleet
 from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.provisioning.buying import Purchase
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.choices import Choices
+from nodesmith.decisions.provisioning.purchase import Order, Purchase
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.units import united
@@ -37,8 +36,8 @@ _SPOT_TYPES = 15
 class OneNode(Fleet):
     """A fleet in whose trials no more than one node is bought."""
 
-    def _bought(self, assignment: Assignment, choices: Choices, good_enough: float) -> Purchase:
-        return super()._bought(replace(assignment, demands=_as_one(assignment.demands)), choices, good_enough)
+    def _bought(self, assignment: Assignment, order: Order) -> Purchase:
+        return super()._bought(replace(assignment, demands=_as_one(assignment.demands)), order)
 
 
 def _as_one(demands: list[Demand]) -> list[Demand]:

@@ -18,7 +18,7 @@ from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import Taint
+from nodesmith.model.taints import Taint, Toleration
 from tests.builders import (
     ZONES,
     anti_affinity,
@@ -125,6 +125,10 @@ class Zones:
     def softly_tainted(self, shape: Shape) -> bool:
         del shape
         return False
+
+    def refusing(self, tolerations: tuple[Toleration, ...]) -> frozenset[str]:
+        del tolerations
+        return frozenset()
 
     def domains(self, shape: Shape, keys: tuple[str, ...]) -> list[Domain]:
         del shape

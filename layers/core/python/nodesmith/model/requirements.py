@@ -252,11 +252,11 @@ class Requirements(Mapping[str, Requirement]):
             wanted, offered = other.by_key[key], self.by_key.get(key)
             if offered is None:
                 if key not in undefined and not wanted.tolerates_absence:
-                    return Conflict(wanted, None, did_you_mean(key, undefined | set(self.by_key)))
+                    return Conflict(wanted, None, undefined.union(self.by_key))
             elif not offered.intersects(wanted) and not (
                 offered.tolerates_absence and wanted.tolerates_absence
             ):
-                return Conflict(wanted, offered, "")
+                return Conflict(wanted, offered)
         return None
 
 
@@ -277,17 +277,21 @@ def contradiction(parts: Sequence[Requirement]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why requirements do not go together: the wanted one, what is offered for its key, and a spelling hint."""
+    """Why requirements do not go together: the wanted one, what is offered for its key, and keys that would be known.
+
+    Most are only asked for whether there are any: what it says is worked out when it is said.
+    """
 
     wanted: Requirement
     offered: Requirement | None
-    hint: str
+    known: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         if self.offered is None and self.wanted.key == HOSTNAME:
             return f"needs {self.wanted}, and no new node has that name"
         if self.offered is None:
-            return f"label {self.wanted.key!r} does not have known values{self.hint}"
+            hint = did_you_mean(self.wanted.key, self.known)
+            return f"label {self.wanted.key!r} does not have known values{hint}"
         return f"needs {self.wanted}, offered is {self.offered}"
 
 

@@ -20,11 +20,13 @@ from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.alternatives import Attempt, best
-from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
+from nodesmith.decisions.provisioning.bought import Origin, written_down
+from nodesmith.decisions.provisioning.buying import buy
 from nodesmith.decisions.provisioning.decide import Inputs, reserve, without, without_ending
 from nodesmith.decisions.provisioning.moving import keep_for_sources
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.pools import pools
+from nodesmith.decisions.provisioning.purchase import Order, Purchase
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
@@ -138,7 +140,8 @@ class Fleet:
         number = len(pods) if thorough else _MANY
         offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
         chosen, _ = best(number, offerings, assigned, bought, _no_bound, _all_hope)
-        return _trial(chosen, next(mine for found, mine in filled if found is chosen.assignment))
+        mine = next(mine for found, mine in filled if found is chosen.assignment)
+        return _trial(chosen, self._written_down(chosen.purchase), mine)
 
     def open_to(self, shapes: Collection[Shape]) -> list[Room]:
         """Give the rooms that a trial with pods of these shapes may fill."""
@@ -181,11 +184,16 @@ class Fleet:
         )
 
     def _bought(self, assignment: Assignment, choices: Choices, good_enough: float) -> Purchase:
-        inputs, cluster = self._inputs, self._inputs.ledger.cluster
-        if cluster is None or not assignment.demands:
+        if self._inputs.ledger.cluster is None or not assignment.demands:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
-        about = inputs.decision, cluster, inputs.now, inputs.settings, choices, self._numbers, self._templates
-        return buy(self.tiers, assignment.demands, Order(*about, good_enough))
+        return buy(self.tiers, assignment.demands, Order(self._inputs.settings, choices, good_enough))
+
+    def _written_down(self, purchase: Purchase) -> tuple[PlannedNode, ...]:
+        inputs, cluster = self._inputs, self._inputs.ledger.cluster
+        if cluster is None:
+            return ()
+        origin = Origin(inputs.decision, cluster, inputs.now, self._numbers, self._templates)
+        return written_down(purchase.nodes, origin)
 
 
 def _widely(template: Template) -> Template:
@@ -197,14 +205,14 @@ def _widely(template: Template) -> Template:
     return replace(template, scarce=template.scarce | {(SPOT, zone) for zone in zones})
 
 
-def _trial(chosen: Attempt, left: Iterable[Room]) -> Trial:
+def _trial(chosen: Attempt, nodes: tuple[PlannedNode, ...], left: Iterable[Room]) -> Trial:
     places = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
-    for node in chosen.purchase.nodes:
+    for node in nodes:
         places.update(dict.fromkeys(node.claim.nominated, node.claim.name))
     homeless = tuple(sorted(pod.key for pod in chosen.left))
     tiers = tuple(tuple(tier) for tier in chosen.purchase.tiers)
     touched = tuple(room for room in left if room.name in chosen.assignment.placed)
-    return Trial(tuple(chosen.purchase.nodes), places, homeless, touched, tiers)
+    return Trial(nodes, places, homeless, touched, tiers)
 
 
 def _no_destinations(

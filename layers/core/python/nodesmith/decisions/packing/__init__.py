@@ -7,12 +7,13 @@ which no packing can go, `lower_bound` that price alone.
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.pareto import undominated
 from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses, Vector
-from nodesmith.decisions.packing.solve import GOOD_ENOUGH, pack
+from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, pack
 
 __all__ = [
     "GOOD_ENOUGH",
     "Bin",
     "Item",
+    "Known",
     "Node",
     "Packing",
     "Purses",

@@ -27,6 +27,8 @@ _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS, _SOME_KINDS = 40, 120
 _MOST_FILLINGS = 500
+_AMPLE = 10_000_000
+"""steps, more than any part of few kinds takes"""
 _Prices = tuple[float, ...]
 
 
@@ -40,6 +42,10 @@ class _Plan(NamedTuple):
     steps: int
 
 
+Known = dict[object, _Plan]
+"""plans of parts that have been packed, to be kept between problems that have much in common"""
+
+
 def pack(
     items: Sequence[Item],
     bins: Sequence[Bin],
@@ -48,11 +54,13 @@ def pack(
     *,
     bounded: bool = True,
     good_enough: float = GOOD_ENOUGH,
+    known: Known | None = None,
 ) -> Packing:
     """Pack as many items as bins and purses allow, at a low price.
 
     Of too much work for the steps a part is done and the rest is left. Unless it is to be `bounded`, the bound may be
-    0 where packing itself needs none. A plan that costs no more than `good_enough` times its bound is not improved.
+    0 where packing itself needs none. A plan that costs no more than `good_enough` times its bound is not improved: if
+    that is infinite, the quick plan is taken. What is `known` takes no steps.
     """
     spendable: Purses = dict(purses or {})
     left = [item.count for item in items]
@@ -60,20 +68,32 @@ def pack(
     bound, steps = 0.0, 0
     originals = {b.key: b for b in bins}
     for part in parts(items, undominated(filled(items, bins))):
-        few = len(part.items) <= _FEW_KINDS
-        if few:
-            plan = _packed_few(part, spendable, most_steps - steps, good_enough)
+        mine = {b.purse: spendable[b.purse] for b in part.bins if b.purse in spendable}
+        if len(part.items) <= _FEW_KINDS:
+            plan = _packed_few(part, mine, most_steps - steps, good_enough, {} if known is None else known)
         else:
-            plan = _packed_many(part, spendable, most_steps - steps)
-        if not few and bounded:
-            plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
-        spendable, steps, bound = plan.purses, steps + plan.steps, bound + plan.bound
+            plan = _packed_many(part, mine, most_steps - steps)
+            if bounded:
+                plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
+        spendable = {**spendable, **plan.purses}
+        steps, bound = steps + plan.steps, bound + plan.bound
         for bin_, held, repeats in plan.bought:
             nodes += _nodes(originals[bin_.key], part.members, held, repeats, left)
     return Packing(tuple(nodes), tuple(left), spendable, bound, steps)
 
 
-def _packed_few(part: Part, purses: Purses, most_steps: int, good_enough: float) -> _Plan:
+def _packed_few(part: Part, purses: Purses, most_steps: int, good_enough: float, known: Known) -> _Plan:
+    if most_steps < _AMPLE:
+        return _thought_over(part, purses, most_steps, good_enough)
+    asked = part.items, part.bins, tuple(sorted(purses.items())), good_enough
+    found = known.get(asked)
+    if found is not None:
+        return found._replace(steps=0)
+    found = known[asked] = _thought_over(part, purses, most_steps, good_enough)
+    return found
+
+
+def _thought_over(part: Part, purses: Purses, most_steps: int, good_enough: float) -> _Plan:
     bins = undominated(usable(part.items, part.bins))
     prices = resource_prices(part.items, bins)
     basket = Basket(part.items, purses)

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice
-from math import fsum
 
-from nodesmith.decisions.provisioning.buying import Purchase
+from nodesmith.decisions.provisioning.purchase import Purchase
 from nodesmith.decisions.scheduling.choices import Choices, Script
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.unsold import Unsold
@@ -58,11 +57,6 @@ class Attempt:
         return len(self.left)
 
     @property
-    def price_hourly_usd(self) -> float:
-        """What it buys costs, USD an hour."""
-        return fsum(node.price_hourly_usd for node in self.purchase.nodes)
-
-    @property
     def rank(self) -> _Rank:
         """What makes it the better one when it is less.
 
@@ -72,14 +66,14 @@ class Attempt:
         purchase = self.purchase
         given_up = self.assignment.given_up + purchase.given_up
         lighter = sum(tier * pods for tier, pods in purchase.served_by.items())
-        price = round(self.price_hourly_usd, 9)
+        price = round(purchase.price_hourly_usd, 9)
         without = self.tried is not None  # a domain is left empty that other ways of buying may fill
         return not self.is_sound, self.unplaced, given_up, lighter, price, without, len(purchase.nodes)
 
     def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
         """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
         is_whole = self.is_sound and self.unplaced <= hopeless and self.tried is None
-        return is_whole and self.price_hourly_usd <= bound_hourly_usd + _SAME
+        return is_whole and self.purchase.price_hourly_usd <= bound_hourly_usd + _SAME
 
 
 def best(
@@ -193,6 +187,5 @@ def _fingerprint(assignment: Assignment) -> tuple[object, ...]:
 def _outcome(attempt: Attempt) -> frozenset[object]:
     """Give what comes of an attempt: which pods are together, and on what."""
     placed = ((name, tuple(pods)) for name, pods in attempt.assignment.placed.items())
-    claims = ((node.claim.nodepool, node.price_hourly_usd) for node in attempt.purchase.nodes)
-    bought = zip(claims, (node.claim.nominated for node in attempt.purchase.nodes), strict=True)
+    bought = ((node.nodepool, node.price_hourly_usd, node.pods) for node in attempt.purchase.nodes)
     return frozenset((*bought, *placed))

@@ -58,7 +58,7 @@ def planned_node(
     wares = found.wares
     template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
     pool = template.pool
-    price = 0.0 if cheapest.reservation else cheapest.price_hourly_usd  # a reservation is paid for anyway
+    price = found.price_hourly_usd
     custom = _narrowed(template, demands)
     reserved = _reservation(template, cheapest)
     requirements = (
@@ -126,7 +126,7 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     if all(key in WELL_KNOWN for key in template.requirements):
         return narrowed
     for demand in demands:
-        terms, _ = agreeing_terms(template.requirements, demand.shape)
+        terms = agreeing_terms(template.requirements, demand.shape)
         asked = terms[0].union(Requirements.from_labels(demand.pins))
         narrowed = narrowed.adding(*own_wishes(template.requirements, asked).values())
     return narrowed

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.alternatives import Attempt, best
-from nodesmith.decisions.provisioning.buying import Order, Purchase, buy
+from nodesmith.decisions.provisioning.bought import Origin, written_down
+from nodesmith.decisions.provisioning.buying import buy
 from nodesmith.decisions.provisioning.hopeless import hopeless
 from nodesmith.decisions.provisioning.least import least_price
 from nodesmith.decisions.provisioning.moving import keep_for_sources, with_sources_closed
-from nodesmith.decisions.provisioning.plan import Plan, Unplaced
+from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.pools import Pools, pools
+from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
 from nodesmith.decisions.scheduling.assign import assign
@@ -62,7 +63,7 @@ def decide(inputs: Inputs) -> Plan:
     keep_for_sources(free, snapshot, inputs.ledger)
     waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
-    launching, templates = TemplateLaunching(offers.templates), Templates()
+    launching, learned = TemplateLaunching(offers.templates), Learned()
 
     def assigned(choices: Choices, unsold: Unsold) -> Assignment:
         mine = [room.copy() for room in free]
@@ -70,7 +71,7 @@ def decide(inputs: Inputs) -> Plan:
         return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, choices, unsold)
 
     def bought(assignment: Assignment, choices: Choices) -> Purchase:
-        return _buy(offers, assignment, inputs, choices, templates)
+        return _buy(offers, assignment, inputs, Order(inputs.settings, choices, known=learned))
 
     def bound(attempt: Attempt) -> float:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
@@ -82,7 +83,7 @@ def decide(inputs: Inputs) -> Plan:
     chosen, least = best(len(fresh), offerings, assigned, bought, bound, in_vain)
     assignment, purchase = chosen.assignment, chosen.purchase
     return Plan(
-        nodes=tuple(purchase.nodes),
+        nodes=_written_down(purchase, inputs),
         placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
         waiting={pod.key: nominated[pod.key] for pod in waiting},
         unplaced=_unplaced(_stuck(chosen, offers) + _refused(purchase, offers)),
@@ -137,14 +138,17 @@ def reserve(
     return kept, outdone
 
 
-def _buy(
-    offers: Pools, assignment: Assignment, inputs: Inputs, choices: Choices, templates: Templates
-) -> Purchase:
-    cluster = inputs.ledger.cluster
-    if cluster is None or not assignment.demands:
+def _buy(offers: Pools, assignment: Assignment, inputs: Inputs, order: Order) -> Purchase:
+    if inputs.ledger.cluster is None or not assignment.demands:
         return Purchase([list(tier) for tier in offers.tiers], left=assignment.demands)
-    order = Order(inputs.decision, cluster, inputs.now, inputs.settings, choices, templates=templates)
     return buy(offers.tiers, assignment.demands, order)
+
+
+def _written_down(purchase: Purchase, inputs: Inputs) -> tuple[PlannedNode, ...]:
+    cluster = inputs.ledger.cluster
+    return (
+        () if cluster is None else written_down(purchase.nodes, Origin(inputs.decision, cluster, inputs.now))
+    )
 
 
 def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:

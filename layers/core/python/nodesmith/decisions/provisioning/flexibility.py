@@ -33,6 +33,12 @@ class Options:
     refusal: str = ""
     relaxed: bool = False
 
+    @property
+    def price_hourly_usd(self) -> float:
+        """What the node is priced by, USD an hour; a reservation is paid for anyway."""
+        cheapest = self.wares[0].offering
+        return 0.0 if cheapest.reservation else cheapest.price_hourly_usd
+
 
 def options(
     shelf: Shelf,
@@ -48,7 +54,7 @@ def options(
     take of the NodePool's limits, in order of their names; `policy` says whether it may be bought without
     all its minValues.
     """
-    flexible = [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
+    flexible = _flexible(chosen)
     price, zone = chosen.offering.cost_hourly_usd, chosen.offering.zone
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
     kept: list[Ware] = []
@@ -80,6 +86,23 @@ def options(
         short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in lacking)
         return Options((), f"minValues requirement is not met for label(s) {short}")
     return Options(tuple(kept), relaxed=bool(lacking))
+
+
+def has_choice(shelf: Shelf, chosen: Ware, demands: int, size: Vector) -> bool:
+    """Tell whether minValues can be had for a node that holds so much, whatever that takes of limits."""
+    flexible = _flexible(chosen)
+    alike = [
+        ware
+        for ware in shelf.holding(demands, size)
+        if ware.offering.capacity_type == chosen.offering.capacity_type
+        and ware.offering.reservation == chosen.offering.reservation
+        and (chosen.is_exotic or not ware.is_exotic)
+    ]
+    return not _lacking(flexible, alike)
+
+
+def _flexible(chosen: Ware) -> list[Requirement]:
+    return [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
 
 
 def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requirement]:

@@ -11,31 +11,28 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from nodesmith.decisions.packing import GOOD_ENOUGH, Packing, Purses, pack
+from nodesmith.decisions.packing import Known, Packing, Purses, pack
 from nodesmith.decisions.provisioning.market import Market
 
 _FEW_NODES = 20
 
 
-def sturdy(offered: Market, purses: Purses, tolerance: float, good_enough: float = GOOD_ENOUGH) -> Packing:
-    """Pack what is demanded; where one node would hold all pods of a shape, two do if that costs about the same."""
-    bounded = not any(
-        demand.is_settled for demand in offered.demands
-    )  # else a bound on this is none on all plans
-    packing = pack(offered.items, offered.bins, purses, bounded=bounded, good_enough=good_enough)
+def sturdier(
+    offered: Market, packing: Packing, purses: Purses, tolerance: float, good_enough: float, known: Known
+) -> Packing | None:
+    """Give a plan with two nodes where this one has all pods of a shape on one; None where that costs too much."""
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
     fragile = _alone(offered, packing) if tolerance and few else set()
     if not fragile:
-        return packing
+        return None
     halved = [
         replace(item, per_node=min(item.per_node, -(-item.count // 2))) if number in fragile else item
         for number, item in enumerate(offered.items)
     ]
-    other = pack(halved, offered.bins, purses, bounded=False, good_enough=good_enough)
-    steps = packing.steps + other.steps
+    other = pack(halved, offered.bins, purses, bounded=False, good_enough=good_enough, known=known)
     if sum(other.left) > sum(packing.left) or other.price > packing.price * (1 + tolerance):
-        return replace(packing, steps=steps)
-    return replace(other, bound=packing.bound, steps=steps)
+        return None
+    return replace(other, bound=packing.bound)
 
 
 def _alone(offered: Market, packing: Packing) -> set[int]:

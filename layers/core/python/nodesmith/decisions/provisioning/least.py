@@ -44,16 +44,16 @@ def least_price(
     served = _served(attempt, pods)
     neighbours = Neighbours([*(shape for shape, _ in served), *daemonsets])
     demands = [Demand(shape, tuple(alike)) for shape, alike in served]
-    offered = market(templates, shared(demands, neighbours, templates, daemonsets))
+    offered = market(templates, shared(demands, neighbours, templates, daemonsets), plain=True)
     if not offered.bins:
         return 0.0
-    bins = offered.plain(offered.bins)
+    bins = offered.bins
     items = _homeless(offered, rooms) if rooms else offered.items
     few = sum(item.count for item in offered.items) <= _FEW
     bound = pack(items, bins).bound if few else lower_bound(items, bins)
     if rooms:
         bound = max(bound, _beside(offered, bins, rooms))
-    return min(bound, attempt.price_hourly_usd)
+    return min(bound, purchase.price_hourly_usd)
 
 
 def _settles_nothing(attempt: Attempt) -> bool:

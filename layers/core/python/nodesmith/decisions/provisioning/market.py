@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from operator import le
 from typing import NamedTuple
@@ -68,16 +68,21 @@ class Shelf:
                 if ware.admits & demands == demands:
                     yield ware
 
+    @property
+    def rooms(self) -> frozenset[Vector]:
+        """How much the wares offer to pods, each once."""
+        return frozenset(rooms(self._template.stock, self._dimensions)[0])
+
     def cost(self, ware: Ware) -> Vector:
         """Give what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
         return tuple([limit_cost(ware.choice, ware.offering, name) for name in self._limits])
 
-    def best(self) -> Iterator[tuple[Ware, Vector]]:
-        """Give the wares that none with the same admission beats in all, and their costs.
+    def best(self, *, plain: bool = False) -> Iterator[tuple[Ware, Vector]]:
+        """Give the wares that none with the same admission beats in all, and their costs; `plain`ly at their prices.
 
         With minValues each capacity type is for itself: one may be refused where another has types enough.
         """
-        stock = self._template.stock
+        stock = self._template.stock.plain if plain else self._template.stock
         apart = any(r.min_values for r in self._template.requirements.values())
         for demands, types, ways in self._admission.alike(stock):
             admits = demands & self._open
@@ -107,20 +112,23 @@ class Market:
     dimensions: tuple[str, ...]
     """the resources that rooms and sizes are vectors of"""
 
-    def plain(self, bins: Iterable[Bin]) -> list[Bin]:
-        """Give bins at the prices of their offerings: surcharges and risks steer the choice, and are no part of it."""
-        priced = ((b, self.wares[b.key].offering.price_hourly_usd) for b in bins)
-        return [b if b.price == price else replace(b, price=price) for b, price in priced]
+    @property
+    def is_settled(self) -> bool:
+        """Whether more was settled about some nodes than what their pods ask of them."""
+        return any(demand.is_settled for demand in self.demands)
 
 
 def market(
     tier: Sequence[Template],
     demands: Sequence[Demand],
     choices: Choices | None = None,
+    *,
+    plain: bool = False,
 ) -> Market:
     """Set out what the templates of one tier can sell for these demands.
 
-    Of a NodePool that cannot buy at will some may have to do without, by `choices`.
+    Of a NodePool that cannot buy at will some may have to do without, by `choices`. At `plain` prices it is the market
+    for a bound: surcharges and risks steer the choice, and are no part of the price.
     """
     dimensions = _dimensions(demands)
     items = tuple(
@@ -135,16 +143,17 @@ def market(
     )
     shelves: dict[str, Shelf] = {}
     wares: dict[str, Ware] = {}
-    plain: list[Bin] = []
+    common: list[Bin] = []
     exotic: list[Bin] = []
     for purse, template in enumerate(tier):
         barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
         shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
-        for ware, cost in shelf.best():
-            made = _bin(ware, cost, purse)
+        surcharge = 0.0 if plain else template.pool.node_surcharge_hourly_usd
+        for ware, cost in shelf.best(plain=plain):
+            made = _bin(ware, surcharge, cost, purse)
             wares[made.key] = ware
-            (exotic if ware.is_exotic else plain).append(made)
-    bins = tuple(plain) + _needed(items, plain, exotic)
+            (exotic if ware.is_exotic else common).append(made)
+    bins = tuple(common) + _needed(items, common, exotic)
     return Market(tuple(demands), items, bins, wares, shelves, dimensions)
 
 
@@ -153,8 +162,8 @@ def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> 
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
-def _bin(ware: Ware, cost: Vector, purse: int) -> Bin:
-    price = ware.offering.cost_hourly_usd + ware.template.pool.node_surcharge_hourly_usd
+def _bin(ware: Ware, surcharge: float, cost: Vector, purse: int) -> Bin:
+    price = ware.offering.cost_hourly_usd + surcharge
     return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
 
 
@@ -167,12 +176,12 @@ def purses(tier: Sequence[Template]) -> dict[int, Vector]:
     }
 
 
-def _needed(items: Sequence[Item], plain: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:
-    """Leave out the exotic bins, but for items that fit no plain one."""
+def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:
+    """Leave out the exotic bins, but for items that fit no common one."""
     if not exotic:
         return ()
     unserved = (1 << len(items)) - 1
-    for candidate in sorted(plain, key=lambda b: (-b.room[0], b.key)):
+    for candidate in sorted(common, key=lambda b: (-b.room[0], b.key)):
         for index, item in enumerate(items):
             if candidate.admits & unserved >> index & 1 and all(map(le, item.size, candidate.room)):
                 unserved &= ~(1 << index)

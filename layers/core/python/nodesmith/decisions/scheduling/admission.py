@@ -8,7 +8,6 @@ from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
     agreeing_terms,
     allows_offering,
-    taint_refusal,
     types_for_pods,
 )
 from nodesmith.decisions.scheduling.demands import Demand
@@ -18,6 +17,7 @@ from nodesmith.model.catalog import Offering
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import first_untolerated
 
 _Wanted = tuple[Requirements, tuple[Shape, ...]]
 """what some demands ask of a node, and the DaemonSets that they cannot share it with"""
@@ -26,12 +26,10 @@ _Wanted = tuple[Requirements, tuple[Shape, ...]]
 class Admission:
     """Which demands a template's types and offerings admit, as bit masks: bit i for demand i.
 
-    `refusals` say why, by demand, where the template itself refuses; `port_holders` name a DaemonSet that keeps a
-    demand off some types.
+    `port_holders` name, by demand, a DaemonSet that keeps it off some types.
     """
 
     def __init__(self, template: Template, demands: Sequence[Demand]) -> None:
-        self.refusals: dict[int, str] = {}
         self.port_holders: dict[int, Shape] = {}
         self._template = template
         self._bits: dict[_Wanted, int] = {}
@@ -49,11 +47,8 @@ class Admission:
 
     def _note(self, indices: Sequence[int], demand: Demand) -> None:
         """Note what demands ask of a node: all of these the same as this one."""
-        terms, why = _terms(self._template, demand.shape, demand.pins)
-        if not terms:
-            self.refusals |= dict.fromkeys(indices, why)
         bits = sum(1 << index for index in indices)
-        for term in terms:
+        for term in _terms(self._template, demand.shape, demand.pins):
             wanted = term, demand.apart
             self._bits[wanted] = self._bits.get(wanted, 0) | bits
         for daemon, _ in self._template.daemons if demand.apart else ():
@@ -113,19 +108,16 @@ class Admission:
         return self._offerings[key]
 
 
-def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[tuple[Requirements, ...], str]:
-    """Give the alternatives of what pods ask of the template's nodes, pins included; when there is none, why."""
-    refusal = taint_refusal(template.pool.taints, shape)
-    if refusal:
-        return (), refusal
-    terms, why = agreeing_terms(template.requirements, shape)
+def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[Requirements, ...]:
+    """Give the alternatives of what pods ask of the template's nodes, pins included."""
+    if first_untolerated(template.pool.taints, shape.tolerations, soft=shape.shuns_soft_taints):
+        return ()
+    terms = agreeing_terms(template.requirements, shape)
     if not pins or not terms:
-        return terms, why
+        return terms
     asked = [Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()]
-    pinned = [term.adding(*asked) for term in terms]
-    conflicts = [template.requirements.conflict(term) for term in pinned]
-    found = tuple(t for t, conflict in zip(pinned, conflicts, strict=True) if conflict is None)
-    return found, "" if found else str(conflicts[0])
+    pinned = (term.adding(*asked) for term in terms)
+    return tuple(term for term in pinned if template.requirements.conflict(term) is None)
 
 
 def _without_offering_keys(term: Requirements) -> Requirements:

@@ -76,9 +76,9 @@ def assign(
     ground = Ground(
         neighbours,
         Vacancies(rooms, neighbours),
-        Topology(rooms, neighbours.sets),
+        Topology(rooms, neighbours.sets, launching),
         launching,
-        Watch(waiting, neighbours.sets),
+        Watch(waiting, neighbours.sets, launching),
         choices,
         unsold,
     )

@@ -18,7 +18,6 @@ from nodesmith.model.labels import (
 )
 from nodesmith.model.requirements import Requirement, Requirements
 from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import Taint, first_untolerated
 
 OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE, EKS_CAPACITY_TYPE})
 """Labels that belong to an offering: they are checked per offering, not per type."""
@@ -90,24 +89,14 @@ def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = f
     return TypeSet(tuple(t for t in matching.types if all(key in t.requirements for key in asked)))
 
 
-def taint_refusal(taints: Iterable[Taint], shape: Shape) -> str | None:
-    """Say which taint keeps these pods away, None when they tolerate all."""
-    taint = first_untolerated(taints, shape.tolerations, soft=shape.shuns_soft_taints)
-    return f"pods do not tolerate the taint {taint}" if taint else None
-
-
 def compatible_terms(
     offered: Requirements, shape: Shape, *, undefined: frozenset[str] = WELL_KNOWN
-) -> tuple[tuple[Requirements, ...], str]:
-    """Give the alternatives of the shape's node affinity that go with `offered`; when none does, why not.
+) -> tuple[Requirements, ...]:
+    """Give the alternatives of the shape's node affinity that go with `offered`.
 
     Shapes that were joined because they must share a node may leave no alternative at all.
     """
-    if not shape.terms:
-        return (), "what the pods require of one node contradicts itself"
-    refusals = [offered.conflict(term, undefined=undefined) for term in shape.terms]
-    fitting = tuple(t for t, refusal in zip(shape.terms, refusals, strict=True) if refusal is None)
-    return fitting, "" if fitting else str(refusals[0])
+    return tuple(term for term in shape.terms if offered.conflict(term, undefined=undefined) is None)
 
 
 def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
@@ -120,16 +109,16 @@ def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -
     )[:_MOST_ALTERNATIVES]
 
 
-def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[tuple[Requirements, ...], str]:
+def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, ...]:
     """Give the compatible alternatives that a node can meet with one set of labels.
 
     Where alternatives want different values of labels that only the NodePool defines, those that agree with the first.
     """
-    terms, why = compatible_terms(offered, shape)
+    terms = compatible_terms(offered, shape)
     if len(terms) < 2:
-        return terms, why
+        return terms
     wishes = [own_wishes(offered, term) for term in terms]
-    return tuple(t for t, wish in zip(terms, wishes, strict=True) if wish == wishes[0]), why
+    return tuple(t for t, wish in zip(terms, wishes, strict=True) if wish == wishes[0])
 
 
 def own_wishes(offered: Requirements, term: Requirements) -> dict[str, Requirement]:

@@ -10,7 +10,6 @@ from nodesmith.decisions.scheduling.compatibility import (
     TypeSet,
     allows_offering,
     compatible_terms,
-    taint_refusal,
     types_for_pods,
 )
 from nodesmith.model.catalog import Offering
@@ -18,6 +17,7 @@ from nodesmith.model.nodepools import NodePool
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources, total
 from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import first_untolerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,11 @@ def running(
     given = frozenset(pool.labels)
     found: list[tuple[Shape, Running]] = []
     for daemon in daemonsets:
-        if daemon.refusal or taint_refusal(pool.taints, daemon):
+        if daemon.refusal or first_untolerated(
+            pool.taints, daemon.tolerations, soft=daemon.shuns_soft_taints
+        ):
             continue
-        terms, _ = compatible_terms(requirements, daemon)
+        terms = compatible_terms(requirements, daemon)
         named = tuple((term, frozenset(types_for_pods(types, term, given).names)) for term in terms)
         found.append((daemon, Running(daemon.requests, named)))
     return found

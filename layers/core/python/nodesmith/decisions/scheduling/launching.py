@@ -15,7 +15,7 @@ from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import Effect, first_untolerated
+from nodesmith.model.taints import Effect, Toleration, first_untolerated
 
 
 class Launching(Protocol):
@@ -32,6 +32,9 @@ class Launching(Protocol):
 
     def softly_tainted(self, shape: Shape) -> bool:
         """Tell whether some NodePool's nodes have a PreferNoSchedule taint that these pods do not tolerate."""
+
+    def refusing(self, tolerations: tuple[Toleration, ...]) -> frozenset[str]:
+        """Name the NodePools whose new nodes have a taint that pods with these tolerations do not tolerate."""
 
     @property
     def scarce_zones(self) -> frozenset[str]:
@@ -60,6 +63,7 @@ class TemplateLaunching:
         self._places: dict[tuple[int, tuple[str, ...]], dict[Domain, list[_Sold]]] = {}
         self._domains: dict[tuple[_Ask, tuple[str, ...]], list[Domain]] = {}
         self._prices: dict[tuple[_Ask, tuple[str, ...], Domain], float] = {}
+        self._refusing: dict[tuple[Toleration, ...], frozenset[str]] = {}
         self._soft_taints = [
             t for template in templates for t in template.pool.taints if t.effect == Effect.PREFER_NO_SCHEDULE
         ]
@@ -92,6 +96,14 @@ class TemplateLaunching:
     def softly_tainted(self, shape: Shape) -> bool:
         """See `Launching`."""
         return first_untolerated(self._soft_taints, shape.tolerations, soft=True) is not None
+
+    def refusing(self, tolerations: tuple[Toleration, ...]) -> frozenset[str]:
+        """See `Launching`."""
+        if tolerations not in self._refusing:
+            self._refusing[tolerations] = frozenset(
+                t.name for t in self._templates if first_untolerated(t.pool.taints, tolerations)
+            )
+        return self._refusing[tolerations]
 
     def _ask(self, shape: Shape) -> _Ask:
         known = self._asks.get(shape)

@@ -149,7 +149,7 @@ def _claim_room(claim: NodeClaim, daemonsets: Iterable[Shape]) -> Room:
     """Before its launch a claim knows those labels that leave no choice; any DaemonSet that may come is expected."""
     known = Requirements.from_labels(claim.labels).union(claim.requirements)
     expected = tuple(
-        daemon for daemon in _tolerant(daemonsets, claim.taints) if compatible_terms(known, daemon)[0]
+        daemon for daemon in _tolerant(daemonsets, claim.taints) if compatible_terms(known, daemon)
     )
     free = claim.allocatable - total([daemon.requests for daemon in expected])
     labels = {**claim.requirements.settled, **claim.labels}

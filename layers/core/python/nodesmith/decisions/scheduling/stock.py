@@ -6,7 +6,7 @@ The market seldom changes from decision to decision, and most pods ask nothing o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from math import inf
@@ -58,10 +58,11 @@ class Stock:
     `ways` has some offering of each way. Compared by identity, which makes it a cheap key.
     """
 
-    __slots__ = ("by_type", "goods", "names", "resources", "ways")
+    __slots__ = ("_plain", "by_type", "goods", "names", "resources", "ways")
 
     def __init__(self, goods: Iterable[tuple[Choice, Offering]]) -> None:
         self.goods = tuple(goods)
+        self._plain: Stock | None = None
         by_type: dict[str, list[tuple[Choice, Offering]]] = {}
         for choice, offering in self.goods:
             by_type.setdefault(choice.type.name, []).append((choice, offering))
@@ -76,9 +77,32 @@ class Stock:
     def __len__(self) -> int:
         return len(self.goods)
 
+    @property
+    def is_risky(self) -> bool:
+        """Whether interruptions make some of it dearer than its price."""
+        return self.plain is not self
+
+    @property
+    def plain(self) -> Stock:
+        """The same at its prices, without what interruptions are taken to cost."""
+        if self._plain is None:
+            risky = any(offering.risk_hourly_usd for _, offering in self.goods)
+            self._plain = Stock(sorted(map(_at_price, self.goods), key=_by_price)) if risky else self
+        return self._plain
+
     def kind(self, name: str) -> InstanceType:
         """Give the type of a name."""
         return self.by_type[name][0][0].type
+
+
+def _at_price(good: tuple[Choice, Offering]) -> tuple[Choice, Offering]:
+    choice, offering = good
+    return choice, replace(offering, risk_hourly_usd=0.0)
+
+
+def _by_price(good: tuple[Choice, Offering]) -> tuple[float, str, str]:
+    choice, offering = good
+    return offering.price_hourly_usd, choice.type.name, offering.zone
 
 
 NOTHING_SOLD = Stock(())

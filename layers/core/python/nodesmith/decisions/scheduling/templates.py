@@ -63,6 +63,11 @@ class Template:
         """The NodePool's."""
         return self.pool.name
 
+    @property
+    def is_steered(self) -> bool:
+        """Whether its nodes are chosen by more than their price: surcharges, risks."""
+        return bool(self.pool.node_surcharge_hourly_usd) or self.stock.is_risky
+
 
 def template_labels(pool: NodePool) -> dict[str, str]:
     """Give the labels every node of the pool carries, whatever its type."""

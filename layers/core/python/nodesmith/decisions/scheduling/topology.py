@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
+from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.views import ALL_NODES, Rule, View, spread_rules
 from nodesmith.model.labels import HOSTNAME
@@ -42,9 +43,9 @@ class Topology:
     Of a node about to be bought only those labels are known that its pods are pinned to.
     """
 
-    def __init__(self, rooms: Sequence[Room], sets: LabelSets) -> None:
+    def __init__(self, rooms: Sequence[Room], sets: LabelSets, launching: Launching) -> None:
         self._hosted = [(room, tuple(room.hosted.items())) for room in rooms]
-        self._sets = sets
+        self._sets, self._launching = sets, launching
         self._log: list[_Entry] = []
         self._by_number: dict[int, list[_Entry]] = {}
         self._there: dict[tuple[str, View], dict[str, Counter[int]]] = {}
@@ -104,7 +105,7 @@ class Topology:
         self._log.append(entry)
         self._by_number.setdefault(entry.number, []).append(entry)
         self._shun(labels, shape)
-        for rule in spread_rules(shape, self._sets):
+        for rule in spread_rules(shape, self._sets, self._launching):
             if labels.get(rule.key):
                 self._held.setdefault(rule, set()).add(labels[rule.key])
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
 from nodesmith.decisions.scheduling.labelsets import LabelSets
+from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.model.labels import (
     ARCH,
@@ -15,6 +16,7 @@ from nodesmith.model.labels import (
     EKS_CAPACITY_TYPE,
     HOSTNAME,
     INSTANCE_TYPE,
+    NODEPOOL,
     OS,
     REGION,
     ZONE,
@@ -40,6 +42,8 @@ class View:
     tolerations: tuple[Toleration, ...] | None = None
     keys: tuple[str, ...] = ()
     """labels that they must have: a node without one of a pod's topology keys counts for none of its spreads"""
+    closed: frozenset[str] = frozenset()
+    """the NodePools whose new nodes it does not look at, for their taints are not tolerated"""
 
     def shows(self, room: Room) -> bool:
         """Tell whether a node is one of them."""
@@ -53,23 +57,37 @@ class View:
         """Tell whether a new node for pods of a shape, with these labels (empty: without), may be one of them."""
         if any(pins.get(key) == "" or _lacks(shape, key) for key in self.keys):
             return False
-        return self.terms is None or any(
+        if self.terms is None and not self.closed:
+            return True
+        return any(
             known.conflict(term, undefined=frozenset(term)) is None
             for known in _known(shape, pins)
-            for term in self.terms
+            if not self._is_closed(known)
+            for term in self.terms or (NO_REQUIREMENTS,)
         )
 
     def must_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
         """Tell whether such a node is one of them whatever else it will be."""
         if not all(pins.get(key) or key in _EVERY_NEW_NODE_HAS for key in self.keys):
             return False
-        if self.tolerations is not None and not all(
-            any(one.covers(other) for one in self.tolerations) for other in shape.tolerations
+        if self.tolerations is not None and not (
+            all(any(one.covers(other) for one in self.tolerations) for other in shape.tolerations)
+            or all(map(self._is_open, _known(shape, pins)))
         ):
             return False
         return self.terms is None or all(
             any(_implies(known, term) for term in self.terms) for known in _known(shape, pins)
         )
+
+    def _is_closed(self, known: Requirements) -> bool:
+        """Tell whether only closed NodePools have such nodes."""
+        nodepool = known.get(NODEPOOL)
+        return nodepool is not None and not nodepool.complement and nodepool.values <= self.closed
+
+    def _is_open(self, known: Requirements) -> bool:
+        """Tell whether no closed NodePool has such nodes."""
+        nodepool = known.get(NODEPOOL)
+        return not any(nodepool is None or nodepool.allows(name) for name in self.closed)
 
 
 ALL_NODES = View(leaving=True)
@@ -102,7 +120,7 @@ def keyed_spreads(shape: Shape) -> list[Spread]:
     return [s for s in shape.spreads if s.hard and s.topology_key != HOSTNAME]
 
 
-def spread_rules(shape: Shape, sets: LabelSets) -> list[Rule]:
+def spread_rules(shape: Shape, sets: LabelSets, launching: Launching) -> list[Rule]:
     """Give the hard spreads of a shape, but for those over the hostname, and those that select nobody.
 
     The latter ask for a label, no more; they are kept where new nodes may lack it.
@@ -120,6 +138,7 @@ def spread_rules(shape: Shape, sets: LabelSets) -> list[Rule]:
                 terms=shape.own_terms if s.honor_affinity and any(shape.own_terms) else None,
                 tolerations=shape.tolerations if s.honor_taints else None,
                 keys=tuple(sorted({other.topology_key for other in spreads} - {s.topology_key})),
+                closed=launching.refusing(shape.tolerations) if s.honor_taints else frozenset(),
             ),
         )
         for s in spreads
@@ -160,7 +179,7 @@ def kept_out(
 def _outside(
     terms: tuple[Requirements, ...], view: View, pins: Mapping[str, str]
 ) -> Iterator[tuple[Requirements, ...]]:
-    """Let nodes lack a label that a view needs, or have another value of one that each of its terms names."""
+    """Let nodes lack a label that a view needs, have another value of one that each of its terms names, or a taint."""
     opposites = [Requirement(key) for key in view.keys if key not in _EVERY_NEW_NODE_HAS]
     for key in sorted(set.intersection(*(set(term) for term in view.terms)) if view.terms else ()):
         named = [term[key] for term in view.terms or ()]
@@ -168,6 +187,8 @@ def _outside(
             opposites += Requirements.of(
                 *(Requirement(key, one.values, complement=not one.complement) for one in named)
             ).values()
+    if view.closed:
+        opposites.append(Requirement(NODEPOOL, view.closed))
     for opposite in opposites:
         joined = joined_terms(terms, [Requirements.of(opposite)]) if opposite.key not in pins else ()
         if joined:

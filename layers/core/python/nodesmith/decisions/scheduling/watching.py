@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets
+from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.topology import attractions, aversions
 from nodesmith.decisions.scheduling.views import Rule, keyed_spreads, spread_rules
 from nodesmith.model.labels import HOSTNAME
@@ -18,8 +19,8 @@ FOLLOWS = 2
 class Watch:
     """By topology key, the label sets that hard spreads count, that affinity follows and anti-affinity shuns."""
 
-    def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
-        self._sets = sets
+    def __init__(self, shapes: Iterable[Shape], sets: LabelSets, launching: Launching) -> None:
+        self._sets, self._launching = sets, launching
         self._own: dict[Shape, list[Rule]] = {}
         self._rules: dict[Rule, None] = {}
         self._crowded = 0
@@ -40,7 +41,7 @@ class Watch:
     def own_rules(self, shape: Shape) -> list[Rule]:
         """Give the hard spreads of a shape, see `spread_rules`."""
         if shape not in self._own:
-            self._own[shape] = spread_rules(shape, self._sets)
+            self._own[shape] = spread_rules(shape, self._sets, self._launching)
         return self._own[shape]
 
     def rules_over(self, shape: Shape) -> list[Rule]:
