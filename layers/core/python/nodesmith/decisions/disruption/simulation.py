@@ -26,7 +26,7 @@ from nodesmith.decisions.provisioning.decide import Inputs, reserve, without, wi
 from nodesmith.decisions.provisioning.moving import keep_for_sources
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.pools import pools
-from nodesmith.decisions.provisioning.purchase import Order, Purchase
+from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
@@ -134,8 +134,11 @@ class Fleet:
             filled.append((self._assign(pods, mine, choices, unsold), mine))
             return filled[-1][0]
 
-        def bought(assignment: Assignment, choices: Choices) -> Purchase:
-            return self._bought(assignment, choices, good_enough)
+        learned = Learned()
+
+        def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
+            order = Order(self._inputs.settings, choices, good_enough, learned, quick)
+            return self._bought(assignment, order)
 
         number = len(pods) if thorough else _MANY
         offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
@@ -183,10 +186,10 @@ class Fleet:
             pods, free, self._launching, templates, daemonsets, policy, choices, unsold, self._known
         )
 
-    def _bought(self, assignment: Assignment, choices: Choices, good_enough: float) -> Purchase:
+    def _bought(self, assignment: Assignment, order: Order) -> Purchase:
         if self._inputs.ledger.cluster is None or not assignment.demands:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
-        return buy(self.tiers, assignment.demands, Order(self._inputs.settings, choices, good_enough))
+        return buy(self.tiers, assignment.demands, order)
 
     def _written_down(self, purchase: Purchase) -> tuple[PlannedNode, ...]:
         inputs, cluster = self._inputs, self._inputs.ledger.cluster

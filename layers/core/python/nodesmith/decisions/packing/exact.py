@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from math import inf, prod
+from operator import le
 
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sharing import Sharing
@@ -27,12 +28,50 @@ def number_of_fillings(items: Sequence[Item]) -> int:
     return prod(min(item.count, item.most) + 1 for item in items)
 
 
-def exact(items: Sequence[Item], counts: Sequence[int], bins: Sequence[Bin]) -> list[Choice] | None:
+class Cheapest:
+    """The cheapest bin for any content, worked out once: plans that are mended hold much the same again and again."""
+
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin]) -> None:
+        self._items = items
+        self._ordered = sorted(bins, key=lambda b: (b.price, b.key))
+        self._places: dict[Vector, int] = {}
+
+    def of(self, counts: Sequence[int], radix: Sequence[int]) -> list[Bin | None]:
+        """Give for every state the cheapest bin that holds all of it. What holds more is never earlier in the order."""
+        at = [0]
+        for state, vector in _states(counts):
+            if state:
+                place = self._places.get(vector)
+                if place is None:
+                    place = self._places[vector] = self._place(state, vector, radix, at)
+                at.append(place)
+        none = len(self._ordered)
+        return [
+            None if place == none or not state else self._ordered[place] for state, place in enumerate(at)
+        ]
+
+    def _place(self, state: int, vector: Vector, radix: Sequence[int], at: Sequence[int]) -> int:
+        held = [i for i, n in enumerate(vector) if n]
+        place, none = max(at[state - radix[i]] for i in held), len(self._ordered)
+        if place == none or not _may_share(self._items, vector, held):
+            return none
+        mask = sum(1 << i for i in held)
+        axes = range(len(self._items[0].size))
+        size = [sum(self._items[i].size[axis] * vector[i] for i in held) for axis in axes]
+        while place < none:
+            candidate = self._ordered[place]
+            if candidate.admits & mask == mask and all(map(le, size, candidate.room)):
+                break
+            place += 1
+        return place
+
+
+def exact(cheapest: Cheapest, counts: Sequence[int]) -> list[Choice] | None:
     """Give the cheapest nodes that hold so many of each item, or None where there are none. Purses are not asked."""
     radix = [1]
     for count in counts:
         radix.append(radix[-1] * (count + 1))
-    singles = _cheapest(items, counts, bins, radix)
+    singles = cheapest.of(counts, radix)
     price = [0.0 if which is None else which.price + A_NODE for which in singles]
     best, part = [0.0], [0]
     for state, vector in _states(counts):
@@ -58,37 +97,6 @@ def _states(counts: Sequence[int]) -> Iterator[tuple[int, Vector]]:
     """Give every state with its number, in order of numbers: the first item counts fastest."""
     for number, reverse in enumerate(product(*(range(n + 1) for n in reversed(counts)))):
         yield number, reverse[::-1]
-
-
-def _cheapest(
-    items: Sequence[Item], counts: Sequence[int], bins: Sequence[Bin], radix: Sequence[int]
-) -> list[Bin | None]:
-    """Give for every state the cheapest bin that holds all of it. What holds more is never earlier in the order."""
-    ordered = sorted(bins, key=lambda b: (b.price, b.key))
-    at = [0]
-    for state, vector in _states(counts):
-        if state:
-            held = [i for i, n in enumerate(vector) if n]
-            place = max(at[state - radix[i]] for i in held)
-            if place < len(ordered) and not _may_share(items, vector, held):
-                place = len(ordered)
-            at.append(_first_that_holds(items, vector, held, ordered, place))
-    return [None if place == len(ordered) or not state else ordered[place] for state, place in enumerate(at)]
-
-
-def _first_that_holds(
-    items: Sequence[Item], vector: Vector, held: Sequence[int], ordered: Sequence[Bin], place: int
-) -> int:
-    if place == len(ordered):
-        return place
-    mask = sum(1 << i for i in held)
-    size = [sum(items[i].size[axis] * vector[i] for i in held) for axis in range(len(items[0].size))]
-    while place < len(ordered):
-        candidate = ordered[place]
-        if candidate.admits & mask == mask and all(s <= r for s, r in zip(size, candidate.room, strict=True)):
-            break
-        place += 1
-    return place
 
 
 def _may_share(items: Sequence[Item], vector: Vector, held: Sequence[int]) -> bool:

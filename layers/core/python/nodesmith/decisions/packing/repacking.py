@@ -8,7 +8,7 @@ from itertools import combinations
 from math import fsum
 
 from nodesmith.decisions.packing.basket import Basket
-from nodesmith.decisions.packing.exact import A_NODE, Choice, exact, transitions
+from nodesmith.decisions.packing.exact import A_NODE, Cheapest, Choice, exact, transitions
 from nodesmith.decisions.packing.problem import Bin, Vector
 
 _LEAST_SAVING = 1e-9
@@ -16,7 +16,7 @@ _MOST_NODES = 200
 _Part = tuple[tuple[Bin, Vector], ...]
 
 
-def repack(basket: Basket, bins: Sequence[Bin], most_transitions: int, most_steps: int) -> None:
+def repack(basket: Basket, cheapest: Cheapest, most_transitions: int, most_steps: int) -> None:
     """Pack one, two and three nodes anew until no such change saves anything, or the steps are done.
 
     A step is a transition of `exact`. Of very many nodes three save too little to look for.
@@ -35,7 +35,7 @@ def repack(basket: Basket, bins: Sequence[Bin], most_transitions: int, most_step
                 continue
             tried.add(part)
             basket.steps += work
-            better = exact(basket.items, held, bins)
+            better = exact(cheapest, held)
             if (
                 better is not None
                 and _price(better) < _price(part) - _LEAST_SAVING

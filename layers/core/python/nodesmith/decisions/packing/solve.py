@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nodesmith.decisions.packing.basket import Basket, Holds, holds
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
-from nodesmith.decisions.packing.exact import exact, number_of_fillings, transitions
+from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_fillings, transitions
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.pareto import undominated
 from nodesmith.decisions.packing.parts import Part, parts
@@ -98,13 +98,13 @@ def _thought_over(part: Part, purses: Purses, most_steps: int, good_enough: floa
     prices = resource_prices(part.items, bins)
     basket = Basket(part.items, purses)
     fill_greedily(basket, bins, prices, most_steps)
-    bound = _bound(part.items, basket.left, bins)
+    bound, cheapest = _bound(part.items, basket.left, bins), Cheapest(part.items, bins)
     if basket.price > bound * good_enough and basket.steps < most_steps:
-        proved = _proved(basket, bins, purses, _PROVABLE)
+        proved = _proved(basket, cheapest, purses, _PROVABLE)
         if proved is None:
-            basket, bound = _improved(basket, bins, purses, prices, bound, most_steps, good_enough)
+            basket, bound = _improved(basket, bins, cheapest, purses, prices, bound, most_steps, good_enough)
             if basket.price > bound * good_enough:
-                proved = _proved(basket, bins, purses, _PROVABLE_AT_LENGTH)
+                proved = _proved(basket, cheapest, purses, _PROVABLE_AT_LENGTH)
         if proved is not None:
             basket, bound = proved, proved.price
     if purses and (any(basket.left) or basket.price > bound * good_enough):
@@ -134,11 +134,11 @@ def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
     return _Plan(bought, left, spending.purses, 0.0, steps)
 
 
-def _proved(basket: Basket, bins: Sequence[Bin], purses: Purses, most_transitions: int) -> Basket | None:
+def _proved(basket: Basket, cheapest: Cheapest, purses: Purses, most_transitions: int) -> Basket | None:
     """Give the cheapest packing of what the basket holds, if that is little, and the purses pay for it."""
     held = tuple(item.count - left for item, left in zip(basket.items, basket.left, strict=True))
     work = transitions(held)
-    best = exact(basket.items, held, bins) if work <= most_transitions else None
+    best = exact(cheapest, held) if work <= most_transitions else None
     if best is None:
         return None
     proved = Basket(basket.items, purses, basket.steps + work)
@@ -164,6 +164,7 @@ def _thrifty(basket: Basket, bound: float, bins: Sequence[Bin], purses: Purses) 
 def _improved(
     basket: Basket,
     bins: Sequence[Bin],
+    cheapest: Cheapest,
     purses: Purses,
     prices: _Prices,
     bound: float,
@@ -172,7 +173,7 @@ def _improved(
 ) -> tuple[Basket, float]:
     """Give a better plan for all that can be packed, if one is found, and a better bound."""
     shrink(basket, bins)
-    repack(basket, bins, _PROVABLE_TOGETHER, _MENDING)
+    repack(basket, cheapest, _PROVABLE_TOGETHER, _MENDING)
     if basket.price <= bound * good_enough:
         return basket, bound
     from nodesmith.decisions.packing.linear import buy_by_columns  # numpy and HiGHS: a quarter of a second
@@ -181,7 +182,7 @@ def _improved(
     linear = buy_by_columns(other, bins, basket, prices, most_steps - other.steps)
     shrink(other, bins)
     fill_greedily(other, bins, prices, most_steps - other.steps)
-    repack(other, bins, _PROVABLE_TOGETHER, _MENDING)
+    repack(other, cheapest, _PROVABLE_TOGETHER, _MENDING)
     better = min(basket, other, key=lambda b: b.rank)
     proved = 0.0 if any(better.left) else min(linear, better.price)
     return better, max(proved, _bound(better.items, better.left, bins))

@@ -9,12 +9,12 @@ There is no second decision where nothing was left to choose, or where the bound
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count, islice
 
 from nodesmith.decisions.provisioning.purchase import Purchase
-from nodesmith.decisions.scheduling.choices import Choices, Script
+from nodesmith.decisions.scheduling.choices import LAST, Choices, Script
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.pods import Pod
@@ -25,11 +25,18 @@ _MOST_OFFERINGS = 60_000
 """how many are looked at in all, which is most of the work: the whole market of a region has some thousands"""
 _ASSIGNED_EACH = 4
 """how many times pods may be assigned to domains and rooms for each time to buy: most of it comes to what is known"""
+_FEW = 16
+"""pods up to which every attempt is thought over, of more only those that look no worse than the best"""
+_MOST_STEPS, _MOST_STEPS_FOR_A_PLACE = 300_000, 1_000_000
+"""of packing, after which no better price is looked for, and no place for pods that are left; tenths of a second"""
 _SAME = 1e-9
 _MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
 _Assign = Callable[[Choices, Unsold], Assignment]
-_Buy = Callable[[Assignment, Choices], Purchase]
+_Buy = Callable[[Assignment, Choices, bool], Purchase]
+"""whether it is only to be seen quickly what can be bought at all comes last"""
 _Rank = tuple[bool, int, int, int, float, bool, int]
+_PRICE = 4
+"""the place of the price in a rank"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,10 @@ class Attempt:
         without = self.tried is not None  # a domain is left empty that other ways of buying may fill
         return not self.is_sound, self.unplaced, given_up, lighter, price, without, len(purchase.nodes)
 
+    def may_beat(self, other: Attempt) -> bool:
+        """Tell whether it could be the better one if all it buys were cheap."""
+        return self.rank[:_PRICE] <= other.rank[:_PRICE]
+
     def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
         """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
         is_whole = self.is_sound and self.unplaced <= hopeless and self.tried is None
@@ -103,11 +114,17 @@ def best(
     tree.grow(chosen, usual)
     steps, first = chosen.purchase.steps, chosen
     for choices in tree.scripts():
+        if steps > (_MOST_STEPS_FOR_A_PLACE if chosen.unplaced > in_vain else _MOST_STEPS):
+            break
         assignment = assign(choices, Unsold())
         if tree.has_seen(assignment, choices):
             continue
-        other = _corrected(assignment, choices, assign, buy)
+        other = _corrected(assignment, choices, assign, buy, quick=pods > _FEW)
         steps += other.purchase.steps
+        if pods > _FEW and other.may_beat(chosen):
+            over = _corrected(other.assignment, choices, assign, buy)
+            steps += over.purchase.steps
+            other = replace(over, tried=other.tried or over.tried, purchases=other.purchases)
         tree.grow(other, choices)
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
         if chosen.is_best(least, in_vain):
@@ -140,7 +157,8 @@ class _Tree:
         self._left -= attempt.purchases
         if self._is_known(_outcome(attempt)):
             return
-        for script in islice(_children(choices), max(0, self._assigned)):
+        children = _children(choices, has_all=not attempt.unplaced)
+        for script in islice(children, max(0, self._assigned)):
             heappush(self._waiting, (len(script), attempt.rank, next(self._serial), script))
 
     def _is_known(self, thing: object) -> bool:
@@ -149,19 +167,24 @@ class _Tree:
         return known
 
 
-def _children(choices: Choices) -> Iterator[Script]:
-    """Give the scripts that make one more choice in another way, the likeliest options first."""
+def _children(choices: Choices, *, has_all: bool) -> Iterator[Script]:
+    """Give the scripts that make one more choice in another way, the likeliest options first.
+
+    Where all pods have a place, none is put last.
+    """
     for option in range(1, max(choices.met.values(), default=0)):
         for name, options in choices.met.items():
-            if option < options and name not in choices.script:
+            if option < options and name not in choices.script and not (has_all and name[0] == LAST):
                 yield {**choices.script, name: option}
 
 
-def _corrected(assignment: Assignment, choices: Choices, assign: _Assign, buy: _Buy) -> Attempt:
+def _corrected(
+    assignment: Assignment, choices: Choices, assign: _Assign, buy: _Buy, *, quick: bool = False
+) -> Attempt:
     """Buy; where that does not give pods the domains they were meant for, assign again with what has shown."""
     unsold, steps, tried = Unsold(), 0, None
     for number in range(_MOST_CORRECTIONS + 1):
-        purchase = buy(assignment, choices)
+        purchase = buy(assignment, choices, quick)
         steps += purchase.steps
         for_good = number >= _EXACT_CORRECTIONS
         is_sound = not unsold.learn(assignment.demands, purchase.refused, for_good=for_good)

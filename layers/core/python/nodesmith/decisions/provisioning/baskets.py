@@ -41,7 +41,7 @@ def filled(
         offered.bins,
         purses(tier),
         bounded=not offered.is_settled,  # else a bound on this is none on all plans
-        good_enough=inf if quick else order.good_enough,
+        good_enough=inf if quick or order.quick else order.good_enough,
         known=order.known.plans,
     )
     result.steps += packing.steps
@@ -62,6 +62,8 @@ def scouted(offered: Market, tier: Sequence[Template], order: Order, result: Pur
 
 def made_sturdier(basket: Basket, tier: Sequence[Template], order: Order, result: Purchase) -> Basket:
     """Give what costs about as much and no longer has all pods of a shape on one node, if there is such."""
+    if order.quick:
+        return basket
     offered, tolerance = basket.offered, order.settings.fragility_tolerance
     other = sturdier(offered, basket.packing, purses(tier), tolerance, order.good_enough, order.known.plans)
     if other is None:

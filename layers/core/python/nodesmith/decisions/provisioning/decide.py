@@ -70,8 +70,8 @@ def decide(inputs: Inputs) -> Plan:
         policy = inputs.settings.preference_policy
         return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, choices, unsold)
 
-    def bought(assignment: Assignment, choices: Choices) -> Purchase:
-        return _buy(offers, assignment, inputs, Order(inputs.settings, choices, known=learned))
+    def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
+        return _buy(offers, assignment, inputs, Order(inputs.settings, choices, known=learned, quick=quick))
 
     def bound(attempt: Attempt) -> float:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)

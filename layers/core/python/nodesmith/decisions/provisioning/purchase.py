@@ -65,3 +65,5 @@ class Order:
     choices: Choices = field(default_factory=Choices)
     good_enough: float = GOOD_ENOUGH
     known: Learned = field(default_factory=Learned)
+    quick: bool = False
+    """whether it is only to be seen what can be bought at all"""

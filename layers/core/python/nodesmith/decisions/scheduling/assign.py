@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nodesmith.decisions.scheduling.choices import Choices
+from nodesmith.decisions.scheduling.choices import LAST, Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.following import Stranded, flock, leaders_first, shares_node
+from nodesmith.decisions.scheduling.following import Stranded, flock, followed, leaders_first, shares_node
 from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.placing import Ground, Placing
@@ -25,6 +25,7 @@ from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
 
+_MOST_RETURNS, _MOST_RETURNING = 3, 64
 _Waiting = dict[Shape, list[Pod]]
 _Variants = Mapping[Shape, tuple[Shape, ...]]
 """by shape, what to try for its pods, see `preferences`; the last is the shape itself"""
@@ -100,16 +101,19 @@ def _split(pending: Iterable[Pod], unsold: Unsold) -> tuple[list[Pod], list[Pod]
 def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:
     """Order shapes by whom they wait for, then by size, which is the order they come in.
 
-    Any of them may be put first, but for those that follow others: where these are must be known.
+    Any of them may be put first or last, but for those that follow others: where these are must be known.
     """
     turns = {shape: ground.watch.turn(each[0]) for shape, each in tried.items()}
     first = [shape for shape in turns if len(turns) > 1 and ground.choices.pick(("turn", shape), 2)]
+    free = [shape for shape, turn in turns.items() if len(turns) > 1 and turn != FOLLOWS]
+    last = [shape for shape in free if ground.choices.pick((LAST, shape), 2)]
     before = sorted((s for s, turn in turns.items() if turn < FOLLOWS), key=turns.__getitem__)
     strictest = {tried[s][0]: s for s in dict.fromkeys((*first, *turns)) if turns[s] == FOLLOWS}
     following = leaders_first(strictest, ground.neighbours.sets)
     after = [s for s, turn in turns.items() if turn > FOLLOWS]
     early = [s for s in first if turns[s] != FOLLOWS]
-    return list(dict.fromkeys((*early, *before, *(strictest[one] for one in following), *after)))
+    usual = (*early, *before, *(strictest[one] for one in following), *after)
+    return list(dict.fromkeys((*(shape for shape in usual if shape not in last), *last)))
 
 
 class _Round:
@@ -120,6 +124,9 @@ class _Round:
         self._room_first = policy == PreferencePolicy.IGNORE
         sets = ground.neighbours.sets
         self._left: dict[Shape, tuple[list[Pod], str]] = {}
+        self._left_at: dict[Shape, int] = {}
+        self._begun: list[Shape] = []
+        self._late = [shape for shape in waiting if (LAST, shape) in ground.choices.script]
         self._halved: set[Shape] = set()
         self._flocks: dict[tuple[object, ...], list[Shape]] = {}
         for shape in waiting:
@@ -129,16 +136,18 @@ class _Round:
     def place_all(self) -> None:
         """Place shape by shape; those that must follow pods which have no place yet come again after these.
 
-        Who was held back by domains in which nodes might have been bought has a second chance once it is known that
-        there will be none.
+        Who was held back by a spread comes again when others have come, for these may have made room; who was by
+        domains in which nodes might have been bought, once it is known that there will be none.
         """
-        moved = True
-        while moved:
-            moved = False
-            for shape in list(self._waiting):
-                if shape in self._waiting and not self._must_wait(shape):
-                    self._place(shape)
-                    moved = True
+        self._place_waiting()
+        for _ in range(_MOST_RETURNS):
+            returning = self._returning()
+            for shape in returning:
+                self._waiting[shape], _ = self._left.pop(shape)
+                self._left_at.pop(shape)
+            if not returning:
+                break
+            self._place_waiting()
         for shape, (pods, why) in self._left.items():
             spread = sorted({s.topology_key for s in keyed_spreads(shape)})
             if spread and not attractions(shape):
@@ -150,6 +159,23 @@ class _Round:
         stranded = Stranded(self._waiting, self._ground.neighbours.sets)
         for shape, pods in self._waiting.items():
             self._stuck(pods, stranded.why(shape))
+
+    def _returning(self) -> list[Shape]:
+        """Give the shapes with pods left after which others have found a place; of very many none."""
+        grown = self._ground.topology.size
+        found = [shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)]
+        for one in self._begun:  # whoever it follows, and comes only now, would have to be where it is
+            found = [shape for shape in found if not self._is_followed_by(one)(shape)]
+        return found if len(found) <= _MOST_RETURNING else []
+
+    def _place_waiting(self) -> None:
+        moved = True
+        while moved:
+            moved = False
+            for shape in list(self._waiting):
+                if shape in self._waiting and not self._must_wait(shape):
+                    self._place(shape)
+                    moved = True
 
     def _values(self, key: str) -> frozenset[str]:
         """Give the values of a key that nodes have, or may have that will be bought."""
@@ -164,11 +190,26 @@ class _Round:
     def _must_wait(self, shape: Shape) -> bool:
         if not attractions(shape):
             return False
+        late = [one for one in self._late if one in self._waiting]
+        if late and self._begins(shape) and any(map(self._is_followed_by(shape), late)):
+            return True
         if shares_node(shape) and Together(self._ground, shape, shape, ()).follows_nobody:
             return True
         return self._ground.domains(shape).follows_nobody
 
+    def _begins(self, shape: Shape) -> bool:
+        """Tell whether none of the pods that these must follow has a place yet: then these may be the first of all."""
+        return not followed(shape, self._ground.neighbours.sets) & self._ground.topology.numbers
+
+    def _is_followed_by(self, follower: Shape) -> Callable[[Shape], bool]:
+        """Tell of shapes that follow nobody whether others would have to be where they are."""
+        sets = self._ground.neighbours.sets
+        leaders = followed(follower, sets)
+        return lambda shape: bool(leaders >> sets.number(shape) & 1) and not attractions(shape)
+
     def _place(self, shape: Shape) -> None:
+        if attractions(shape) and self._begins(shape):
+            self._begun.append(shape)
         left = self._pods_of(shape)
         like = (
             [one for one in self._flocks[flock(shape, self._ground.neighbours.sets)] if one in self._waiting]
@@ -196,6 +237,7 @@ class _Round:
                 break
         if left:
             self._left[shape] = [*self._left.get(shape, ((), ""))[0], *left], why
+            self._left_at[shape] = self._ground.topology.size
         elif shape not in self._waiting and shape not in self._left:
             self._ground.watch.placed(shape)
 

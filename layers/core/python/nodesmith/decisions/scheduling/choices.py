@@ -16,6 +16,8 @@ Name = tuple[object, ...]
 Script = Mapping[Name, int]
 """by name of a choice, the number of the option that is taken instead of the usual one"""
 _WITHOUT = "without"
+LAST = "last"
+"""the kind of choice whether a shape is placed after all others; it only helps where pods find no place"""
 
 
 class Choices:

@@ -44,6 +44,8 @@ class Topology:
     """
 
     def __init__(self, rooms: Sequence[Room], sets: LabelSets, launching: Launching) -> None:
+        self.numbers = 0
+        """the label sets, as bits, of which some pod has a place"""
         self._hosted = [(room, tuple(room.hosted.items())) for room in rooms]
         self._sets, self._launching = sets, launching
         self._log: list[_Entry] = []
@@ -54,8 +56,14 @@ class Topology:
         self._held: dict[Rule, set[str]] = {}
         for room in rooms:
             for shape, count in room.hosted.items():
-                if count and shape.affinities:
+                if count:
+                    self.numbers |= 1 << sets.number(shape)
                     self._shun(room.labels, shape)
+
+    @property
+    def size(self) -> int:
+        """How often pods have come."""
+        return len(self._log)
 
     def counts(self, key: str, selected: int, view: View = ALL_NODES) -> Counts:
         """Count the pods of these label sets. Do not change what is given, nor keep it: it is true until pods come."""
@@ -103,6 +111,7 @@ class Topology:
         """
         entry = _Entry(labels, bought_as or shape, self._sets.number(shape), count, room)
         self._log.append(entry)
+        self.numbers |= 1 << entry.number
         self._by_number.setdefault(entry.number, []).append(entry)
         self._shun(labels, shape)
         for rule in spread_rules(shape, self._sets, self._launching):
