@@ -5,13 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.labels import SPOT
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.risks import Risk
 from nodesmith_cli.audit import Violation, audit
 from tests.problems.bruteforce import Best, TooLarge, best_plan, without_hopeless
 from tests.problems.drawing import LARGE, SMALL, Mix, draw
-from tests.problems.planning import planned
+from tests.problems.planning import inputs_of, planned, timed
 
+_LOSSES = 100.0
 _SAME = 1e-6
 """prices this near, in USD an hour, are equal: plans are written with nine digits"""
 
@@ -66,6 +72,25 @@ def judged(seed: int, mix: Mix = SMALL) -> Judged | None:
         return None
     made = planned(problem.manifests, problem.catalog)
     return Judged(seed, made.price_hourly_usd, made.bound_hourly_usd, made.unplaced, best)
+
+
+def rejudged(one: Judged, change: Callable[[Inputs], Inputs]) -> Judged:
+    """Hold the plan for a small problem, some of its inputs changed, against the best that is known of it."""
+    problem = without_hopeless(draw(one.seed))
+    made = timed(change(inputs_of(problem.manifests, problem.catalog)))
+    return Judged(one.seed, made.price_hourly_usd, made.bound_hourly_usd, made.unplaced, one.best)
+
+
+def with_risks(inputs: Inputs) -> Inputs:
+    """Let every pool of spot that is the cheapest of its type have interrupted us often."""
+    risks = {
+        OfferingKey(SPOT, name, min(spot, key=lambda o: (o.price_hourly_usd, o.zone)).zone): Risk(
+            _LOSSES, inputs.now
+        )
+        for name, offerings in inputs.catalog.offerings.items()
+        if (spot := [o for o in offerings if o.capacity_type == SPOT])
+    }
+    return replace(inputs, ledger=replace(inputs.ledger, risks=risks))
 
 
 def found(seed: int, mix: Mix = LARGE) -> list[Violation]:

@@ -13,18 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.problems.drawing import LARGE, RARE, SMALL, Mix
-from tests.problems.judging import Judged, found, judged
+from tests.problems.drawing import LARGE, RARE, SMALL, Mix, draw
+from tests.problems.judging import Judged, found, judged, rejudged, with_risks
+from tests.problems.planning import planned
 
 ROOT = Path(__file__).parents[2]
 _AUDITED, _JUDGED = 100, 80
 _ONCE_WRONG = (
-    79, 343, 684, 697, 710, 900, 933, 944, 1000, 1078, 1236, 1284, 1297, 1398, 1481, 1565, 1590, 1622, 1723, 1795,
-    1825, 1876, 1926, 1979, 2076, 2120, 2141, 2146, 2182, 2284, 2386, 2451, 2602, 2612, 2800, 2824, 2829,
+    63, 79, 280, 343, 684, 697, 710, 842, 900, 933, 944, 1000, 1078, 1236, 1284, 1297, 1398, 1481, 1565, 1590,
+    1622, 1723, 1795, 1825, 1876, 1926, 1979, 2076, 2120, 2141, 2146, 2182, 2284, 2386, 2451, 2602, 2612,
+    2800, 2824, 2829,
 )  # fmt: skip
 """Problems whose plans left pods, were dearer than need be, or claimed a bound too high: each by another mistake."""
-_MISSED = {63}
-"""Two shapes would have to grow in turns, and shapes are placed one after the other."""
+_RISKY = 30
+_MANY_TIMES = (0, 7, 14, 18, 19, 24, 40)
+"""Problems of some tens of pods that are bought for many times: minValues, limits, pods that find no place."""
+_MOST_STEPS = 2_000_000
+"""of packing in one decision; it does more than a million of them a second"""
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ def small() -> list[Judged]:
 
 
 def test_where_all_pods_can_be_placed_they_are(small: list[Judged]) -> None:
-    assert {one.seed: one.unplaced for one in small if one.is_missed and one.seed not in _MISSED} == {}
+    assert {one.seed: one.unplaced for one in small if one.is_missed} == {}
 
 
 def test_small_plans_are_the_cheapest_there_are(small: list[Judged]) -> None:
@@ -64,6 +69,21 @@ def test_no_plan_is_cheaper_than_the_cheapest(small: list[Judged]) -> None:
 
 def test_no_bound_is_above_the_price_of_the_cheapest(small: list[Judged]) -> None:
     assert [one.seed for one in small if one.is_overbound] == []
+
+
+def test_no_bound_is_above_it_where_interruptions_make_the_cheapest_look_dear(small: list[Judged]) -> None:
+    """The nodes are chosen by price and risk, the bound is one on the price."""
+    risky = [rejudged(one, with_risks) for one in small[:_RISKY]]
+
+    assert [one.seed for one in risky if one.is_overbound] == []
+    assert any(one.price_hourly_usd != two.price_hourly_usd for one, two in zip(risky, small, strict=False))
+
+
+@pytest.mark.parametrize("seed", _MANY_TIMES)
+def test_what_is_bought_for_many_times_takes_few_steps(seed: int) -> None:
+    problem = draw(seed, LARGE)
+
+    assert planned(problem.manifests, problem.catalog).plan["steps"] <= _MOST_STEPS
 
 
 @pytest.mark.parametrize("mix", ["small", "large"])
