@@ -21,8 +21,8 @@ from typing import Any
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.controllers.lifecycle import Lifecycle, follow
-from nodesmith.model.labels import INITIALIZED, REGISTERED
-from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.nodeclaimobjects import manifest, marks_of
 from nodesmith.model.nodeclaims import NodeClaim, Phase, to_item
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.taints import UNREGISTERED
@@ -110,7 +110,8 @@ class Scene:
         for pod in made["pods"]:
             by_node.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
         claims = [_claim(number, node, by_node) for number, node in enumerate(made["nodes"])]
-        return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in made["nodes"]}, by_node)
+        nodes = (_marked(node, claim) for node, claim in zip(made["nodes"], claims, strict=True))
+        return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in nodes}, by_node)
 
     def __post_init__(self) -> None:
         """Compose the function as it is on Lambda, but for its API server and EC2."""
@@ -185,6 +186,13 @@ def _claim(number: int, node: Manifest, pods: dict[str, list[Manifest]]) -> Node
     registered = claim.advanced(Phase.REGISTERED, NOW - timedelta(hours=2))
     initialized = registered.advanced(Phase.INITIALIZED, NOW - timedelta(hours=2))
     return replace(initialized, node_name=name, revision=4)
+
+
+def _marked(node: Manifest, claim: NodeClaim) -> Manifest:
+    """Give a Node with all that registering puts there to know and hold it by."""
+    metadata = node["metadata"]
+    labels = {**metadata["labels"], **marks_of(claim)}
+    return {**node, "metadata": {**metadata, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}}
 
 
 def _younger(claim: NodeClaim, phase: Phase) -> NodeClaim:
