@@ -110,8 +110,8 @@ class Scene:
         for pod in made["pods"]:
             by_node.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
         claims = [_claim(number, node, by_node) for number, node in enumerate(made["nodes"])]
-        nodes = (_marked(node, claim) for node, claim in zip(made["nodes"], claims, strict=True))
-        return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in nodes}, by_node)
+        marked = (_marked(node, claim) for node, claim in zip(made["nodes"], claims, strict=True))
+        return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in marked}, by_node)
 
     def __post_init__(self) -> None:
         """Compose the function as it is on Lambda, but for its API server and EC2."""
