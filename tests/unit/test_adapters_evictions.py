@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from threading import Lock
+from threading import Event, Lock
 from time import sleep
 from typing import Any
 
@@ -154,6 +154,34 @@ def test_of_one_budget_one_pod_is_evicted_at_a_time_and_of_several_several() -> 
     assert list(evict(server, pods)) == [pod.pod for pod in pods]
     assert server.most["all"] > 1
     assert {server.most[budget] for budget in "0123"} == {1}
+
+
+class Reluctant(Answering):
+    """One that lets no pod of a large budget go before those of nobody else have been asked for."""
+
+    def __init__(self, others: Collection[str]) -> None:
+        super().__init__()
+        self.left, self.lock, self.done = set(others), Lock(), Event()
+
+    def ask(
+        self, method: Method, path: str, body: Manifest, *, read_seconds: float
+    ) -> tuple[int, dict[str, Any]]:
+        name = body["metadata"]["name"]
+        with self.lock:
+            self.left.discard(name)
+            if not self.left:
+                self.done.set()
+        if name.startswith("large"):
+            assert self.done.wait(10)
+        return super().ask(method, path, body, read_seconds=read_seconds)
+
+
+def test_many_pods_of_one_budget_do_not_stand_in_the_way_of_others() -> None:
+    large = [PodOnNode(f"default/large-{number}", "n1", budget="large") for number in range(50)]
+    small = [PodOnNode(f"default/small-{number}", "n1", budget=f"small-{number}") for number in range(3)]
+    free = [PodOnNode(f"default/free-{number}", "n1") for number in range(3)]
+    others = [pod.pod.partition("/")[2] for pod in [*small, *free]]
+    assert len(evict(Reluctant(others), [*large, *small, *free])) == 56
 
 
 def test_two_runs_do_not_begin_with_the_same_pod() -> None:
