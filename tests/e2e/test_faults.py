@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -11,7 +11,7 @@ from nodesmith_cli.local.cloud.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.deployed import Faults
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
-from tests.e2e.system import CLUSTER, HURRIED, System
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 
 MISCHIEF = Faults(seed=7, duplicate=True, shuffle=True)
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
@@ -83,14 +83,23 @@ def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
 
 
 def two_waves(system: System, name: str) -> list[tuple[str, str]]:
-    """Let pods come twice to a NodePool of their own; give the nodes that run them in the end: type, and how sold."""
+    """Let pods come to a NodePool of their own, and more while nodes are on their way to them.
+
+    Gives the nodes that run them in the end: type, and how sold.
+    """
     labels = {"wave": name}
     pool = nodepool(name, labels=labels, requirements=[ONE_SIZE, SPOT])
     system.apply(nodeclass(CLUSTER), pool)
     system.until_nodepools_ready(seconds=60)
-    for wave, replicas, cpu in (("early", 4, "1900m"), ("late", 2, "3")):
-        system.apply(deployment(f"{name}-{wave}", replicas, cpu, nodeSelector=labels))
-        system.until_running(replicas, f"{name}-{wave}", seconds=120)
+    system.apply(deployment(f"{name}-early", 4, "1900m", nodeSelector=labels))
+    system.until("nodes are on their way", lambda: any(map(is_of(name), system.claims())), seconds=120)
+    system.apply(deployment(f"{name}-late", 2, "3", nodeSelector=labels))
+    system.until_running(4, f"{name}-early", seconds=120)
+    system.until_running(2, f"{name}-late", seconds=120)
     system.until_settled(seconds=120)
-    own = [node["metadata"]["labels"] for node in system.nodes()]
-    return sorted((o[INSTANCE_TYPE], o[CAPACITY_TYPE]) for o in own if o[NODEPOOL] == name)
+    own = [node["metadata"]["labels"] for node in filter(is_of(name), system.nodes())]
+    return sorted((o[INSTANCE_TYPE], o[CAPACITY_TYPE]) for o in own)
+
+
+def is_of(nodepool: str) -> Callable[[Manifest], bool]:
+    return lambda manifest: manifest["metadata"].get("labels", {}).get(NODEPOOL) == nodepool
