@@ -26,7 +26,7 @@ _MOST_OFFERINGS = 60_000
 _ASSIGNED_EACH = 4
 """how many times pods may be assigned to domains and rooms for each time to buy: most of it comes to what is known"""
 _FEW = 16
-"""pods up to which every attempt is thought over, of more only those that look no worse than the best"""
+"""pods up to which every attempt is thought over, of more only those that look better, bought as quickly"""
 _MOST_STEPS, _MOST_STEPS_FOR_A_PLACE = 300_000, 1_000_000
 """of packing, after which no better price is looked for, and no place for pods that are left; tenths of a second"""
 _SAME = 1e-9
@@ -35,8 +35,6 @@ _Assign = Callable[[Choices, Unsold], Assignment]
 _Buy = Callable[[Assignment, Choices, bool], Purchase]
 """whether it is only to be seen quickly what can be bought at all comes last"""
 _Rank = tuple[bool, int, int, int, float, bool, int]
-_PRICE = 4
-"""the place of the price in a rank"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +75,6 @@ class Attempt:
         without = self.tried is not None  # a domain is left empty that other ways of buying may fill
         return not self.is_sound, self.unplaced, given_up, lighter, price, without, len(purchase.nodes)
 
-    def may_beat(self, other: Attempt) -> bool:
-        """Tell whether it could be the better one if all it buys were cheap."""
-        return self.rank[:_PRICE] <= other.rank[:_PRICE]
-
     def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
         """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
         is_whole = self.is_sound and self.unplaced <= hopeless and self.tried is None
@@ -113,6 +107,7 @@ def best(
     tree.has_seen(assignment, usual)
     tree.grow(chosen, usual)
     steps, first = chosen.purchase.steps, chosen
+    looked = chosen if pods <= _FEW else _corrected(assignment, usual, assign, buy, quick=True)
     for choices in tree.scripts():
         if steps > (_MOST_STEPS_FOR_A_PLACE if chosen.unplaced > in_vain else _MOST_STEPS):
             break
@@ -121,8 +116,8 @@ def best(
             continue
         other = _corrected(assignment, choices, assign, buy, quick=pods > _FEW)
         steps += other.purchase.steps
-        if pods > _FEW and other.may_beat(chosen):
-            over = _corrected(other.assignment, choices, assign, buy)
+        if pods > _FEW and other.rank < looked.rank:
+            looked, over = other, _corrected(other.assignment, choices, assign, buy)
             steps += over.purchase.steps
             other = replace(over, tried=other.tried or over.tried, purchases=other.purchases)
         tree.grow(other, choices)
