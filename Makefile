@@ -34,7 +34,7 @@ e2e: ## prove it on a real control plane; builds that first, about 5 minutes onc
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
 	@$(BIN)/python -m nodesmith_cli.local.controlplane
-	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server both tests/e2e tests/contract
+	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server real tests/e2e tests/contract
 
 check: ## ruff, mypy --strict, the import rules and the house rules
 	@$(INSTALL) run dev infra

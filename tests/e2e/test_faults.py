@@ -16,6 +16,8 @@ from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 MISCHIEF = Faults(seed=7, duplicate=True, shuffle=True)
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 SPOT = requirement(CAPACITY_TYPE, "spot")
+BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
+"""They take a processor each, most others wait: so two workers have the seeds, and the others the rest."""
 EXPECTED = [("c6a.xlarge", "spot")] * 4
 """Two pods of 1.9 cpus fill a node, and so does one of 3, however the pods come to be looked at together."""
 
@@ -51,14 +53,16 @@ def test_messages_may_come_twice_and_in_any_order(start: Start) -> None:
     assert two_waves(system, "only") == EXPECTED
 
 
-@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("first", [pytest.param(5 * turn, marks=BESIDE_OTHERS[turn]) for turn in range(2)])
 def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
     start: Start, figures: Figures, first: int
 ) -> None:
     survive(start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + 5), figures)
 
 
-@pytest.mark.parametrize("first", [10, 20, 30, 40, 50])
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=BESIDE_OTHERS[first // 10 % 2]) for first in range(10, 60, 10)]
+)
 def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
     start: Start, figures: Figures, first: int
 ) -> None:
