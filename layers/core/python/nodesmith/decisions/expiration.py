@@ -97,7 +97,7 @@ def _may_go(node: Node, own: Snapshot, now: datetime) -> bool:
 
 
 def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime) -> End:
-    shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    shown = snapshot.shown_nodeclaims()
     return End(claim.terminating(EXPIRED, why, now, deadline_of(claim, shown.get(claim.name), now)))
 
 

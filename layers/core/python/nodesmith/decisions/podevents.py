@@ -31,7 +31,7 @@ def last_pod_event(node: Node, shown: Mapping[str, Any] | None) -> datetime | No
 
 def to_stamp(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
     """Give by NodeClaim what its object is to show, those first whose nodes have been quiet the longest."""
-    shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    shown = snapshot.shown_nodeclaims()
     due: list[tuple[datetime, str]] = []
     for claim in claims:
         node, manifest = snapshot.node_of(claim), shown.get(claim.name)

@@ -66,7 +66,7 @@ def findings(
     """Give what is to be done about sick nodes, by claim name. `pools` are the NodePools that can be read, by name."""
     pairs = [(c, node) for c in claims if c.registered_at and (node := snapshot.node_of(c)) is not None]
     ill = frozenset(claim.name for claim, node in pairs if _is_ill(claim, node, now))
-    shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    shown = snapshot.shown_nodeclaims()
     found: list[Finding] = []
     for claim, node in sorted(pairs, key=lambda pair: pair[0].name):
         mode = _mode(pools.get(claim.nodepool))

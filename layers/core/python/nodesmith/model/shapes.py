@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.selectors import Selector
-from nodesmith.model.taints import Toleration
+from nodesmith.model.taints import Taint, Toleration, first_untolerated
 
 DEFAULT_GRACE_SECONDS = 30
 CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
@@ -91,3 +91,7 @@ class Shape:
     def is_static(self) -> bool:
         """True for mirror pods, which belong to their node."""
         return self.owner.startswith("Node/")
+
+    def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
+        """Give the first of a new node's taints that keeps these pods off it."""
+        return first_untolerated(taints, self.tolerations, soft=self.shuns_soft_taints)

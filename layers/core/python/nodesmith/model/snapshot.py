@@ -52,3 +52,7 @@ class Snapshot:
     def nodes_of(self, claim: NodeClaim) -> Sequence[Node]:
         """Give all Nodes with a claim's provider id: more than one only where something is wrong."""
         return self._claimed.all_of(claim)
+
+    def shown_nodeclaims(self) -> dict[str, Mapping[str, Any]]:
+        """Give the NodeClaim objects by name."""
+        return {str((m.get("metadata") or {}).get("name")): m for m in self.nodeclaims}

@@ -150,7 +150,7 @@ def _paused(scene: Scene) -> str:
 
 
 def _ends(move: Move, scene: Scene) -> Iterable[NodeClaim]:
-    shown = {str((m.get("metadata") or {}).get("name")): m for m in scene.snapshot.nodeclaims}
+    shown = scene.snapshot.shown_nodeclaims()
     for name in move.sources:
         claim = scene.claims.get(name)
         if claim is not None and claim.phase is Phase.INITIALIZED:

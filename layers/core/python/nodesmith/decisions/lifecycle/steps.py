@@ -50,7 +50,7 @@ def next_steps(
     put them onto whichever it sees first. After that comes the next step of each claim that has one, by claim name.
     `instances` are those found for the claims in `checked`.
     """
-    shown = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    shown = snapshot.shown_nodeclaims()
     looked_at = frozenset(checked)
     owners = {owner_uid(manifest) for manifest in snapshot.nodepools}
     unaware = to_nominate(claims, snapshot.pods, now)

@@ -107,16 +107,17 @@ def best(
     tree.has_seen(assignment, usual)
     tree.grow(chosen, usual)
     steps, first = chosen.purchase.steps, chosen
-    looked = chosen if pods <= _FEW else _corrected(assignment, usual, assign, buy, quick=True)
+    quick = pods > _FEW
+    looked = _corrected(assignment, usual, assign, buy, quick=True) if quick else chosen
     for choices in tree.scripts():
         if steps > (_MOST_STEPS_FOR_A_PLACE if chosen.unplaced > in_vain else _MOST_STEPS):
             break
         assignment = assign(choices, Unsold())
         if tree.has_seen(assignment, choices):
             continue
-        other = _corrected(assignment, choices, assign, buy, quick=pods > _FEW)
+        other = _corrected(assignment, choices, assign, buy, quick=quick)
         steps += other.purchase.steps
-        if pods > _FEW and other.rank < looked.rank:
+        if quick and other.rank < looked.rank:
             looked, over = other, _corrected(other.assignment, choices, assign, buy)
             steps += over.purchase.steps
             other = replace(over, tried=other.tried or over.tried, purchases=other.purchases)

@@ -15,7 +15,6 @@ from nodesmith.model.labels import ZONE
 from nodesmith.model.nodepools import NODES
 from nodesmith.model.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
-from nodesmith.model.taints import first_untolerated
 
 _MANY_BYTES = 10 * 2**30
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
@@ -48,7 +47,7 @@ class Refusal:
 def refusal(demand: Demand, template: Template) -> Refusal:
     """Say why a NodePool that may buy now cannot buy for a demand."""
     shape = demand.shape
-    taint = first_untolerated(template.pool.taints, shape.tolerations, soft=shape.shuns_soft_taints)
+    taint = shape.untolerated(template.pool.taints)
     if taint is not None:
         return Refusal(
             Filter.TAINT,

@@ -17,7 +17,6 @@ from nodesmith.model.catalog import Offering
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import first_untolerated
 
 _Wanted = tuple[Requirements, tuple[Shape, ...]]
 """what some demands ask of a node, and the DaemonSets that they cannot share it with"""
@@ -110,7 +109,7 @@ class Admission:
 
 def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[Requirements, ...]:
     """Give the alternatives of what pods ask of the template's nodes, pins included."""
-    if first_untolerated(template.pool.taints, shape.tolerations, soft=shape.shuns_soft_taints):
+    if shape.untolerated(template.pool.taints):
         return ()
     terms = agreeing_terms(template.requirements, shape)
     if not pins or not terms:

@@ -17,7 +17,6 @@ from nodesmith.model.nodepools import NodePool
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources, total
 from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import first_untolerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,7 @@ def running(
     given = frozenset(pool.labels)
     found: list[tuple[Shape, Running]] = []
     for daemon in daemonsets:
-        if daemon.refusal or first_untolerated(
-            pool.taints, daemon.tolerations, soft=daemon.shuns_soft_taints
-        ):
+        if daemon.refusal or daemon.untolerated(pool.taints):
             continue
         terms = compatible_terms(requirements, daemon)
         named = tuple((term, frozenset(types_for_pods(types, term, given).names)) for term in terms)

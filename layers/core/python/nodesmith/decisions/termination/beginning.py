@@ -22,7 +22,7 @@ DELETED = "Deleted"
 
 def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> list[End]:
     """Give the ends that begin now, by claim name."""
-    objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    objects = snapshot.shown_nodeclaims()
     pace = _Pace(claims, snapshot, now)
     found = []
     for claim in sorted(claims, key=lambda c: c.name):

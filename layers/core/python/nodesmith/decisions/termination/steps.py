@@ -96,7 +96,7 @@ class _View:
 
 
 def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
-    objects = {str((m.get("metadata") or {}).get("name")): m for m in snapshot.nodeclaims}
+    objects = snapshot.shown_nodeclaims()
     ending = [(claim, snapshot.node_of(claim)) for claim in claims if claim.is_ending]
     pods: dict[str, list[Pod]] = {node.name: [] for _, node in ending if node}
     for pod in snapshot.pods:
