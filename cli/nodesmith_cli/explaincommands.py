@@ -14,6 +14,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
+from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explain import catalog_of, explain, replayed, summary
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.podview import lines
@@ -38,7 +39,7 @@ class Where:
         if self.bucket:
             if not self.cluster:
                 raise Rejected("--bucket needs --cluster: the bucket holds the decisions of several clusters")
-            blobs = Bucket(_s3(self.region), self.bucket)
+            blobs = Bucket(aws_client("s3", self.region), self.bucket)
             return Records(blobs, self.cluster), blobs
         folder = self.keep or state_folder()
         known = clusters(folder)
@@ -169,9 +170,3 @@ def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalo
         if found.ref == record["inputs"]["catalog"]["ref"]:
             return found
     return embedded_catalog(region)
-
-
-def _s3(region: str) -> Any:
-    import boto3
-
-    return boto3.client("s3", region_name=region or None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.awsclients import aws_client
 
 if TYPE_CHECKING:  # imported when these commands run, not with all others
     from nodesmith.ports import Store
@@ -30,12 +33,14 @@ def pause_command(
     have not begun to drain are undone. What cannot wait goes on: nodes that are deleted, past expireAfter or sick, and
     what EC2 takes.
     """
-    typer.echo(pause(_store(table, cluster, region), cluster, why, datetime.now(UTC)))
+    with _ledger(table, cluster, region) as store:
+        typer.echo(pause(store, cluster, why, datetime.now(UTC)))
 
 
 def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _TableOption = TABLE) -> None:
     """Let disruption go on after `pause`."""
-    typer.echo(resume(_store(table, cluster, region), cluster, datetime.now(UTC)))
+    with _ledger(table, cluster, region) as store:
+        typer.echo(resume(store, cluster, datetime.now(UTC)))
 
 
 def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
@@ -65,9 +70,11 @@ def _span(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
-def _store(table: str, cluster: str, region: str) -> Store:
-    import boto3
-
+@contextmanager
+def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
+    """Give the ledger of a cluster; what AWS refuses is Rejected."""
+    from nodesmith.adapters.awserrors import all_errors
     from nodesmith.adapters.store import DynamoStore
 
-    return DynamoStore(boto3.client("dynamodb", region_name=region or None), table, cluster)
+    with all_errors(f"DynamoDB table {table!r}"):
+        yield DynamoStore(aws_client("dynamodb", region), table, cluster)

@@ -74,8 +74,13 @@ class Bucket:
         return S3Blobs(self.client, self.name).get(key)
 
     def keys(self, prefix: str) -> Iterator[str]:
+        """Name the objects under a prefix. Raises Rejected or Transient with what S3 says instead."""
+        from nodesmith.adapters.awserrors import all_errors
+
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
-        return (found["Key"] for page in pages for found in page.get("Contents") or ())
+        with all_errors(f"list of bucket {self.name!r}"):
+            for page in pages:
+                yield from (found["Key"] for found in page.get("Contents") or ())
 
 
 class Records:

@@ -11,8 +11,8 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from nodesmith.adapters.awserrors import error_code, is_passing, transient_errors
-from nodesmith.errors import Transient
+from nodesmith.adapters.awserrors import all_errors, error_code, is_passing, transient_errors
+from nodesmith.errors import Rejected, Transient
 
 
 def refused(code: str, status: int = 400) -> ClientError:
@@ -47,7 +47,14 @@ def test_throttling_server_errors_and_the_network_pass(error: ClientError) -> No
     "error",
     [refused("UnauthorizedOperation", 403), refused("InvalidSubnetID.NotFound"), NoCredentialsError()],
 )
-def test_everything_else_comes_through_as_it_is(error: ClientError) -> None:
+def test_everything_else_comes_through_as_it_is_or_is_rejected_where_nobody_else_reads_it(
+    error: ClientError,
+) -> None:
     assert not is_passing(error)
     with pytest.raises(type(error)), transient_errors("ec2:CreateFleet"):
+        raise error
+    with (
+        pytest.raises(Rejected, match=f"ec2:CreateFleet: {error_code(error)}: "),
+        all_errors("ec2:CreateFleet"),
+    ):
         raise error

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,51 @@ def test_an_error_on_purpose_is_one_line_and_status_two(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("nodesmith: no decisions are kept in")
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "said"),
+    [
+        (("pause", "--cluster", "a"), {}, "no AWS region is known: give --region, or set AWS_REGION"),
+        (
+            ("resume", "--cluster", "a"),
+            {"AWS_REGION": "us-east-1"},
+            "DynamoDB table 'nodesmith': NoCredentials",
+        ),
+        (
+            ("explain", "decisions", "--cluster", "a", "--bucket", "b"),
+            {"AWS_REGION": "us-east-1"},
+            "list of bucket 'b': NoCredentials",
+        ),
+        (
+            ("status", "--cluster", "a", "--bucket", "b"),
+            {"AWS_PROFILE": "nobody"},
+            "AWS settings: The config",
+        ),
+    ],
+)
+def test_aws_settings_that_do_not_do_are_one_line_and_status_two(
+    command: tuple[str, ...],
+    settings: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nowhere = {name: str(tmp_path / name) for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"AWS_EC2_METADATA_DISABLED": "true", **nowhere, **settings}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    monkeypatch.setattr("sys.argv", ["nodesmith", *command])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"nodesmith: {said}")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
-from nodesmith.errors import Transient
+from nodesmith.errors import Rejected, Transient
 
 THROTTLED = frozenset(
     "Throttling ThrottlingException ThrottledException RequestLimitExceeded RequestThrottled RequestThrottledException "
@@ -66,3 +66,13 @@ def transient_errors(call: str) -> Iterator[None]:
             raise
         code = error_code(error)
         raise Transient(f"{call}: {code}: {error_message(error)}", code) from error
+
+
+@contextmanager
+def all_errors(call: str) -> Iterator[None]:
+    """Raise Transient, naming `call`, for what may succeed later, and Rejected for everything else that AWS refuses."""
+    try:
+        with transient_errors(call):
+            yield
+    except (ClientError, BotoCoreError) as error:
+        raise Rejected(f"{call}: {error_code(error)}: {error_message(error)}") from error

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
+from nodesmith.adapters.awserrors import all_errors
 from nodesmith.adapters.catalogs import published_limits
 from nodesmith.adapters.instancefacts import PublishedLimits, instance_facts
 from nodesmith.errors import Rejected, Transient
@@ -66,7 +64,7 @@ class AwsMarket:
 
     def zones(self) -> Mapping[str, str]:
         """Give the ids of the region's zones by name."""
-        with _translated("DescribeAvailabilityZones"):
+        with all_errors("DescribeAvailabilityZones"):
             answer = self.ec2.describe_availability_zones()
         return {zone["ZoneName"]: zone["ZoneId"] for zone in answer["AvailabilityZones"]}
 
@@ -135,17 +133,7 @@ def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
 
 
 def _pages(client: Any, call: str, rows: str, **asked: Any) -> Iterator[Any]:
-    """Give the rows of all pages of a call."""
-    with _translated(call):
+    """Give the rows of all pages of a call. One that is refused is Rejected: it must not cost the others' answers."""
+    with all_errors(call):
         for page in client.get_paginator(call).paginate(**asked):
             yield from page[rows]
-
-
-@contextmanager
-def _translated(call: str) -> Iterator[None]:
-    """A call that is refused is Rejected, so that one missing permission does not cost the rest of the catalogue."""
-    try:
-        with transient_errors(call):
-            yield
-    except (ClientError, BotoCoreError) as error:
-        raise Rejected(f"{call}: {error_code(error)}: {error_message(error)}") from error

@@ -1,0 +1,24 @@
+"""AWS's clients with the user's own settings; where these do not do, it is said what would."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from nodesmith.errors import Rejected
+
+
+def aws_client(service: str, region: str) -> Any:
+    """Give the boto3 client of a service; an empty region is that of the user's settings. Raises Rejected.
+
+    Of these AWS_REGION comes first, as with the aws command; boto3 by itself does not look at it.
+    """
+    import boto3
+    from botocore.exceptions import BotoCoreError, NoRegionError
+
+    try:
+        return boto3.client(service, region_name=region or os.environ.get("AWS_REGION") or None)
+    except NoRegionError:
+        raise Rejected("no AWS region is known: give --region, or set AWS_REGION") from None
+    except BotoCoreError as error:  # such as a profile that is not there
+        raise Rejected(f"AWS settings: {error}") from None
