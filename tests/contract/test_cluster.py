@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.taints import Taint
 from tests.contract.worlds import EARLY, REF, World, a_claim, a_node, a_pod, there
 
@@ -83,7 +84,7 @@ def test_a_claims_pod_events_are_shown_and_outlive_whatever_else_is_written(worl
     ready = condition("Launched", "True")
     world.cluster.apply_nodeclaim(a_claim(conditions=[ready]))
     for moment in ("2026-11-21T08:00:00Z", "2026-11-21T08:05:00Z"):
-        world.cluster.nodeclaim_status("default-abc", {"lastPodEventTime": moment})
+        world.cluster.merge_status("NodeClaim", "default-abc", {"lastPodEventTime": moment})
     world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Registered", "True")]))
     status = there(world, "NodeClaim", "default-abc")["status"]
     assert status["lastPodEventTime"] == "2026-11-21T08:05:00Z"
@@ -155,16 +156,16 @@ def test_registering_a_node_that_is_gone_says_so(world: World) -> None:
 
 def test_conditions_of_a_nodepool_keep_their_time_while_their_status_stays(world: World) -> None:
     world.put("NodePool", a_pool())
-    world.cluster.nodepool_status(
-        "default", {"conditions": [condition("Ready", "False", "NodeClassNotReady")]}
+    world.cluster.merge_status(
+        "NodePool", "default", {"conditions": [condition("Ready", "False", "NodeClassNotReady")]}
     )
     world.clock.now += timedelta(minutes=5)
-    world.cluster.nodepool_status(
-        "default", {"conditions": [condition("Ready", "False", "NodeClassNotFound")]}
+    world.cluster.merge_status(
+        "NodePool", "default", {"conditions": [condition("Ready", "False", "NodeClassNotFound")]}
     )
     (ready,) = there(world, "NodePool", "default")["status"]["conditions"]
     assert (ready["reason"], ready["lastTransitionTime"]) == ("NodeClassNotFound", "2026-11-21T08:00:00Z")
-    world.cluster.nodepool_status("default", {"conditions": [condition("Ready", "True")]})
+    world.cluster.merge_status("NodePool", "default", {"conditions": [condition("Ready", "True")]})
     (ready,) = there(world, "NodePool", "default")["status"]["conditions"]
     assert ready["lastTransitionTime"] == "2026-11-21T08:05:00Z"
 
@@ -172,7 +173,7 @@ def test_conditions_of_a_nodepool_keep_their_time_while_their_status_stays(world
 def test_conditions_that_others_wrote_stay(world: World) -> None:
     foreign = {**condition("NodeRegistrationHealthy", "True", "Fine"), "lastTransitionTime": EARLY}
     world.put("NodePool", {**a_pool(), "status": {"conditions": [foreign]}})
-    world.cluster.nodepool_status("default", {"conditions": [condition("Ready", "True")]})
+    world.cluster.merge_status("NodePool", "default", {"conditions": [condition("Ready", "True")]})
     conditions = there(world, "NodePool", "default")["status"]["conditions"]
     assert [c["type"] for c in conditions] == ["NodeRegistrationHealthy", "Ready"]
     assert conditions[0]["lastTransitionTime"] == EARLY
@@ -180,16 +181,16 @@ def test_conditions_that_others_wrote_stay(world: World) -> None:
 
 def test_a_nodepools_resources_are_replaced_as_a_whole(world: World) -> None:
     world.put("NodePool", a_pool())
-    world.cluster.nodepool_status("default", {"resources": {"cpu": "4", "nodes": "1"}})
-    world.cluster.nodepool_status("default", {"resources": {"nodes": "0"}})
+    world.cluster.merge_status("NodePool", "default", {"resources": {"cpu": "4", "nodes": "1"}})
+    world.cluster.merge_status("NodePool", "default", {"resources": {"nodes": "0"}})
     assert there(world, "NodePool", "default")["status"]["resources"] == {"nodes": "0"}
 
 
 def test_a_status_for_an_object_that_is_gone_is_fine(world: World) -> None:
-    world.cluster.nodeclaim_status("nobody", {"lastPodEventTime": EARLY})
+    world.cluster.merge_status("NodeClaim", "nobody", {"lastPodEventTime": EARLY})
     assert world.find("NodeClaim", "nobody") is None
-    world.cluster.nodepool_status("nobody", {"conditions": []})
-    world.cluster.nodeclass_status("nobody", {"conditions": []})
+    world.cluster.merge_status("NodePool", "nobody", {"conditions": []})
+    world.cluster.merge_status("EC2NodeClass", "nobody", {"conditions": []})
 
 
 def test_a_nodeclass_shows_what_it_resolved_to(world: World) -> None:
@@ -207,8 +208,8 @@ def test_a_nodeclass_shows_what_it_resolved_to(world: World) -> None:
     }
     world.put("EC2NodeClass", manifest)
     subnets = [{"id": "subnet-1", "zone": "us-east-1a"}]
-    world.cluster.nodeclass_status(
-        "default", {"subnets": subnets, "conditions": [condition("Ready", "True")]}
+    world.cluster.merge_status(
+        "EC2NodeClass", "default", {"subnets": subnets, "conditions": [condition("Ready", "True")]}
     )
     status = there(world, "EC2NodeClass", "default")["status"]
     assert status["subnets"] == subnets
@@ -231,8 +232,9 @@ def test_annotations_are_merged_and_those_of_an_object_that_is_gone_are_nobodys(
 def test_the_same_event_again_is_one_event(world: World) -> None:
     world.put("NodePool", a_pool())
     for _ in range(2):
-        world.cluster.event("NodePool", "default", "NodeClassNotReady", "no subnets", warning=True)
-    world.cluster.event("NodePool", "default", "Ready", "all is well")
+        told = ObjectEvent("NodePool", "default", "NodeClassNotReady", "no subnets", warning=True)
+        world.cluster.publish([told])
+    world.cluster.publish([ObjectEvent("NodePool", "default", "Ready", "all is well")])
     assert sorted(world.events()) == [
         ("NodePool", "default", "NodeClassNotReady", "no subnets", True),
         ("NodePool", "default", "Ready", "all is well", False),
@@ -240,7 +242,8 @@ def test_the_same_event_again_is_one_event(world: World) -> None:
 
 
 def test_an_event_about_an_object_that_is_gone_is_published_all_the_same(world: World) -> None:
-    world.cluster.event("NodeClaim", "gone", "InsufficientCapacityError", "nothing left", warning=True)
+    told = ObjectEvent("NodeClaim", "gone", "InsufficientCapacityError", "nothing left", warning=True)
+    world.cluster.publish([told])
     assert len(world.events()) == 1
 
 

@@ -122,43 +122,22 @@ class FakeCluster:
                 pod.setdefault("status", {}).setdefault("nominatedNodeName", node)
         self.raise_after(call)
 
-    def nodeclaim_status(self, name: str, status: Manifest) -> None:
-        call = self._begin("nodeclaim_status", name)
-        self._merge(self.nodeclaims, name, status)
-        self.raise_after(call)
-
-    def nodepool_status(self, name: str, status: Manifest) -> None:
-        call = self._begin("nodepool_status", name)
-        self._merge(self.nodepools, name, status)
-        self.raise_after(call)
-
-    def provisioner_status(self, name: str, status: Manifest) -> None:
-        call = self._begin("provisioner_status", name)
-        self._merge(self.provisioners, name, status)
-        self.raise_after(call)
-
-    def nodeclass_status(self, name: str, status: Manifest) -> None:
-        call = self._begin("nodeclass_status", name)
-        self._merge(self.nodeclasses, name, status)
-        self.raise_after(call)
-
-    def nodetemplate_status(self, name: str, status: Manifest) -> None:
-        call = self._begin("nodetemplate_status", name)
-        self._merge(self.nodetemplates, name, status)
+    def merge_status(self, kind: str, name: str, status: Manifest) -> None:
+        call = self._begin("merge_status", kind, name)
+        objects = self._objects(kind)
+        there = objects.get(name)
+        if there is not None:
+            merged = merged_status(there.get("status") or {}, status, self.clock())
+            objects[name] = {**there, "status": merged}
         self.raise_after(call)
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         call = self._begin("annotate", kind, name)
-        objects = {"NodePool": self.nodepools, "EC2NodeClass": self.nodeclasses}[kind]
+        objects = self._objects(kind)
         if name in objects:
             metadata = objects[name]["metadata"]
             said = {**(metadata.get("annotations") or {}), **annotations}
             objects[name] = {**objects[name], "metadata": {**metadata, "annotations": said}}
-        self.raise_after(call)
-
-    def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
-        call = self._begin("event", kind, name, reason)
-        self._note(ObjectEvent(kind, name, reason, message, warning))
         self.raise_after(call)
 
     def publish(self, events: Sequence[ObjectEvent]) -> None:
@@ -221,7 +200,14 @@ class FakeCluster:
                 del objects[name]
 
     def _objects(self, kind: str) -> dict[str, dict[str, Any]]:
-        return {"Node": self.nodes, "NodeClaim": self.nodeclaims}[kind]
+        return {
+            "Node": self.nodes,
+            "NodeClaim": self.nodeclaims,
+            "NodePool": self.nodepools,
+            "EC2NodeClass": self.nodeclasses,
+            "Provisioner": self.provisioners,
+            "AWSNodeTemplate": self.nodetemplates,
+        }[kind]
 
     def _begin(self, method: str, *about: str) -> Call:
         call = Call(method, about)
@@ -234,11 +220,3 @@ class FakeCluster:
         moment = {"creationTimestamp": format_time(self.clock())}
         body = {name: part for name, part in manifest.items() if name != "status"}
         return {**body, "metadata": {**manifest["metadata"], **given, **moment}}
-
-    def _merge(self, objects: dict[str, dict[str, Any]], name: str, status: Manifest) -> None:
-        there = objects.get(name)
-        if there is not None:
-            objects[name] = {
-                **there,
-                "status": merged_status(there.get("status") or {}, status, self.clock()),
-            }

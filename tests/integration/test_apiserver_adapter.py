@@ -13,6 +13,7 @@ from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.observation.wire import decode, encode
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import cluster, deployment_pod, node, rolled
@@ -76,7 +77,7 @@ def test_a_server_that_is_down_is_transient() -> None:
     with socket.create_server(("127.0.0.1", 0)) as placeholder:
         port = placeholder.getsockname()[1]
     with pytest.raises(Transient):
-        ApiCluster(server_at(f"http://127.0.0.1:{port}")).nodepool_status("default", {})
+        ApiCluster(server_at(f"http://127.0.0.1:{port}")).merge_status("NodePool", "default", {})
 
 
 class Contended(ApiServer):
@@ -117,7 +118,7 @@ def test_a_name_that_is_a_path_reaches_nothing_else(local: LocalApiServer) -> No
 def test_an_event_about_an_object_with_the_longest_name_is_published(local: LocalApiServer) -> None:
     name = "a" * 199 + "." + "b" * 53
     local.store.create("nodes", {"metadata": {"name": name}})
-    ApiCluster(server_at(local.url)).event("Node", name, "Odd", "thing")
+    ApiCluster(server_at(local.url)).publish([ObjectEvent("Node", name, "Odd", "thing")])
     (event,) = local.store.list("events")
     assert event["involvedObject"]["name"] == name
 

@@ -302,7 +302,10 @@ def test_old_objects_show_the_status_of_what_they_are_read_as(scene: Scene) -> N
     assert [each["id"] for each in template["amis"]] == [image.id for image in found.images] != []
     assert {c["observedGeneration"] for c in template["conditions"]} == {2}
     assert (ready(scene.cluster.nodetemplates["a"]), ready(provisioner)) == ("True", "True")
-    assert {call.method for call in scene.cluster.calls} == {"nodetemplate_status", "provisioner_status"}
+    assert {(call.method, call.about[0]) for call in scene.cluster.calls} == {
+        ("merge_status", "AWSNodeTemplate"),
+        ("merge_status", "Provisioner"),
+    }
     calls = len(scene.cluster.calls)
     scene.make_ready()
     assert len(scene.cluster.calls) == calls
@@ -315,14 +318,15 @@ def test_a_template_whose_class_is_split_by_kubelets_shows_it_once(scene: Scene)
         scene.cluster.provisioners[f"p{pods}"] = of_old(f"p{pods}", spec)
     scene.make_ready()
     assert set(scene.store.nodeclasses) == {"a", "a-p20", "a-p30"}
-    assert [each.about for each in scene.cluster.calls if each.method == "nodetemplate_status"] == [("a",)]
+    written = [each.about for each in scene.cluster.calls if "AWSNodeTemplate" in each.about]
+    assert written == [("AWSNodeTemplate", "a")]
 
 
 def test_what_a_provisioner_says_of_aws_itself_has_no_other_object_to_show_it(scene: Scene) -> None:
     scene.cluster.provisioners["p"] = of_old("p", {"provider": TEMPLATE_SPEC})
     scene.make_ready()
     assert ready(scene.cluster.provisioners["p"]) == "True"
-    assert {call.method for call in scene.cluster.calls} == {"provisioner_status"}
+    assert {call.about for call in scene.cluster.calls} == {("Provisioner", "p")}
 
 
 def test_a_provisioner_says_when_its_number_of_nodes_last_changed(scene: Scene) -> None:
@@ -359,8 +363,8 @@ def test_a_nodeclass_that_cannot_be_resolved_now_keeps_no_other_from_it(scene: S
 
 def test_one_status_that_cannot_be_written_keeps_no_other_from_it(scene: Scene) -> None:
     two_nodeclasses(scene)
-    scene.cluster.raise_before = failing_for("nodeclass_status", "a")
-    with pytest.raises(Transient, match="EC2NodeClass a: nodeclass_status"):
+    scene.cluster.raise_before = failing_for("merge_status", "EC2NodeClass", "a")
+    with pytest.raises(Transient, match="EC2NodeClass a: merge_status"):
         scene.make_ready()
     assert "status" not in scene.cluster.nodeclasses["a"]
     assert ready(scene.cluster.nodeclasses["b"]) == "True"

@@ -15,6 +15,7 @@ from nodesmith.adapters.observer import Observer
 from nodesmith.model.evictions import PodOnNode
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodes import NodePatch
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.taints import Taint
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests import builders
@@ -122,11 +123,11 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     cluster.apply_nodeclaim({**CLAIM, "metadata": {"name": "a", "labels": {"b": "c"}}})
     cluster.register_node(name, NodePatch({"a": "b"}, {}, add_taints=(Taint("t", "NoSchedule"),)))
     cluster.nominate(name, ["default/web-0"])
-    cluster.nodeclaim_status("a", {"lastPodEventTime": "2026-11-21T08:00:00Z"})
-    cluster.nodepool_status("default", CONDITIONS)
-    cluster.provisioner_status("old", CONDITIONS)
-    cluster.nodeclass_status("default", CONDITIONS)
-    cluster.nodetemplate_status("old", CONDITIONS)
+    cluster.merge_status("NodeClaim", "a", {"lastPodEventTime": "2026-11-21T08:00:00Z"})
+    for kind in ("NodePool", "EC2NodeClass"):
+        cluster.merge_status(kind, "default", CONDITIONS)
+    for kind in ("Provisioner", "AWSNodeTemplate"):
+        cluster.merge_status(kind, "old", CONDITIONS)
     cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (
@@ -138,8 +139,8 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
         ("Node", name),
         ("Pod", "default/gone"),
     ):
-        cluster.event(kind, about, "Odd", "thing")
-        cluster.event(kind, about, "Odd", "thing")
+        for _ in range(2):
+            cluster.publish([ObjectEvent(kind, about, "Odd", "thing")])
     pod = deployment_pod(1, rolled(1), name)
     created(local.store, "pods", dict(pod))
     key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

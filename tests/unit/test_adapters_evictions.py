@@ -13,7 +13,7 @@ import pytest
 
 from nodesmith.adapters.apiserver import ApiServer, Manifest, Method
 from nodesmith.adapters.evictions import delete, evict
-from nodesmith.adapters.objectevents import publish_all
+from nodesmith.adapters.objectevents import publish
 from nodesmith.decisions.termination.telling import of_evictions
 from nodesmith.errors import Transient
 from nodesmith.model.evictions import BUDGET, DENIED, Evicted, EvictionRefused, Gone, PodOnNode
@@ -70,7 +70,7 @@ def test_the_event_of_an_evicted_pod_is_written_without_reading_the_pod_again() 
     answers = evict(server, pods)
     server.asked.clear()
     server.read = 0
-    publish_all(server, of_evictions(claim(cause="Deleted"), pods, answers), now)
+    publish(server, of_evictions(claim(cause="Deleted"), pods, answers), now)
     uids = {body["involvedObject"]["name"]: body["involvedObject"]["uid"] for _, _, body in server.asked}
     assert (server.read, uids) == (0, {f"web-{number}": f"uid of web-{number}" for number in range(3)})
 

@@ -211,29 +211,17 @@ class Cluster(Protocol):
         One that is ending already may have its grace shortened, never prolonged.
         """
 
-    def nodeclaim_status(self, name: str, status: Mapping[str, Any]) -> None:
-        """Merge into a NodeClaim's status; gone is fine."""
+    def merge_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
+        """Merge into the status of one of Karpenter's objects; gone is fine.
 
-    def nodepool_status(self, name: str, status: Mapping[str, Any]) -> None:
-        """Merge into a NodePool's status; gone is fine. Conditions keep their lastTransitionTime while unchanged."""
-
-    def provisioner_status(self, name: str, status: Mapping[str, Any]) -> None:
-        """Merge into the status of a Provisioner that is read as a NodePool; gone is fine."""
-
-    def nodeclass_status(self, name: str, status: Mapping[str, Any]) -> None:
-        """Merge into an EC2NodeClass's status; gone is fine."""
-
-    def nodetemplate_status(self, name: str, status: Mapping[str, Any]) -> None:
-        """Merge into the status of an AWSNodeTemplate that is read as an EC2NodeClass; gone is fine."""
+        Conditions are merged by type, and keep their lastTransitionTime while their status is the same.
+        """
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
 
-    def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
-        """Publish an Event about a cluster-scoped object, or a pod (`namespace/name`)."""
-
     def publish(self, events: Sequence[ObjectEvent]) -> None:
-        """Publish several Events. Raises Transient when the others have been tried."""
+        """Publish Events; the same one again moves its time. Raises Transient when the others have been tried."""
 
 
 class Blobs(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.evictions import delete, evict
 from nodesmith.adapters.nominations import nominate
-from nodesmith.adapters.objectevents import publish, publish_all
+from nodesmith.adapters.objectevents import publish
 from nodesmith.adapters.objectpaths import PATHS, object_path
 from nodesmith.adapters.statuses import (
     difference,
@@ -98,37 +98,17 @@ class ApiCluster:
         """Nominate pods (namespace/name) for a Node, but those gone, bound or nominated already."""
         nominate(self._server, node, pods)
 
-    def nodeclaim_status(self, name: str, status: Manifest) -> None:
-        """Merge into a NodeClaim's status; gone is fine."""
-        self._bring_status("NodeClaim", name, status)
-
-    def nodepool_status(self, name: str, status: Manifest) -> None:
-        """Merge into a NodePool's status; gone is fine."""
-        self._bring_status("NodePool", name, status)
-
-    def provisioner_status(self, name: str, status: Manifest) -> None:
-        """Merge into the status of a Provisioner that is read as a NodePool; gone is fine."""
-        self._bring_status("Provisioner", name, status)
-
-    def nodeclass_status(self, name: str, status: Manifest) -> None:
-        """Merge into an EC2NodeClass's status; gone is fine."""
-        self._bring_status("EC2NodeClass", name, status)
-
-    def nodetemplate_status(self, name: str, status: Manifest) -> None:
-        """Merge into the status of an AWSNodeTemplate that is read as an EC2NodeClass; gone is fine."""
-        self._bring_status("AWSNodeTemplate", name, status)
+    def merge_status(self, kind: str, name: str, status: Manifest) -> None:
+        """Merge into an object's status, conditions by type; gone is fine."""
+        self._bring_status(kind, name, status)
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
         self._bring(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))
 
-    def event(self, kind: str, name: str, reason: str, message: str, *, warning: bool = False) -> None:
-        """Publish an Event; the same one again moves its time."""
-        publish(self._server, ObjectEvent(kind, name, reason, message, warning), self._clock())
-
     def publish(self, events: Sequence[ObjectEvent]) -> None:
-        """Publish several Events."""
-        publish_all(self._server, events, self._clock())
+        """Publish Events, several at once; the same one again moves its time."""
+        publish(self._server, events, self._clock())
 
     def _create(self, kind: str, manifest: Manifest) -> Manifest | None:
         body = {name: part for name, part in manifest.items() if name != "status"}

@@ -20,12 +20,12 @@ _LONGEST_NAME_PART = 200  # names have 253 characters at most, an event's is its
 _LONGEST_MESSAGE = 1024
 
 
-def publish_all(server: ApiServer, events: Sequence[ObjectEvent], now: datetime) -> None:
+def publish(server: ApiServer, events: Sequence[ObjectEvent], now: datetime) -> None:
     """Publish Events, several at once. Raises Transient for those that two rounds have left."""
-    for_each(events, lambda event: publish(server, event, now), "Events not published")
+    for_each(events, lambda event: _publish(server, event, now), "Events not published")
 
 
-def publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
+def _publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
     """Publish one Event. In a namespace that is being deleted there are none any more, and nobody reads them."""
     written = _manifest(event, event.uid or _uid(server, event), format_time(now))
     path = _EVENTS.format(namespace=quote(written["metadata"]["namespace"], safe=""))

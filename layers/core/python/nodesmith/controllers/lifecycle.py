@@ -35,6 +35,7 @@ from nodesmith.model.commands import (
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import snapshot_key
@@ -120,7 +121,7 @@ def follow(run: Lifecycle) -> Counter[str]:
 def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapshot) -> None:
     told = trouble(before, command, snapshot.node_of(before))
     if told is not None:
-        run.cluster.event("NodeClaim", before.name, *told, warning=True)
+        run.cluster.publish([ObjectEvent("NodeClaim", before.name, *told, warning=True)])
 
 
 def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:

@@ -20,7 +20,7 @@ def stamp(
     stamped = 0
     for name, at in to_stamp(claims, snapshot, now).items():
         try:
-            cluster.nodeclaim_status(name, {"lastPodEventTime": format_time(at)})
+            cluster.merge_status("NodeClaim", name, {"lastPodEventTime": format_time(at)})
             stamped += 1
         except (Transient, Rejected) as error:
             failures.append(f"NodeClaim {name}: {error}")

@@ -24,6 +24,7 @@ from nodesmith.model.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodec
 from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
 from nodesmith.model.nodepools import NodePool, parse_nodepools
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
@@ -198,17 +199,13 @@ def _shown_by(manifest: Mapping[str, Any], kind: str, origin: str) -> str:
 
 def _write(cluster: Cluster, update: StatusUpdate, failures: list[str]) -> bool:
     try:
-        match update.kind:
-            case "NodePool":
-                cluster.nodepool_status(update.name, update.status)
-            case "Provisioner":
-                cluster.provisioner_status(update.name, update.status)
-            case "AWSNodeTemplate":
-                cluster.nodetemplate_status(update.name, update.status)
-            case _:
-                cluster.nodeclass_status(update.name, update.status)
-        for warning in update.warnings:
-            cluster.event(update.kind, update.name, "ValidationFailed", warning, warning=True)
+        cluster.merge_status(update.kind, update.name, update.status)
+        warnings = [
+            ObjectEvent(update.kind, update.name, "ValidationFailed", each, warning=True)
+            for each in update.warnings
+        ]
+        if warnings:
+            cluster.publish(warnings)
     except (Transient, Rejected) as error:
         failures.append(f"{update.kind} {update.name}: {error}")
         return False

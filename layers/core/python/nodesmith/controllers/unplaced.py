@@ -105,7 +105,7 @@ def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
         "reason": event.reason,
         "message": event.message[:1024],
     }
-    cluster.nodeclaim_status(event.name, {"conditions": [condition]})
+    cluster.merge_status(event.kind, event.name, {"conditions": [condition]})
 
 
 def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
