@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.scheduling.assign import assign
+from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
 from nodesmith.decisions.scheduling.rooms import rooms
 from nodesmith.decisions.scheduling.spread import Domain, Tally, share_out
@@ -147,10 +148,11 @@ def assigned(
     running: Sequence[Pod] = (),
     zones: tuple[str, ...] = ZONES,
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
+    choices: Choices | None = None,
 ) -> Assignment:
     """Assign pods where nodes of every size can be launched in `zones`."""
     there = rooms(snapshot(nodes=nodes, pods=running), ())
-    return assign(some, there, Zones(zones), policy=policy)
+    return assign(some, there, Zones(zones), policy=policy, choices=choices)
 
 
 def demanded(result: Assignment) -> dict[str | None, int]:
@@ -173,6 +175,23 @@ def test_room_is_used_before_anything_is_bought() -> None:
 
     assert {name: len(keys) for name, keys in result.placed.items()} == {"free": 4, "full": 1}
     assert demanded(result) == {None: 1}
+
+
+@pytest.mark.parametrize(("option", "expected"), [(0, 3), (1, 0), (2, 2), (3, 1)])
+@pytest.mark.parametrize("spreads", [[], spread(hard=True)])
+def test_a_room_gets_as_many_pods_as_is_chosen_and_what_must_be_there_is_not_bought_for_elsewhere(
+    spreads: list[dict[str, Any]], option: int, expected: int
+) -> None:
+    to_its_like = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [to_its_like]}}
+    web = shape(affinity=affinity, topologySpreadConstraints=spreads)
+    there, old = node("there"), bind(shape("1"), "there")
+
+    chosen = Choices({("room", web, "there"): option})
+    result = assigned(pods(web, 6), [there], old, zones=(A,), choices=chosen)
+
+    assert len(result.placed.get("there", ())) == expected
+    assert demanded(result) == {}
 
 
 def test_larger_pods_choose_first_then_older_ones() -> None:

@@ -172,9 +172,10 @@ class Placing:
         if self._domains.is_spread:
             most = {domain: most[domain] for domain in self._in_turn(most, rooms)}
         first = self._ground.choices.one(("filled", self._plain), most) if len(most) > 1 else None
-        for domain, share in share_out(len(pods), self._domains.tallies, most, first).items():
+        wanted = len(pods)
+        for domain, share in share_out(wanted, self._domains.tallies, most, first).items():
             mine, pods = pods[:share], pods[share:]
-            rest = self._fill(mine, rooms.get(domain, ()))
+            rest = self._fill(mine, rooms.get(domain, ()), wanted)
             if rest:
                 self._demand(rest, self._domains.pins(domain))
         return pods
@@ -188,13 +189,16 @@ class Placing:
         ordered = sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
         return self._ground.choices.first(("domain", self._plain), ordered)
 
-    def _fill(self, pods: list[Pod], rooms: Iterable[Room]) -> list[Pod]:
-        """Put pods into rooms, one after the other; give those that find none."""
+    def _fill(self, pods: list[Pod], rooms: Iterable[Room], wanted: int = 0) -> list[Pod]:
+        """Put pods into rooms, one after the other; give those that find none.
+
+        Where rooms were asked before how many of `wanted` pods they take, each takes as many as it said.
+        """
         ground = self._ground
         for room in rooms:
             if not pods:
                 break
-            count = self._capacity(room, len(pods))
+            count = min(len(pods), self._capacity(room, wanted or len(pods)))
             mine, pods = pods[:count], pods[count:]
             if mine:
                 ground.vacancies.take(room, self._plain, count)
