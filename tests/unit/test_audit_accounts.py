@@ -8,6 +8,7 @@ from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import MinValuesPolicy
 from nodesmith_cli.audit import Kind, Violation, audit
 from tests.audits import (
+    NODEPOOL,
     ZONE,
     buys,
     catalog,
@@ -306,6 +307,34 @@ def test_the_heavier_nodepool_comes_first() -> None:
     counting = pod("q", topologySpreadConstraints=spread())
     counted = [POOL, heavy, pod("p", labels={"app": "web"}), counting]
     assert found(counted, plan(buys("n", "1", ["p"]), unplaced={"q": "no domain"})) == []
+
+
+def test_no_nodepool_is_preferred_whose_daemonsets_have_the_host_ports_of_the_pods() -> None:
+    heavy, bought = nodepool("heavy", weight=10), plan(buys("n", "1", ["p"]))
+    agent = daemonset(ports=[{"hostPort": 8080}], nodeSelector={NODEPOOL: "heavy"})
+    other = daemonset("other", cpu="100m", ports=[{"hostPort": 8080}], nodeSelector={NODEPOOL: "heavy"})
+
+    def judged(*ports: int) -> list[tuple[str, str]]:
+        return found([POOL, heavy, agent, other, pod("p", ports=ports)], bought)
+
+    assert judged(8080) == []
+    assert judged(80) == judged() == [("weight", "n")], (
+        "that agents quarrel with each other is not the pods' concern"
+    )
+
+
+def test_a_choice_of_types_is_judged_among_those_with_the_host_ports_free() -> None:
+    choice = {**wants("node.kubernetes.io/instance-type", "Exists"), "minValues": 2}
+    lenient = NodeSettings(min_values_policy=MinValuesPolicy.BEST_EFFORT)
+    agent = daemonset(ports=[{"hostPort": 8080}], nodeSelector={"example.com/size": "huge"})
+
+    def bought(*ports: int) -> set[str]:
+        manifests = [nodepool(requirements=[choice]), agent, pod("p", "3", ports=ports)]
+        of = plan(buys("n", "3", ["p"]))
+        return {str(v.kind) for v in audit(manifests, catalog(), of, settings=lenient)}
+
+    assert bought(8080) == set()
+    assert bought(80) == {"min-values"}
 
 
 def test_a_violation_says_what_where_and_why() -> None:

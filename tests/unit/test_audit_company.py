@@ -301,6 +301,25 @@ def test_whoever_is_to_be_the_first_comes_before_others_elsewhere() -> None:
     assert found([POOL, first, follower, plain], bought) == []
 
 
+@pytest.mark.parametrize("zones", [ZONES[:1], ZONES[:2]])
+def test_company_on_many_nodes_is_found_where_spreads_over_zones_count_the_same_pods(
+    zones: list[str],
+) -> None:
+    several, fond = range(110), {"app": "fond"}
+    web = [pod(f"web{n}", "100m", labels=WEB) for n in several]
+    near_web = [pod(f"fond{n}", "100m", labels=fond, affinity=near("web", HOST)) for n in several]
+    even = [pod(f"even{n}", labels=fond, topologySpreadConstraints=spread(app="fond")) for n in range(2)]
+    pairs = [
+        buys(f"n{n}", "200m", [f"web{n}", f"fond{n}"], ["m.small"], zones[n % len(zones)]) for n in several
+    ]
+    others = [buys(f"m{n}", "1", [f"even{n}"], zone=zones[n % len(zones)]) for n in range(2)]
+    manifests = [POOL, *web, *near_web, *even]
+
+    assert found(manifests, plan(*pairs, *others)) == []
+    pairs[0] = buys("n0", "100m", ["fond0"], ["m.small"])
+    assert ("affinity", "default/fond0") in found(manifests, plan(*pairs, *others))
+
+
 def test_all_terms_of_an_affinity_want_the_same_company() -> None:
     web, db = near("web")["podAffinity"], near("db")["podAffinity"]
     name = "requiredDuringSchedulingIgnoredDuringExecution"

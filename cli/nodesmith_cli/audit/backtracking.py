@@ -1,6 +1,6 @@
 """Every order of binding, for plans of few pods: where the quick search for one fails, this one decides.
 
-As there, it goes backwards from the end. What is tried first is what harms fewest; a pod that can harm nobody is taken
+As there, it goes backwards from the end. What is tried first is what harms least; a pod that can harm nobody is taken
 without a second thought. States that led nowhere are remembered, and the steps are counted.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodesmith_cli.audit.batches import Batch
+from nodesmith_cli.audit.batches import Batch, severity
 
 MOST_PODS = 200
 _MOST_STEPS = 3_000
@@ -40,13 +40,12 @@ class Backtracking:
         return False
 
     def _choices(self) -> Iterator[Batch]:
-        free = [
-            (len(batch.harmed), not batch.rules, n, batch)
-            for n, batch in enumerate(self._batches)
-            if batch.pods
-        ]
-        ranked = sorted((h, r, n) for h, r, n, batch in free if batch.is_free)
-        for harmed, _, number in ranked:
+        ranked = sorted(
+            (severity(batch.harmed), not batch.rules, number)
+            for number, batch in enumerate(self._batches)
+            if batch.pods and batch.is_free
+        )
+        for (_, harmed), _, number in ranked:
             batch = self._batches[number]
             yield batch
             if not harmed and not any(affinity and tally.waiters for tally, _, affinity in batch.gives):

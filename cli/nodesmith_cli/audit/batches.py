@@ -14,6 +14,14 @@ Seat: TypeAlias = tuple[
 ]  # a tally that counts the pod, in which domain, whether for affinities
 
 
+Harm: TypeAlias = tuple[bool, int]  # whether for affinities, and which tally
+
+
+def severity(harmed: Sequence[Harm]) -> tuple[int, int]:
+    """Rank what would be worse off: company that is gone does not come back, the least of a spread may be made up."""
+    return sum(affinity for affinity, _ in harmed), len(harmed)
+
+
 @dataclass(slots=True)
 class Batch:
     """Pods with the same rules, counted in the same places (`gives`): any one stands for the others."""
@@ -37,11 +45,11 @@ class Batch:
         return all(rule.excess <= 0 for rule in self.rules)
 
     @property
-    def harmed(self) -> list[int]:
-        """The tallies that would be worse off for others without one of these pods."""
+    def harmed(self) -> list[Harm]:
+        """What would be worse off for others without one of these pods."""
         own = {id(tally): rule for rule in self.rules for tally, _ in rule.seats}
         return [
-            id(tally)
+            (affinity, id(tally))
             for tally, domain, affinity in self.gives
             if harm(tally, domain, affinity=affinity, own=own.get(id(tally)))
         ]

@@ -85,11 +85,12 @@ def matters(tally: Tally, domain: str, *, affinity: bool) -> bool:
 def harm(tally: Tally, domain: str, *, affinity: bool, own: Rule | None) -> bool:
     """Tell whether undoing a pod here may keep others from being undone later.
 
-    For a spread that is lowering the least of all domains, for an affinity taking what others there lean on: one pod,
-    or for those who are counted themselves one more. `own` is the rule by which the pod to be undone looks here.
+    For a spread that is lowering the least of all domains while somebody looks from another, for an affinity
+    taking what others there lean on: one pod, or for those who are counted themselves one more. `own` is the rule
+    by which the pod to be undone looks here.
     """
     if not affinity:
-        return tally.waiters > (own is not None) and tally.is_lowest(domain)
+        return tally.waiters > tally.waiting[domain] and tally.is_lowest(domain)
     left = tally.counts[domain] - 1
     counted = tally.waiting[domain] - tally.leaning[domain] - (own is not None and own.counted)
     leaning = tally.leaning[domain] - (own is not None and not own.counted)

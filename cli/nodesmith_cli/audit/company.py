@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nodesmith_cli.audit.backtracking import MOST_PODS, Backtracking
-from nodesmith_cli.audit.batches import Batch, compacted, put_back, snapshot
+from nodesmith_cli.audit.batches import Batch, Harm, compacted, put_back, severity, snapshot
 from nodesmith_cli.audit.bonds import AffinityRule, Rule
 from nodesmith_cli.audit.violations import Kind
 
@@ -56,12 +56,12 @@ def _undo_all(batches: list[Batch]) -> list[Batch]:
 
 
 def _undo_with_harm(batches: Sequence[Batch]) -> bool:
-    """Take away pods that harm as few tallies as can be, no tally twice. Tells whether there was any."""
+    """Take away pods that harm as little as can be, no tally twice. Tells whether there was any."""
     free = [(batch.harmed, batch) for batch in batches if batch.is_free]
-    fewest = min((len(harmed) for harmed, _ in free), default=0)
-    touched: set[int] = set()
+    least = min((severity(harmed) for harmed, _ in free), default=(0, 0))
+    touched: set[Harm] = set()
     for harmed, batch in free:
-        if len(harmed) == fewest and touched.isdisjoint(harmed) and batch.is_free:
+        if severity(harmed) == least and touched.isdisjoint(harmed) and batch.is_free:
             batch.undo()
             touched.update(harmed)
     return bool(free)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from nodesmith_cli.audit.apart import Aversions
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.pods import Pod, needs_of, port_clashes
+from nodesmith_cli.audit.pods import Pod, finds_port_taken, needs_of
 from nodesmith_cli.audit.reading import Amounts
 from nodesmith_cli.audit.selectors import refusals
 from nodesmith_cli.audit.violations import Kind
@@ -46,4 +46,4 @@ def _fits(pod: Pod, place: Place, free: Amounts) -> bool:
     if refusals(pod.spec, place.labels, place.taints, place.node_name):
         return False
     resident = (*place.bound, *place.daemons, *place.pods)
-    return not any(later == pod.key for *_, later in port_clashes((*resident, pod)))
+    return not finds_port_taken([pod], resident)

@@ -187,3 +187,9 @@ def port_clashes(pods: Iterable[Pod]) -> Iterator[tuple[str, int, str, str]]:
                 if key != pod.key and (not address or not at or at == address):
                     yield protocol, number, key, pod.key
             others.append((address, pod.key))
+
+
+def finds_port_taken(pods: Sequence[Pod], resident: Iterable[Pod]) -> bool:
+    """Tell whether one of these pods wants a host port that another of them has, or one that is there."""
+    keys = {pod.key for pod in pods if pod.ports}
+    return bool(keys) and any(later in keys for *_, later in port_clashes((*resident, *pods)))

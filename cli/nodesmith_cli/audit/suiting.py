@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from nodesmith_cli.audit.machines import Machine, machine
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.pods import Pod, needs_of
+from nodesmith_cli.audit.pods import Pod, finds_port_taken, needs_of
 from nodesmith_cli.audit.pools import Pool
 from nodesmith_cli.audit.purchases import purchase
 from nodesmith_cli.audit.reading import Amounts
 
 
+class _Suited(NamedTuple):
+    """A machine that suits some pods, with the DaemonSets' pods on it and the room that these leave."""
+
+    machine: Machine
+    daemons: Sequence[Pod]
+    room: Amounts
+
+    def holds(self, pods: Sequence[Pod], needs: Amounts) -> bool:
+        """Tell whether pods find room and host ports."""
+        has_room = all(amount <= self.room.get(name, 0) for name, amount in needs.items())
+        return has_room and not finds_port_taken(pods, self.daemons)
+
+
 class Suiting:
-    """Remembers which machines of a NodePool suit which pods, and what room their DaemonSets leave."""
+    """Remembers which machines of a NodePool suit which pods, and what their DaemonSets leave of them."""
 
     def __init__(self, result: Outcome) -> None:
         self._result = result
-        self._suited: dict[tuple[str, frozenset[str]], list[tuple[Machine, Amounts]]] = {}
+        self._suited: dict[tuple[str, frozenset[str]], list[_Suited]] = {}
 
     def machines(self, pool: Pool, pods: Sequence[Pod]) -> Iterator[Machine]:
         """Give those that could be a node for all these pods, if nothing but this node counted."""
         needs = needs_of(pods)
-        for suited, room in self._suitable(pool, pods):
-            if all(amount <= room.get(name, 0) for name, amount in needs.items()):
-                yield suited
+        return (suited.machine for suited in self._suitable(pool, pods) if suited.holds(pods, needs))
 
-    def _suitable(self, pool: Pool, pods: Sequence[Pod]) -> list[tuple[Machine, Amounts]]:
+    def _suitable(self, pool: Pool, pods: Sequence[Pod]) -> list[_Suited]:
         placings = {pod.placing: pod for pod in pods}
         key = (pool.name, frozenset(placings))
         if key not in self._suited:
             daemons = self._result.cluster.daemons
             tried = (purchase(pool, [m], placings.values(), {}, daemons) for m in _machines(pool))
             self._suited[key] = [
-                (found, _room(found, needs_of(each.daemons[found.type.name])))
+                _suited(found, each.daemons[found.type.name])
                 for each in tried
                 for found in each.machines
                 if not each.misfits
@@ -49,5 +61,7 @@ def _machines(pool: Pool) -> Iterator[Machine]:
                 yield made
 
 
-def _room(machine: Machine, daemons: Amounts) -> Amounts:
-    return {name: amount - daemons.get(name, 0) for name, amount in machine.type.allocatable.items()}
+def _suited(machine: Machine, daemons: Sequence[Pod]) -> _Suited:
+    taken = needs_of(daemons)
+    room = {name: amount - taken.get(name, 0) for name, amount in machine.type.allocatable.items()}
+    return _Suited(machine, daemons, room)
