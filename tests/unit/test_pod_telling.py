@@ -49,6 +49,7 @@ def test_a_pod_that_runs_or_goes_is_told_of_no_claim() -> None:
         ("55m", "DoNotDisruptGracePeriodElapsed", "2026-11-21T11:55:00Z"),
         ("yes", "InvalidDoNotDisruptAnnotation", "must be true, or a duration such as 30m"),
         ("-5m", "InvalidDoNotDisruptAnnotation", "'-5m'"),
+        ("99999999h", "InvalidDoNotDisruptAnnotation", "'99999999h'"),
     ],
 )
 def test_a_pod_is_told_what_its_annotation_comes_to(value: str, reason: str, said: str) -> None:

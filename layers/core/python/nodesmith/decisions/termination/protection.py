@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from nodesmith.model.durations import LONGEST_SECONDS
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
@@ -21,14 +22,15 @@ _NONE: Mapping[str, int] = FrozenMap()
 def protected_for(annotation: str | None) -> timedelta | None:
     """Read `karpenter.sh/do-not-disrupt`: how long a pod is protected, counted from its start; None for not at all.
 
-    `true` is for ever; otherwise a positive duration as Go writes it. Anything else protects nothing, as in Karpenter.
+    `true` is for ever; otherwise a positive duration as Go writes it, of 292 years at most. Anything else protects
+    nothing, as in Karpenter.
     """
     if annotation == "true":
         return timedelta.max
     if annotation is None or not _DURATION.fullmatch(annotation):
         return None
     seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in re.findall(_PART, annotation))
-    return timedelta(seconds=seconds) if seconds > 0 else None
+    return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_SECONDS else None
 
 
 def refuses_disruption(pod: Pod, now: datetime) -> bool:
