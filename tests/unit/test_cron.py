@@ -28,6 +28,22 @@ def test_a_star_and_a_question_mark_say_any_day() -> None:
     assert cron.days == set(range(1, 32))
 
 
+def test_a_star_with_a_step_is_a_restriction_as_where_karpenter_reads_schedules() -> None:
+    cron = parse_cron("0 0 */2 * mon")
+    assert (cron.any_day, cron.any_weekday) == (False, False)
+    assert parse_cron("0 0 */1 * 1,*")[-2:] == (True, True)
+
+
+def test_a_step_beyond_the_end_names_the_first() -> None:
+    assert parse_cron("*/60 */24 * * *")[:2] == ({0}, {0})
+
+
+def test_a_day_that_only_some_of_the_months_have_comes_and_so_does_a_weekday() -> None:
+    assert parse_cron("0 0 31 2,3 *").days == {31}
+    assert parse_cron("0 0 29 2 *").days == {29}
+    assert parse_cron("0 0 30 2 mon").weekdays == {1}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -41,7 +57,9 @@ def test_a_star_and_a_question_mark_say_any_day() -> None:
         ("* * * * 7", "the day of the week '7' must be a number from 0 to 6 or SUN to SAT"),
         ("* * * * funday", "the day of the week 'funday'"),
         ("17-9 * * * *", "the minute range 17-9 runs backwards"),
-        ("*/0 * * * *", "the minute '0' must be a number from 1 to 59"),
+        ("*/0 * * * *", "the step of the minute '0' must be a number from 1 to 999"),
+        ("0 0 30 2 *", "never comes: no month that it names has a day 30"),
+        ("0 0 31 2,4-6/2,9 ?", "never comes: no month that it names has a day 31"),
         ("1,,2 * * * *", "the minute ''"),
         ("-1 * * * *", "the minute ''"),
         ("٣ * * * *", "the minute '٣'"),

@@ -17,6 +17,10 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("month", 1, 12, _MONTHS),
     ("day of the week", 0, 6, _WEEKDAYS),
 )
+_LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""of the months, in a leap year"""
+_ANY = frozenset({"*", "?", "*/1", "?/1"})
+_LONGEST_STEP = 999
 _LONGEST_GAP = timedelta(days=8 * 366)
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -42,7 +46,7 @@ class Cron(NamedTuple):
     months: frozenset[int]
     weekdays: frozenset[int]
     any_day: bool
-    """The day of the month was written `*` or `?`; `any_weekday` likewise."""
+    """The day of the month was written `*` or `?`, without a step; `any_weekday` likewise."""
     any_weekday: bool
 
 
@@ -54,7 +58,10 @@ def parse_cron(text: str) -> Cron:
     minutes, hours, days, months, weekdays = (
         _parse_field(part, *field) for part, field in zip(parts, _FIELDS, strict=True)
     )
-    return Cron(minutes, hours, days, months, weekdays, parts[2][0] in "*?", parts[4][0] in "*?")
+    any_day, any_weekday = (not _ANY.isdisjoint(parts[place].split(",")) for place in (2, 4))
+    if any_weekday and min(days) > max(_LENGTHS[month - 1] for month in months):
+        raise CronError(f"never comes: no month that it names has a day {min(days)}")
+    return Cron(minutes, hours, days, months, weekdays, any_day, any_weekday)
 
 
 @lru_cache(maxsize=256)
@@ -106,7 +113,7 @@ def _parse_field(text: str, name: str, low: int, high: int, names: dict[str, int
     found: set[int] = set()
     for item in text.split(","):
         span, slash, step_text = item.partition("/")
-        step = _number(step_text, name, 1, high, {}) if slash else 1
+        step = _number(step_text, f"step of the {name}", 1, _LONGEST_STEP, {}) if slash else 1
         if span in ("*", "?"):
             first, last = low, high
         else:
