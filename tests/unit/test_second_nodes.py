@@ -16,7 +16,8 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search import look_again, propose
 from nodesmith.decisions.disruption.stages import SECOND_LOOK, Scene, next_step, strays
 from nodesmith.decisions.podevents import to_stamp
-from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.provisioning import Inputs, decide
+from nodesmith.decisions.readiness import nodepool_update
 from nodesmith.decisions.scheduling.rooms import room_of, rooms
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import DO_NOT_DISRUPT, REGISTERED
@@ -32,6 +33,7 @@ from nodesmith_cli.explainnode import subjects
 from nodesmith_cli.planning.fleet import fleet_of
 from nodesmith_cli.planning.moves import moves_json
 from tests.builders import NOW, node, shape, snapshot
+from tests.builders import pods as waiting
 from tests.fleets import Worker, fleet, pool, running, worker
 
 SMALL = shape("500m", "1Gi")
@@ -86,6 +88,29 @@ def test_a_node_that_is_not_ready_counts_as_disrupted_though_the_second_is_ready
 
     assert one is not None
     assert room(one, "Empty", inputs.ledger, (), inputs.snapshot, NOW) == 0
+
+
+def test_limits_count_the_machine_once(name: str) -> None:
+    """Its NodePool may have 8 cpus, of which the Node that registered has 4: a pod that waits has room for the rest."""
+    limited = pool(limits={"cpu": "8"})
+    pods = [
+        *running(replace(SMALL, requests=OWN.node.allocatable), {"own": 1}),
+        *waiting(shape("3", "2Gi"), 1),
+    ]
+
+    assert len(decide(beside(fleet([OWN], pods, pools=[limited]), name)).nodes) == 1
+
+
+def test_a_nodepool_shows_the_machine_once(name: str) -> None:
+    registered = Worker(
+        replace(OWN.node, labels=FrozenMap({**OWN.node.labels, REGISTERED: "true"})), OWN.claim
+    )
+    seen = beside(fleet([registered]), name, labels=OWN.node.labels, capacity=NOTHING).snapshot
+
+    update = nodepool_update(pool(), parse_nodepool(pool()), {}, None, seen, NOW)
+
+    assert update is not None
+    assert (update.status["nodes"], update.status["resources"]["cpu"]) == (1, "4")
 
 
 def scene(name: str, own: bool, second: bool) -> Scene:

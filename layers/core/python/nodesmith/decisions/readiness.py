@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus, StatusCondition
@@ -103,7 +102,7 @@ def nodepool_update(
             _nodeclass_ready(pool, nodeclass_states),
         ]
     conditions += [_root(conditions), _registration_healthy(health), *_paused(paused, manifest)]
-    nodes = [n for n in snapshot.nodes if n.labels.get(NODEPOOL) == name]
+    nodes = snapshot.nodes_in(name)
     wanted = {
         "nodes": len(nodes),
         "resources": format_resources(total([n.capacity for n in nodes])),

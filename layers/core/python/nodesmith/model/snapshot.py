@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nodesmith.model.claimednodes import ClaimedNodes
+from nodesmith.model.labels import NODEPOOL, REGISTERED
 from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
@@ -52,6 +53,12 @@ class Snapshot:
     def nodes_of(self, claim: NodeClaim) -> Sequence[Node]:
         """Give all Nodes with a claim's provider id: more than one only where something is wrong."""
         return self._claimed.all_of(claim)
+
+    def nodes_in(self, nodepool: str) -> list[Node]:
+        """Give a NodePool's Nodes, one for each machine: of several with one provider id the one that registered."""
+        mine = [node for node in self.nodes if node.labels.get(NODEPOOL) == nodepool]
+        mine.sort(key=lambda node: node.labels.get(REGISTERED) == "true")
+        return list({node.provider_id or node.name: node for node in mine}.values())
 
     def shown_nodeclaims(self) -> dict[str, Mapping[str, Any]]:
         """Give the NodeClaim objects by name."""

@@ -13,7 +13,7 @@ from nodesmith.decisions.scheduling.reservations import free_reservations
 from nodesmith.decisions.scheduling.templates import Template, template
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import NODECLASS, NODEPOOL
+from nodesmith.model.labels import NODECLASS
 from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -158,7 +158,7 @@ def template_of(
 
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
     """Sum what a NodePool's nodes offer in all, nodes on their way included; `nodes` counts them."""
-    nodes = [n for n in snapshot.nodes if n.labels.get(NODEPOOL) == pool.name]
+    nodes = snapshot.nodes_in(pool.name)
     joined = {n.provider_id for n in nodes if n.provider_id}
     coming = [
         c
