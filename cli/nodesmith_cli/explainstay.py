@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
-from nodesmith.decisions.disruption.passing import Pass, no_budget
+from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.rebalancing import is_asked, rebalanced
 from nodesmith.decisions.provisioning import Inputs
@@ -62,8 +62,7 @@ def _of_candidate(one: Candidate, look: Pass) -> Stay:
     drift = look.drift.get(one.name) or one.claim.drift
     reason = Reason.DRIFTED if drift else Reason.UNDERUTILIZED if one.pods else Reason.EMPTY
     blocker = None if drift else look.blocker(one)
-    if blocker is None and look.allowed.nodes(one.pool, reason) == 0:
-        blocker = no_budget(one)
+    blocker = blocker or look.allowed.kept([one], reason).get(one.name)
     since = one.claim.drifted_at if drift else quiet_since(one.claim, one.node)
     if blocker is not None:
         return _stay(blocker, since)

@@ -11,6 +11,7 @@ import pytest
 from nodesmith.decisions.disruption.search import propose
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import DO_NOT_DISRUPT, INSTANCE_TYPE
+from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.selectors import parse_selector
@@ -128,6 +129,50 @@ def test_no_more_nodes_go_at_once_than_their_pods_budget_lets_pods_go() -> None:
     inputs = fleet(workers, running(SMALL, dict.fromkeys("abc", 1)), budgets=(guard(allowed=2),))
     found = propose(inputs)
     assert sum(len(p.sources) for p in found.proposals) == 2
+
+
+def test_what_a_pods_budget_keeps_beside_others_says_so_and_does_not_blame_the_nodepool() -> None:
+    workers = [worker(name) for name in "abc"]
+    spread = running(SMALL, dict.fromkeys("abc", 1))
+    found = propose(fleet(workers, spread, budgets=(guard(allowed=1),)))
+    ((gone,),) = (p.sources for p in found.proposals)
+    kept = {(b.rule, b.object) for name, b in found.blocked.items() if name != gone and b.rule != "Nominated"}
+    assert kept == {("PodDisruptionBudget", "PodDisruptionBudget/default/guard")}
+
+
+@pytest.mark.parametrize("budgets", [(guard(),), (guard("one", allowed=1), guard("two", allowed=1))])
+def test_a_drifted_node_whose_end_has_a_deadline_is_renewed_whatever_budgets_its_pods_have(
+    budgets: tuple[PodDisruptionBudget, ...],
+) -> None:
+    drifted = {"image_id": "ami-old", "drift": "AMIDrift", "drifted_at": NOW}
+    for deadline, reasons in (("1h", [Reason.DRIFTED]), (None, [])):
+        old = worker("a", claim={**drifted, "termination_grace_period": deadline})
+        found = propose(fleet([old], running(SMALL, {"a": 1}), budgets=budgets))
+        assert [p.reason for p in found.proposals] == reasons
+
+
+@pytest.mark.parametrize(
+    ("annotations", "told"),
+    [
+        (
+            {"nodesmith.dev/max-disruptions-per-hour": "ten"},
+            "metadata.annotations[nodesmith.dev/max-disruptions-per-hour] of NodePool default cannot be read",
+        ),
+        (
+            {"nodesmith.dev/max-disruptions-per-hour": "1"},
+            "lets 1 of its nodes go in an hour, and so many have",
+        ),
+        ({}, "the disruption budgets of NodePool default allow no more"),
+    ],
+)
+def test_whose_limit_keeps_a_node_is_said(annotations: dict[str, str], told: str) -> None:
+    limited = pool(budgets=[{"nodes": "100%" if annotations else "0"}])
+    limited["metadata"]["annotations"] = annotations
+    gone = worker("z").claim.terminating("Deleted", "", NOW - timedelta(minutes=50))
+    found = propose(fleet([worker("a")], pools=[limited], claims=[gone]))
+    assert found.proposals == ()
+    assert found.blocked["claim-a"].rule == "Budget"
+    assert told in found.blocked["claim-a"].message
 
 
 def test_a_node_that_pods_are_on_their_way_to_stays() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
-from nodesmith.decisions.disruption.budgets import room
+from nodesmith.decisions.disruption.budgets import departed, room
 from nodesmith.decisions.disruption.candidates import Candidate, by_node
 from nodesmith.decisions.disruption.costs import moving
+from nodesmith.decisions.disruption.proposals import BUDGET, Blocker
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.protection import Allowances
@@ -25,6 +27,7 @@ class Allowed:
         self._going: list[NodeClaim] = [c for c in inputs.ledger.claims if c.name in moving_claims]
         self._taken: Counter[str] = Counter()
         self._rooms: dict[tuple[str, Reason], int | None] = {}
+        self._gone: dict[str, int] = {}
         self._evictions = Allowances(inputs.snapshot.budgets)
         self._count_going()
 
@@ -48,20 +51,59 @@ class Allowed:
         self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None
     ) -> list[Candidate]:
         """Give the candidates, in order, that budgets let go together; of equals the first."""
-        chosen: list[Candidate] = []
+        verdicts = self._verdicts(candidates, reason)
+        return list(islice((one for one, keeper in verdicts if keeper is None), most))
+
+    def kept(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
+        """Say of the candidates that budgets keep, beside those that they let go together, which budget does."""
+        return {
+            one.name: self._of_pods(keeper) if keeper else self._of_nodes(one.pool)
+            for one, keeper in self._verdicts(candidates, reason)
+            if keeper is not None
+        }
+
+    def _verdicts(
+        self, candidates: Iterable[Candidate], reason: Reason
+    ) -> Iterator[tuple[Candidate, str | None]]:
+        """Give for each candidate in order the budget of its pods that keeps it, empty for its NodePool's, or None."""
         taken: Counter[str] = Counter()
         spent: Counter[str] = Counter()
         for one in candidates:
             left = self.nodes(one.pool, reason)
-            if most is not None and len(chosen) >= most:
-                break
             if left is not None and taken[one.pool.name] >= left:
+                yield one, ""
                 continue
-            if self._inputs.snapshot.budgets and not self._can_leave(one, spent):
-                continue
-            taken[one.pool.name] += 1
-            chosen.append(one)
-        return chosen
+            is_asked = (
+                self._inputs.snapshot.budgets and one.held is None
+            )  # what is held may go by a deadline only
+            keeper = self._keeper(one, spent) if is_asked else ""
+            if not keeper:
+                taken[one.pool.name] += 1
+            yield one, keeper or None
+
+    def _of_nodes(self, pool: NodePool) -> Blocker:
+        """Say why a NodePool lets no more of its nodes go."""
+        limits, on = pool.disruption, f"NodePool {pool.name}"
+        message = f"the disruption budgets of {on} allow no more nodes to go for now"
+        if limits.fault:
+            message = (
+                f"{limits.fault} of {on} cannot be read: none of its nodes is disrupted until it is mended"
+            )
+        elif limits.most_an_hour is not None and self._is_too_fast(pool, limits.most_an_hour):
+            message = (
+                f"{on} lets {limits.most_an_hour} of its nodes go in an hour, and so many have gone or go"
+            )
+        return Blocker(BUDGET, f"NodePool/{pool.name}", message)
+
+    def _is_too_fast(self, pool: NodePool, most: int) -> bool:
+        if pool.name not in self._gone:
+            inputs = self._inputs
+            self._gone[pool.name] = len(departed(pool.name, inputs.ledger, self._going, inputs.now))
+        return self._gone[pool.name] + self._taken[pool.name] >= most
+
+    def _of_pods(self, budget: str) -> Blocker:
+        message = f"PodDisruptionBudget {budget} lets none of its pods go beside those of other nodes that go"
+        return Blocker("PodDisruptionBudget", f"PodDisruptionBudget/{budget}", message)
 
     def take(self, sources: Sequence[Candidate]) -> None:
         """Count a move."""
@@ -71,16 +113,17 @@ class Allowed:
                 if must_go(pod.shape):
                     self._evictions.count(pod)
 
-    def _can_leave(self, one: Candidate, spent: Counter[str]) -> bool:
-        """Tell whether each budget of a node's pods lets one of them go at least, beside those of nodes before it.
+    def _keeper(self, one: Candidate, spent: Counter[str]) -> str:
+        """Name the budget that lets none of a node's pods go beside those of nodes before it; empty for none.
 
         So every node that goes can begin to drain at once; how fast the others follow is for the budgets to say.
         """
         guarded = [pod for pod in one.pods if must_go(pod.shape)]
-        if not all(self._evictions.permits(pod, spent) for pod in guarded):
-            return False
+        for pod in guarded:
+            if not self._evictions.permits(pod, spent):
+                return self._evictions.guards(pod.shape)[0].key
         spent.update(budget for budget in map(self._evictions.budget, guarded) if budget)
-        return True
+        return ""
 
     def _count_going(self) -> None:
         snapshot = self._inputs.snapshot

@@ -16,7 +16,7 @@ from itertools import groupby
 from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
-from nodesmith.decisions.disruption.passing import Pass, no_budget
+from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.simulation import Trial
 from nodesmith.decisions.disruption.waste import Prices, prices
@@ -75,8 +75,8 @@ def _look_at_next(lot: _Lot, under_way: Pass) -> None:
     lot.waiting = [one for one in lot.waiting if under_way.is_free(one)]
     window = under_way.allowed.within(lot.waiting, Reason.UNDERUTILIZED, LARGEST)
     if not window:
-        for one in lot.waiting:
-            under_way.blocked.setdefault(one.name, no_budget(one))
+        for name, blocker in under_way.allowed.kept(lot.waiting, Reason.UNDERUTILIZED).items():
+            under_way.blocked.setdefault(name, blocker)
     under_way.seen += [one.name for one in window or lot.waiting]
     done = {one.name for one in _best_of(window, lot, under_way) or window or lot.waiting}
     lot.waiting = [one for one in lot.waiting if one.name not in done]

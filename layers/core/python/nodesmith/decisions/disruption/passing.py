@@ -10,7 +10,7 @@ from nodesmith.decisions.disruption.allowing import Allowed
 from nodesmith.decisions.disruption.candidates import Candidate, Survey, consolidation_blocker
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.judging import Judge, proposal
-from nodesmith.decisions.disruption.proposals import BUDGET, Blocker, Proposal, Proposals
+from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
 from nodesmith.decisions.disruption.simulation import Fleet, Trial
 from nodesmith.decisions.disruption.worth import LEAST_SAVING, totals, worth_usd
 from nodesmith.decisions.disruption.zones import Zones
@@ -129,8 +129,8 @@ class Pass:
     def note_budget(self, candidates: Iterable[Candidate], reason: Reason) -> None:
         """Note of candidates that stay only because a budget allows no more that this is so."""
         for one in candidates:
-            if one.name not in self.gone and self.allowed.nodes(one.pool, reason) == 0:
-                self.blocked[one.name] = no_budget(one)
+            if one.name not in self.gone:
+                self.blocked.update(self.allowed.kept([one], reason))
 
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
         """Give what the pass has come to."""
@@ -143,9 +143,3 @@ class Pass:
         blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
         steps = self._most - self.left
         return Proposals(tuple(self.found), blocked, times, steps, is_finished, self.drift)
-
-
-def no_budget(one: Candidate) -> Blocker:
-    """Say that disruption budgets keep a candidate."""
-    message = f"the disruption budgets of NodePool {one.pool.name} allow no more nodes to go for now"
-    return Blocker(BUDGET, f"NodePool/{one.pool.name}", message)

@@ -14,7 +14,7 @@ from datetime import datetime
 from nodesmith.decisions.disruption.candidates import Candidate, Survey
 from nodesmith.decisions.disruption.consolidating import consolidate
 from nodesmith.decisions.disruption.emptying import let_go
-from nodesmith.decisions.disruption.passing import Pass, no_budget
+from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.disruption.rebalancing import rebalance, rebalanced
 from nodesmith.decisions.disruption.renewing import renew, renewed, static_renewals
@@ -74,8 +74,9 @@ def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Propo
         return f"{missing}: {blocker.message if blocker else 'it is gone'}"
     if move.reason is Reason.EMPTY:
         return _still_empty(there, under_way)
-    if len(under_way.allowed.within(there, move.reason)) < len(there):
-        return no_budget(there[0]).message
+    kept = under_way.allowed.kept(there, move.reason)
+    if kept:
+        return next(iter(kept.values())).message
     if move.reason is Reason.DRIFTED:
         return _still_drifted(there[0], under_way)
     why = _blocked(there, under_way)
@@ -110,7 +111,9 @@ def _still_empty(there: Sequence[Candidate], under_way: Pass) -> Proposal | str:
         pods = [pod.key for one in there for pod in one.pods]
         return f"pod {pods[0]} has come" if pods else _blocked(there, under_way)
     left = under_way.allowed.within(empty, Reason.EMPTY)
-    return _accepted(left, under_way.emptied(left), None, under_way) if left else no_budget(empty[0]).message
+    if not left:
+        return next(iter(under_way.allowed.kept(empty, Reason.EMPTY).values())).message
+    return _accepted(left, under_way.emptied(left), None, under_way)
 
 
 def _still_drifted(one: Candidate, under_way: Pass) -> Proposal | str:
