@@ -36,7 +36,7 @@ def test_a_star_with_a_step_is_a_restriction_as_where_karpenter_reads_schedules(
 
 def test_a_step_beyond_the_end_names_the_first() -> None:
     cron = parse_cron("*/60 */24 * * *")
-    assert (cron.minutes, cron.hours) == ({0}, {0})
+    assert [cron.minutes, cron.hours] == [frozenset({0}), frozenset({0})]
 
 
 def test_a_day_that_only_some_of_the_months_have_comes_and_so_does_a_weekday() -> None:
