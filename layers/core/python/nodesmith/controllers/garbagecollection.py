@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -15,7 +15,6 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, TakeBack, Terminate
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
-from nodesmith.settings import snapshot_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +46,10 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
     The snapshot is read before AWS is asked, and the ledger after it: `decisions/garbagecollection` says why.
     """
     report, failures = GarbageReport(), list[str]()
-    data = run.blobs.get(snapshot_key(run.cluster_name))
-    if data is None:
+    snapshot = newest_snapshot(run.blobs, run.cluster_name)
+    if snapshot is None:
         return report
-    facts = _look(run, own_snapshot(data, run.cluster_name), failures)
+    facts = _look(run, snapshot, failures)
     found, left = garbage(facts)
     report.counts["Left"] = left
     for each in found:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from nodesmith.controllers.letters import Letter, Report
 from nodesmith.controllers.provisioning import Outcome
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances, risks_after
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2events import read_event
@@ -23,7 +23,6 @@ from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.notices import Notice
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Hints, Store
-from nodesmith.settings import snapshot_key
 
 LOOKS = 4
 """At one claim in one run: another function may just have written it, and lets go within a call."""
@@ -151,9 +150,8 @@ def _remember(run: Interruption, found: Answer, ledger: Ledger, report: Report) 
 
 def _snapshot(run: Interruption, report: Report) -> Snapshot | None:
     """Read what only uncertain notices need: a certain one is not held up by a damaged snapshot."""
-    data = run.blobs.get(snapshot_key(run.cluster_name))
     try:
-        return None if data is None else own_snapshot(data, run.cluster_name)
+        return newest_snapshot(run.blobs, run.cluster_name)
     except Rejected as error:
         report.rejected.append(str(error))
         return None

@@ -12,7 +12,7 @@ from nodesmith.controllers import registering
 from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.podevents import stamp
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
 from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, trouble
@@ -38,7 +38,6 @@ from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
-from nodesmith.settings import snapshot_key
 
 HELD_SECONDS = (2, 5, 10, 20)
 """When to look again at a Node that is held for its DaemonSets' pods; after that ticks do."""
@@ -66,10 +65,10 @@ def follow(run: Lifecycle) -> Counter[str]:
 
     Raises Transient after all others are done when a call failed.
     """
-    data = run.blobs.get(snapshot_key(run.cluster_name))
-    if data is None:
+    snapshot = newest_snapshot(run.blobs, run.cluster_name)
+    if snapshot is None:
         return Counter()
-    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
+    ledger, now = run.store.load(), run.clock()
     failures: list[str] = []
     checked = to_check(ledger.claims, snapshot, now)
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.errors import Rejected
 from nodesmith.model.events import INFORMED, Hint
 from nodesmith.observation.wire import Observed, encode
@@ -50,9 +50,7 @@ def observe(run: Observation) -> bool:
 
 def _is_fresh(run: Observation, now: datetime) -> bool:
     try:
-        data = run.blobs.get(snapshot_key(run.cluster_name))
-        if data is None:
-            return False
-        return now - run.stale_after < own_snapshot(data, run.cluster_name).taken_at <= now + _CLOCK_SKEW
+        newest = newest_snapshot(run.blobs, run.cluster_name)
     except Rejected:
         return False
+    return newest is not None and now - run.stale_after < newest.taken_at <= now + _CLOCK_SKEW

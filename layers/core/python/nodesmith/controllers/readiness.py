@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from nodesmith.controllers.hashes import renew_hashes, state_hashes
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.readiness import (
     StatusUpdate,
     nodeclass_update,
@@ -30,7 +30,6 @@ from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
-from nodesmith.settings import snapshot_key
 
 Readable = TypeVar("Readable")
 ParsedClasses = list[tuple[Mapping[str, Any], Parsed[EC2NodeClass]]]
@@ -65,10 +64,10 @@ def make_ready(run: Readiness) -> ReadinessReport:
 
     Raises Transient once all else is done when a call failed: what could be resolved is kept.
     """
-    data = run.blobs.get(snapshot_key(run.cluster_name))
-    if data is None:
+    snapshot = newest_snapshot(run.blobs, run.cluster_name)
+    if snapshot is None:
         return ReadinessReport()
-    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
+    ledger, now = run.store.load(), run.clock()
     failures: list[str] = []
     parsed = [*zip(snapshot.nodeclasses, parse_nodeclasses(snapshot.nodeclasses), strict=True)]
     pools = [*zip(snapshot.nodepools, parse_nodepools(snapshot.nodepools), strict=True)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.news import Told, tell
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.repair import Finding, findings
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -18,7 +18,6 @@ from nodesmith.model.nodepoolannotations import NODE_REPAIR
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.ports import Blobs, Cluster, Hints, Store
-from nodesmith.settings import snapshot_key
 
 AGAIN_AFTER = timedelta(minutes=15)
 """as Karpenter: the same said of the same Node within this time is said once"""
@@ -43,10 +42,10 @@ def repair_nodes(run: Repair) -> Counter[str]:
 
     Raises Transient after all others are done when a call failed.
     """
-    data = run.blobs.get(snapshot_key(run.cluster_name))
-    if data is None:
+    snapshot = newest_snapshot(run.blobs, run.cluster_name)
+    if snapshot is None:
         return Counter()
-    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
+    ledger, now = run.store.load(), run.clock()
     found = findings(ledger.claims, snapshot, parsed_nodepools(snapshot.nodepools), now)
     done: Counter[str] = Counter({"NodesUnhealthy": len(found)})
     failures: list[str] = []

@@ -5,9 +5,17 @@ from __future__ import annotations
 from nodesmith.errors import Rejected
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.rereading import Reader
+from nodesmith.ports import Blobs
+from nodesmith.settings import snapshot_key
 
 _READER = Reader()
 """One a process: a warm function mostly looks at what it has seen before."""
+
+
+def newest_snapshot(blobs: Blobs, cluster: str) -> Snapshot | None:
+    """Read a cluster's newest snapshot; None where there is none yet. Raises Transient, and Rejected as `own_snapshot`."""
+    data = blobs.get(snapshot_key(cluster))
+    return None if data is None else own_snapshot(data, cluster)
 
 
 def own_snapshot(data: bytes, cluster: str) -> Snapshot:

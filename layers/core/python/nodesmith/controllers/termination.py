@@ -11,7 +11,7 @@ from functools import partial
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.reckoning import Reckoning
 from nodesmith.controllers.sidebyside import Spread, each, in_turn
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
@@ -35,7 +35,6 @@ from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
-from nodesmith.settings import snapshot_key
 
 SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
@@ -77,10 +76,10 @@ def end_nodes(run: Termination) -> Counter[str]:
 
     Raises Transient after all others are done when a call failed.
     """
-    data = run.blobs.get(snapshot_key(run.cluster_name))
-    if data is None:
+    snapshot = newest_snapshot(run.blobs, run.cluster_name)
+    if snapshot is None:
         return Counter()
-    snapshot, ledger, now = own_snapshot(data, run.cluster_name), run.store.load(), run.clock()
+    ledger, now = run.store.load(), run.clock()
     done: Counter[str] = Counter()
     failures: list[str] = []
     claims = _begun(run, ledger, snapshot, now, done, failures)
