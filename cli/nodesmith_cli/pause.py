@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,4 +78,4 @@ def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
     from nodesmith.adapters.store import DynamoStore
 
     with all_errors(f"DynamoDB table {table!r}"):
-        yield DynamoStore(aws_client("dynamodb", region), table, cluster)
+        yield DynamoStore(aws_client("dynamodb", region), table, cluster, partial(datetime.now, UTC))

@@ -116,7 +116,7 @@ class Scene:
     def __post_init__(self) -> None:
         """Compose the function as it is on Lambda, but for its API server and EC2."""
         self.aws.objects[unplaced_key(builders.CLUSTER)] = b'{"at":"%s","unplaced":[]}' % str(NOW).encode()
-        store = DynamoStore(self.aws.client("dynamodb"), "nodesmith", builders.CLUSTER)
+        store = DynamoStore(self.aws.client("dynamodb"), "nodesmith", builders.CLUSTER, lambda: self.now)
         blobs = S3Blobs(self.aws.client("s3"), "nodesmith")
         ports = (store, self.cloud, self.cluster, blobs, self.hints)
         self.run = Lifecycle(builders.CLUSTER, *ports, lambda: self.now)

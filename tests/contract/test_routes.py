@@ -40,7 +40,7 @@ class Account:
         self.post = SqsPost(self.client("sqs"), self.deployment.queue_urls["routing"])
 
     def store(self, cluster: str) -> DynamoStore:
-        return DynamoStore(self.client("dynamodb"), TABLE_NAME, cluster)
+        return DynamoStore(self.client("dynamodb"), TABLE_NAME, cluster, lambda: NOW)
 
     def launched(self, cluster: str, instance: str, **fields: Any) -> NodeClaim:
         """Commit a claim and give it its instance, as provisioning does."""

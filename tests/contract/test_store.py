@@ -176,13 +176,13 @@ def store(request: pytest.FixtureRequest) -> Store:
     """A ledger that knows nothing yet."""
     if request.param == "memory":
         return FakeStore()
-    return DynamoStore(request.getfixturevalue("dynamodb"), TABLE, "test")
+    return DynamoStore(request.getfixturevalue("dynamodb"), TABLE, "test", lambda: NOW)
 
 
 @pytest.fixture
 def made(dynamodb: Any) -> Callable[[str], DynamoStore]:
     """Give DynamoDB stores of one table, by cluster."""
-    return lambda cluster: DynamoStore(dynamodb, TABLE, cluster)
+    return lambda cluster: DynamoStore(dynamodb, TABLE, cluster, lambda: NOW)
 
 
 def names(ledger: Ledger) -> list[str]:
@@ -294,11 +294,20 @@ def test_forgetting_a_claim_twice_is_fine(store: Store) -> None:
 
 
 def test_the_end_of_a_claim_is_remembered_as_a_departure_when_it_is_forgotten(store: Store) -> None:
-    at = datetime.now(UTC)
-    store.commit(0, [replace(FULL_CLAIM, terminating_at=at), PENDING], "d1")
+    store.commit(0, [replace(FULL_CLAIM, terminating_at=NOW), PENDING], "d1")
     for claim in store.load().claims:
         store.forget(claim)
-    assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, at),)
+    assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, NOW),)
+
+
+def test_a_departure_is_forgotten_by_the_clock_that_the_store_is_given(dynamodb: Any) -> None:
+    times = [NOW]
+    store = DynamoStore(dynamodb, TABLE, "test", lambda: times[0])
+    store.commit(0, [replace(FULL_CLAIM, terminating_at=NOW)], "d1")
+    (claim,) = store.load().claims
+    store.forget(claim)
+    times[0] = NOW + timedelta(hours=1, seconds=1)
+    assert store.load().departures == ()
 
 
 def test_disruption_is_paused_and_goes_on(store: Store) -> None:
@@ -507,7 +516,7 @@ def test_all_clusters_of_a_table_share_what_nodes_offer_and_it_expires_after_hal
     assert made("other").learned() == {Boot("m5.large", "ami-1"): OFFERED}
     (item,) = dynamodb.scan(TableName=TABLE)["Items"]
     assert item["pk"] == {"S": "LEARNED#us-east-1"}
-    left = datetime.fromtimestamp(int(item["ttl"]["N"]), UTC) - datetime.now(UTC)
+    left = datetime.fromtimestamp(int(item["ttl"]["N"]), UTC) - NOW
     assert timedelta(days=179) < left < timedelta(days=181)
 
 

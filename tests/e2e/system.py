@@ -237,7 +237,7 @@ class System(Started):
 
     def ledger(self) -> Ledger:
         """Give what nodesmith knows and the cluster does not."""
-        return DynamoStore(self.aws.client("dynamodb"), "nodesmith", CLUSTER).load()
+        return DynamoStore(self.aws.client("dynamodb"), "nodesmith", CLUSTER, self.clock.now).load()
 
     def records(self) -> Records:
         """Give the records of decisions."""

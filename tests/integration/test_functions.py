@@ -78,7 +78,7 @@ class Site:
         return run
 
     def ledger(self) -> DynamoStore:
-        return DynamoStore(self.aws.client("dynamodb"), TABLE_NAME, CLUSTER)
+        return DynamoStore(self.aws.client("dynamodb"), TABLE_NAME, CLUSTER, now)
 
     def blob(self, key: str) -> bytes:
         found: bytes = self.aws.client("s3").get_object(Bucket=self.deployment.bucket, Key=key)["Body"].read()

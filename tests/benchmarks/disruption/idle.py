@@ -24,7 +24,7 @@ def figures(*, nodes: int) -> list[Figure]:
     """Measure it: what is left of the processor's time once DynamoDB and S3, which run here too, are taken off."""
     scene = Scene.of(nodes, 20 * nodes, max(1, nodes // 10))
     settled = scene.state((), pool(policy="WhenEmpty"))
-    store = DynamoStore(scene.aws.client("dynamodb"), "nodesmith", builders.CLUSTER)
+    store = DynamoStore(scene.aws.client("dynamodb"), "nodesmith", builders.CLUSTER, lambda: scene.now)
     ports = store, scene.cloud, scene.cluster, S3Blobs(scene.aws.client("s3"), "nodesmith"), scene.hints
     shelf = SimpleNamespace(latest=builders.catalog)
     run = Disruption(builders.CLUSTER, NodeSettings(), *ports, shelf, lambda: scene.now)

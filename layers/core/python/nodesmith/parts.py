@@ -106,7 +106,7 @@ class Parts:
 
         if self._store is None:
             self._store = DynamoStore(
-                self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name
+                self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name, now
             )
         return self._store
 

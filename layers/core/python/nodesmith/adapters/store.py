@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
@@ -48,11 +48,12 @@ _KEPT_AFTER_BACKOFF = timedelta(days=1)
 
 
 class DynamoStore:
-    """The Store of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient."""
+    """The Store of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient.
 
-    def __init__(
-        self, client: Any, table: str, cluster: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    `clock` says which departures still count, and when what has been learned expires.
+    """
+
+    def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
         self._client, self._table, self._clock = client, table, clock
         self._section = Section(client, table, partition_key(cluster))
         self._claims: dict[str, tuple[str, NodeClaim]] = {}

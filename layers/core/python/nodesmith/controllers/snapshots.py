@@ -13,7 +13,7 @@ _READER = Reader()
 
 
 def newest_snapshot(blobs: Blobs, cluster: str) -> Snapshot | None:
-    """Read a cluster's newest snapshot; None where there is none yet. Raises Transient, and Rejected as `own_snapshot`."""
+    """Read a cluster's newest snapshot, None where there is none yet. Raises as `own_snapshot`, and Transient."""
     data = blobs.get(snapshot_key(cluster))
     return None if data is None else own_snapshot(data, cluster)
 
