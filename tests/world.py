@@ -24,6 +24,7 @@ from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.termination import Termination, end_nodes
+from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
@@ -67,6 +68,8 @@ SHUTDOWN = timedelta(seconds=30)
 """From TerminateInstances to an instance that EC2 shows as terminated."""
 FORGOTTEN = timedelta(seconds=15)
 """From there to the cloud controller that deletes its Node."""
+COLLECTIONS = 2
+"""In so many that come to their end an instance without a claim is to go, or to be taken back."""
 CONCERNS = (
     Concern.PROVISIONING,
     Concern.INTERRUPTION,
@@ -242,6 +245,8 @@ class World:
         self._ends_at: dict[str, datetime] = {}
         self._gone_since: dict[str, datetime] = {}
         self._replaced: set[str] = set()
+        self._outlived: Counter[str] = Counter()
+        """Collections that an instance without a claim has seen come to their end, and lives on."""
         self.letters: list[tuple[datetime, str]] = []
         """Events on their way to interruption, by when they arrive."""
         self._inbox: list[str] = []
@@ -360,6 +365,8 @@ class World:
         inbox = list(self._inbox)
         try:
             self._invoke(concern, self.boundaries)
+            if concern is Concern.GARBAGECOLLECTION:
+                self._note_leaks()
         except (Killed, Transient, Conflict):
             if concern is Concern.INTERRUPTION:
                 self.letters += [(self.now + HIDDEN, body) for body in inbox]
@@ -550,6 +557,19 @@ class World:
             self.lose(instance_id, "shutting-down")
             self.letters.append((self.now, builders.state_change(instance_id, "shutting-down", self.now)))
 
+    def _note_leaks(self) -> None:
+        """Note instances that no claim stands for, and that garbage collection has left alone twice."""
+        named = {c.instance_id for c in self.store.claims.values()}
+        awaited = {c.name for c in self.store.claims.values() if not c.instance_id}
+        for instance in self.cloud.alive():
+            is_young = self.now - instance.launched_at < YOUNG
+            if instance.id in named or instance.claim in awaited or is_young:
+                del self._outlived[instance.id]
+                continue
+            self._outlived[instance.id] += 1
+            if self._outlived[instance.id] == COLLECTIONS:
+                self.harm.append(f"{instance.id} has no claim and outlived {COLLECTIONS} collections")
+
     def _note_haste(self) -> None:
         """Note whose grace is cut short on an instance that lives."""
         for name, pod in self.pods.items():
@@ -566,8 +586,7 @@ class World:
             if self.now >= moment:
                 self.cloud.become(instance_id, "terminated")
         for name, node in list(self.cluster.nodes.items()):
-            instance = self.cloud.instances.get(node["spec"]["providerID"].rpartition("/")[2])
-            if instance is not None and instance.is_alive:
+            if self._runs(name):
                 continue
             node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
             since = self._gone_since.setdefault(name, self.now)
@@ -689,6 +708,9 @@ class World:
             f"NodeClaim {name} left over" for name in self.cluster.nodeclaims.keys() - self.store.claims
         ]
         found += [f"Node {name} left over" for name in self.cluster.nodes if not self._runs(name)]
+        objects = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
+        deleted = [each["metadata"] for each in objects if each["metadata"].get("deletionTimestamp")]
+        found += [f"{about['name']} is deleted and held by {about['finalizers']}" for about in deleted]
         found += [f"Node {name} is tainted for nothing" for name in self._closed()]
         found += [f"move {move.id} stays {move.stage}" for move in self.store.moves.values()]
         return found + [f"Node {name} is used but not initialized" for name in self._strangers()]

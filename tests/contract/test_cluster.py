@@ -150,6 +150,18 @@ def test_a_node_of_another_instance_is_left_alone_though_it_has_the_name(world: 
     assert world.cluster.register_node("n1", NodePatch({"a": "b"}, provider_id=other))
 
 
+def test_a_node_that_was_restored_without_its_provider_id_is_given_it_back_and_no_other_after_that(
+    world: World,
+) -> None:
+    mine, other = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"
+    node = a_node("n1")
+    registered = {**node["metadata"].get("labels", {}), "karpenter.sh/registered": "true"}
+    world.put("Node", {**node, "metadata": {**node["metadata"], "labels": registered}})
+    assert world.cluster.register_node("n1", NodePatch({"a": "b"}, provider_id=mine))
+    assert there(world, "Node", "n1")["spec"]["providerID"] == mine
+    assert not world.cluster.register_node("n1", NodePatch({"c": "d"}, provider_id=other))
+
+
 def test_registering_a_node_that_is_gone_says_so(world: World) -> None:
     assert not world.cluster.register_node("n1", NodePatch({}, {}))
 

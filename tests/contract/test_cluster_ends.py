@@ -91,6 +91,15 @@ def test_a_node_of_another_instance_is_neither_deleted_nor_released(world: World
         assert there(world, "Node", name) == before
 
 
+def test_a_node_without_a_provider_id_is_released_as_such_and_no_other_by_its_name(world: World) -> None:
+    world.put("Node", held_node("n1"))
+    world.put("Node", {**held_node("n2"), "spec": {}})
+    for name in ("n1", "n2"):
+        world.cluster.release_node(name, "")
+    assert not is_deleting(world, "Node", "n1")
+    assert world.find("Node", "n2") is None
+
+
 @pytest.mark.parametrize("deleting", [True, False])
 def test_a_node_that_we_have_finished_with_goes(world: World, deleting: bool) -> None:
     world.put("Node", held_node())

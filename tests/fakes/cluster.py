@@ -10,6 +10,7 @@ from typing import Any
 
 from nodesmith.adapters.evictions import ends_by, runs_on
 from nodesmith.adapters.statuses import (
+    is_left_of,
     is_of,
     merged_status,
     patched_node,
@@ -88,7 +89,7 @@ class FakeCluster:
     def release_node(self, name: str, provider_id: str) -> None:
         call = self._begin("release_node", name)
         there = self.nodes.get(name)
-        if there is not None and is_of(there, provider_id):
+        if there is not None and is_left_of(there, provider_id):
             self.delete("Node", name)
             self._release("Node", name)
         self.raise_after(call)

@@ -41,6 +41,12 @@ def without_status(there: dict[str, Any]) -> dict[str, Any]:
     return {**there, "status": {**there["status"], "conditions": []}}
 
 
+def restored(there: dict[str, Any]) -> dict[str, Any]:
+    """Give a Node as it is made anew from what somebody had kept of it: no kubelet sets its provider id again."""
+    spec = {name: value for name, value in there["spec"].items() if name != "providerID"}
+    return {**there, "spec": spec}
+
+
 EDITS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "its labels are removed": metadata(labels={}),
     "its NodePool is another": metadata(labels={NODEPOOL: "another", NODECLASS: "another"}),
@@ -49,7 +55,10 @@ EDITS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "its owner is removed": metadata(ownerReferences=[]),
     "its provider id is another": with_another_provider_id,
     "its conditions are removed": without_status,
+    "it is restored without a provider id": restored,
 }
+ONLY = {"its provider id is another": "NodeClaim", "it is restored without a provider id": "Node"}
+"""No API server lets a Node's be changed; a NodeClaim's is in its status."""
 
 
 def edit(world: World, kind: str, how: str) -> None:
@@ -76,6 +85,11 @@ def unmarked(world: World) -> list[str]:
                 found.append(f"{kind} {name} has the labels {about['labels']}")
             if TERMINATION_FINALIZER not in about.get("finalizers", ()):
                 found.append(f"{kind} {name} is held by nothing")
+    found += [
+        f"Node {n} has no provider id"
+        for n, e in world.cluster.nodes.items()
+        if "providerID" not in e["spec"]
+    ]
     for name, each in world.cluster.nodeclaims.items():
         if each["status"].get("providerID") != world.store.claims[name].provider_id:
             found.append(f"NodeClaim {name} has the provider id {each['status'].get('providerID')}")
@@ -85,13 +99,7 @@ def unmarked(world: World) -> list[str]:
 @pytest.mark.parametrize("phase", PHASES, ids=str)
 @pytest.mark.parametrize(
     ("kind", "how"),
-    [
-        (kind, how)
-        for kind in KINDS
-        for how in EDITS
-        if kind == "NodeClaim"
-        or how != "its provider id is another"  # no API server lets a Node's be changed
-    ],
+    [(kind, how) for kind in KINDS for how in EDITS if ONLY.get(how, kind) == kind],
 )
 def test_what_was_edited_by_hand_is_put_back_and_ends_cleanly(kind: str, how: str, phase: Phase) -> None:
     moment = Moment()
@@ -113,3 +121,28 @@ def test_what_was_edited_by_hand_is_put_back_and_ends_cleanly(kind: str, how: st
     world.settle(patience=timedelta(minutes=20))
     assert world.violations() == []
     assert not gone & set(world.store.claims), "what was deleted ended all the same"
+
+
+def test_a_node_that_was_restored_is_drained_though_its_nodeclaim_is_deleted_in_the_same_moment() -> None:
+    world = a_world()
+    world.settle()
+    edit(world, "Node", "it is restored without a provider id")
+    delete_objects("NodeClaim")(world)
+    world.settle()
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 2, "the old one has gone"
+
+
+def test_a_node_that_is_restored_when_its_claim_has_long_gone_is_let_go() -> None:
+    world = a_world()
+    world.settle()
+    kept = dict(world.cluster.nodes)
+    delete_objects("NodeClaim")(world)
+    world.settle()
+    for name, node in kept.items():
+        silent = [{"type": "Ready", "status": "Unknown"}]
+        world.cluster.nodes[name] = {**restored(node), "status": {**node["status"], "conditions": silent}}
+        world.cluster.delete("Node", name)  # the cloud controller knows of no such instance
+    world.live(timedelta(minutes=3))
+    assert not kept.keys() & world.cluster.nodes.keys()
+    assert world.violations() == []

@@ -158,14 +158,22 @@ def test_a_node_without_claim_and_instance_is_released() -> None:
     [
         node(ready=True),
         replace(node(), labels={}),
-        replace(node(), provider_id=""),
+        replace(node(registered=False), provider_id=""),
         replace(node(), provider_id="kwok://node-i-1"),
         replace(node(), created_at=NOW - timedelta(seconds=59)),
     ],
-    ids=["ready", "not ours", "no provider id", "no instance of EC2's", "young"],
+    ids=["ready", "not ours", "its provider id may still come", "no instance of EC2's", "young"],
 )
 def test_a_node_is_not_released_that(kept: Node) -> None:
     assert found(facts(nodes=[kept])) == []
+
+
+def test_a_node_that_was_restored_without_its_provider_id_goes_once_no_claim_knows_its_name() -> None:
+    restored = replace(node(), provider_id="")
+    assert found(facts(nodes=[restored])) == [Release("node-i-1", "")]
+    assert found(facts(nodes=[replace(restored, conditions=node(ready=True).conditions)])) == []
+    known = claim(node_name="node-i-1")
+    assert found(facts(nodes=[restored], claims=[known], instances=[instance()])) == []
 
 
 def test_a_node_whose_instance_lives_is_not_released_whoever_made_the_instance() -> None:

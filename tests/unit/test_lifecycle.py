@@ -438,6 +438,35 @@ def test_a_node_in_service_that_lacks_what_it_is_known_by_gets_it_and_no_taint_o
     assert (patch.add_taints, patch.unschedulable) == ((), None)
 
 
+RESTORED = replace(NODE, provider_id="")
+"""The Node as somebody has made it anew from a backup: its provider id is missing, and no kubelet sets it again."""
+
+
+@pytest.mark.parametrize("claim", [REGISTERED, INITIALIZED], ids=["registered", "initialized"])
+def test_a_node_that_was_restored_without_its_provider_id_is_known_by_its_name_and_gets_it_back(
+    claim: NodeClaim,
+) -> None:
+    restored = replace(RESTORED, labels=builders.JOINED) if claim is REGISTERED else RESTORED
+    opened, *_ = steps(claim, nodes=[restored])
+    assert opened == Open(claim, "node-1")
+    assert registration_patch(claim, restored).provider_id == claim.provider_id
+    assert registration_patch(claim, restored).add_taints == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(RESTORED, name="node-2"),
+        replace(RESTORED, labels={}),
+        replace(RESTORED, provider_id="aws:///us-east-1a/i-another"),
+    ],
+    ids=["another name", "it is joining", "another instance's by now"],
+)
+def test_no_other_node_is_taken_for_the_restored_one(other: Node) -> None:
+    assert steps(INITIALIZED, nodes=[other]) == []
+    assert to_check([INITIALIZED], builders.snapshot(nodes=(other,)), NOW + timedelta(minutes=2))
+
+
 @pytest.mark.parametrize(
     ("part", "edited"),
     [

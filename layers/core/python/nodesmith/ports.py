@@ -185,7 +185,7 @@ class Cluster(Protocol):
     def release_node(self, name: str, provider_id: str) -> None:
         """Let go of a Node whose instance we have finished with: it is deleted, and our finalizer lifted.
 
-        Gone is fine. A Node of another provider id is left alone.
+        Gone is fine. A Node of another provider id is left alone; empty means one that has none.
         """
 
     def register_node(self, name: str, patch: NodePatch) -> bool:

@@ -18,6 +18,7 @@ from nodesmith.adapters.objectevents import publish
 from nodesmith.adapters.objectpaths import PATHS, object_path
 from nodesmith.adapters.statuses import (
     difference,
+    is_left_of,
     is_of,
     merged_status,
     patched_node,
@@ -76,11 +77,11 @@ class ApiCluster:
     def release_node(self, name: str, provider_id: str) -> None:
         """Delete a Node whose instance we have finished with, and lift our finalizer."""
         there = self._server.get(object_path("Node", name))
-        if there is None or not is_of(there, provider_id):
+        if there is None or not is_left_of(there, provider_id):
             return
         if not there["metadata"].get("deletionTimestamp"):
             self._delete("Node", there)
-        self._bring("Node", name, lambda node: _released(node) if is_of(node, provider_id) else None)
+        self._bring("Node", name, lambda node: _released(node) if is_left_of(node, provider_id) else None)
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""

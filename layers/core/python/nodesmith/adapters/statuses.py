@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model.labels import REGISTERED
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.nodespec import write_taints
 from nodesmith.model.times import format_time
@@ -55,6 +56,8 @@ def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
     owners = list(metadata.get("ownerReferences") or ())
     if patch.owner is not None and all(owner.get("uid") != patch.owner["uid"] for owner in owners):
         owners.append(dict(patch.owner))
+    if patch.provider_id:
+        spec = {**spec, "providerID": patch.provider_id}
     taints = _taints(spec.get("taints") or (), patch)
     labels = {**(metadata.get("labels") or {}), **patch.labels}
     return {
@@ -95,8 +98,22 @@ def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
 
 
 def is_of(node: Manifest, provider_id: str) -> bool:
-    """Tell whether a Node is that of an instance; an empty provider id is any."""
-    return not provider_id or (node.get("spec") or {}).get("providerID") == provider_id
+    """Tell whether a Node is that of an instance; an empty provider id is any.
+
+    One that was restored without a provider id is its claim's by name: see `Node.is_restored`.
+    """
+    own = _provider_id(node)
+    is_restored = not own and (node["metadata"].get("labels") or {}).get(REGISTERED) == "true"
+    return own == provider_id or is_restored or not provider_id
+
+
+def is_left_of(node: Manifest, provider_id: str) -> bool:
+    """Tell whether a Node is what an instance has left; an empty provider id is that of a Node that has none."""
+    return is_of(node, provider_id) and bool(provider_id or not _provider_id(node))
+
+
+def _provider_id(node: Manifest) -> str:
+    return (node.get("spec") or {}).get("providerID") or ""
 
 
 def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:

@@ -1,4 +1,8 @@
-"""Which Node is a claim's: the one with its provider id, and where several have that, the one that has registered."""
+"""Which Node is a claim's: the one with its provider id, and where several have that, the one that has registered.
+
+A Node that was restored (from a backup, by `kubectl replace --force`) may have come without its provider id, which
+nobody else puts back. It is known by its name, and by the label that it has registered: one that joins has none.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,8 @@ class ClaimedNodes:
         return min(found, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
 
     def all_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Give all Nodes with the claim's provider id."""
-        return self._by_provider.get(claim.provider_id, ())
+        """Give all Nodes with the claim's provider id; where none has it, the one that came back without it."""
+        return self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
 
     @cached_property
     def _by_provider(self) -> dict[str, list[Node]]:
@@ -39,3 +43,7 @@ class ClaimedNodes:
             if node.provider_id:
                 found.setdefault(node.provider_id, []).append(node)
         return found
+
+    @cached_property
+    def _restored(self) -> dict[str, list[Node]]:
+        return {node.name: [node] for node in self._nodes if node.is_restored}

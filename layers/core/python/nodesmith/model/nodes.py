@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 
+from nodesmith.model.labels import REGISTERED
 from nodesmith.model.pods import Manifest
 from nodesmith.model.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.taints import Taint
@@ -46,6 +47,11 @@ class Node:
     last_pod_event_at: datetime | None = None
 
     @property
+    def is_restored(self) -> bool:
+        """True where it has registered and lost its provider id since: it was made anew from what somebody had kept."""
+        return not self.provider_id and self.labels.get(REGISTERED) == "true"
+
+    @property
     def is_ready(self) -> bool:
         ready = self.conditions.get("Ready")
         return ready is not None and ready.status == "True"
@@ -56,7 +62,7 @@ class NodePatch:
     """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
 
     `owner` is an owner reference to add. A Node that is being deleted takes no new finalizers. A Node of another
-    `provider_id` is not meant, whatever its name; empty means any.
+    `provider_id` is not meant, whatever its name; empty means any. One that was restored without it gets it back.
     """
 
     labels: Mapping[str, str]

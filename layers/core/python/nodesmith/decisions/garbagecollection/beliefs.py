@@ -39,12 +39,13 @@ def ended_claims(facts: Facts) -> Iterator[End]:
 
 def left_nodes(facts: Facts) -> Iterator[Release]:
     """Release our Nodes that have neither claim nor instance; one that is Ready has an instance, whatever EC2 says."""
-    claimed, alive = {claim.provider_id for claim in facts.ledger.claims}, facts.alive
+    claims, alive = facts.ledger.claims, facts.alive
+    claimed = {node.name for claim in claims for node in facts.snapshot.nodes_of(claim)}
     for node in sorted(facts.snapshot.nodes, key=lambda n: n.name):
         instance = instance_id(node.provider_id)
-        if NODEPOOL not in node.labels or not instance or node.provider_id in claimed or instance in alive:
+        if NODEPOOL not in node.labels or node.name in claimed or instance in alive:
             continue
-        if not node.is_ready and facts.now - node.created_at >= YOUNG:
+        if (instance or node.is_restored) and not node.is_ready and facts.now - node.created_at >= YOUNG:
             yield Release(node.name, node.provider_id)
 
 

@@ -2,6 +2,7 @@
 
 Who lifts a Node's finalizer by hand removes the object from under its kubelet, which makes a new one: without our
 labels, closed by the taint that every new Node has. It is opened and initialized again, and its claim stays as it is.
+One that was made anew from a backup has the labels, and maybe no provider id, which no kubelet sets a second time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def is_unmarked(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
     if claim.phase not in _JOINED or not _is_ours_to_open(nodes):
         return False
     node = nodes[0]
-    return TERMINATION_FINALIZER not in node.finalizers or not marks_of(claim).items() <= node.labels.items()
+    is_known = bool(node.provider_id) and marks_of(claim).items() <= node.labels.items()
+    return TERMINATION_FINALIZER not in node.finalizers or not is_known
 
 
 def initialize_again(claim: NodeClaim, node: Node) -> Command | None:
