@@ -11,11 +11,14 @@ import pytest
 from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclassstatus import StatusCondition
+from nodesmith.model.registrationhealth import RegistrationHealth
 from tests import builders
 from tests.fakes.cloud import ready_status
 from tests.world import BOOT, World, pod_manifest
 
 HOUR = timedelta(hours=1)
+LATER = timedelta(minutes=20)
+HEALTHY = ("default", "second", "third")
 ONE_EACH = builders.anti_affinity("web")
 
 
@@ -41,9 +44,8 @@ def dying(world: World) -> Callable[[Instance], bool]:
     return boots
 
 
-def world_of(broken: int, healthy: int) -> World:
-    pods = {f"broken-{n}": chosen("broken", f"broken-{n}") for n in range(broken)}
-    world = World({**pods, **{f"good-{n}": chosen("default", f"good-{n}") for n in range(healthy)}})
+def world_of(broken: int) -> World:
+    world = World({f"broken-{n}": chosen("broken", f"broken-{n}") for n in range(broken)})
     world.cluster.nodepools["broken"] = builders.nodepool_manifest("broken")
     return world
 
@@ -62,7 +64,7 @@ def most_in_an_hour(moments: list[datetime]) -> int:
 def test_a_broken_nodepool_launches_at_most_six_times_an_hour(
     ill: Callable[[World], Callable[[Instance], bool]],
 ) -> None:
-    world = world_of(broken=3, healthy=0)
+    world = world_of(broken=3)
     world.boots = ill(world)
 
     world.settle(patience=3 * HOUR)
@@ -75,19 +77,47 @@ def test_a_broken_nodepool_launches_at_most_six_times_an_hour(
     assert [c.name for c in world.store.claims.values()] == [i.claim for i in world.cloud.alive()]
 
 
-def test_beside_a_broken_nodepool_others_serve_as_fast_as_ever() -> None:
-    alone, beside = world_of(broken=0, healthy=3), world_of(broken=3, healthy=3)
-    beside.boots = never(beside)
-    alone.settle()
-    beside.settle(patience=timedelta(minutes=20))
+def served_after(world: World) -> dict[str, timedelta]:
+    """Live an hour; give when in it each pod came onto a node."""
+    found: dict[str, timedelta] = {}
+    world.observe()
+    while world.now < builders.NOW + HOUR:
+        world.step()
+        for name, pod in world.pods.items():
+            if pod["spec"].get("nodeName"):
+                found.setdefault(name, world.now - builders.NOW)
+    return found
 
-    assert launches(beside, "default") == launches(alone, "default")
-    assert [name for name in beside.waiting() if name.startswith("good")] == []
-    assert "default" not in beside.store.health or not beside.store.health["default"].failures
+
+@pytest.mark.parametrize("ill", [never, dying])
+def test_beside_a_broken_nodepool_three_healthy_ones_serve_as_fast_as_ever(
+    ill: Callable[[World], Callable[[Instance], bool]],
+) -> None:
+    """At once, and when more pods come while the broken one is left alone."""
+    alone, beside = world_of(broken=0), world_of(broken=3)
+    beside.boots = ill(beside)
+    for world in (alone, beside):
+        for pool in HEALTHY:
+            world.cluster.nodepools[pool] = builders.nodepool_manifest(pool)
+            world.add(f"{pool}-early", nodeSelector={NODEPOOL: pool}, affinity=ONE_EACH)
+        world.mishaps.append((LATER, more_pods))
+
+    expected, found = served_after(alone), served_after(beside)
+    assert len(expected) == 2 * len(HEALTHY)
+    assert found == expected, "the broken one's pods are not among them, and the others waited no longer"
+    for pool in HEALTHY:
+        assert launches(beside, pool) == launches(alone, pool)
+        assert not beside.store.health.get(pool, RegistrationHealth("")).failures
+    assert 3 <= most_in_an_hour(launches(beside, "broken")) <= 6
+
+
+def more_pods(world: World) -> None:
+    for pool in HEALTHY:
+        world.add(f"{pool}-late", nodeSelector={NODEPOOL: pool}, affinity=ONE_EACH)
 
 
 def test_the_condition_and_the_pods_tell_what_is_wrong() -> None:
-    world = world_of(broken=3, healthy=0)
+    world = world_of(broken=3)
     world.boots = never(world)
     world.settle(patience=timedelta(minutes=17))
 
@@ -100,7 +130,7 @@ def test_the_condition_and_the_pods_tell_what_is_wrong() -> None:
 
 
 def test_once_it_is_mended_everything_is_served_at_once() -> None:
-    world = world_of(broken=3, healthy=0)
+    world = world_of(broken=3)
     world.boots = never(world)
     world.settle(patience=timedelta(minutes=40))
     assert len(world.waiting()) == 3
@@ -127,10 +157,9 @@ def without_subnets(world: World) -> None:
 
 
 def test_a_nodeclass_without_subnets_for_an_hour_launches_nothing_and_holds_up_none_of_three_others() -> None:
-    healthy = ("default", "second", "third")
     alone, beside = (
         World({f"{pool}-0": chosen(pool, f"{pool}-0") for pool in pools})
-        for pools in (healthy, (*healthy, "broken"))
+        for pools in (HEALTHY, (*HEALTHY, "broken"))
     )
     for world in (alone, beside):
         for name in ("second", "third"):
@@ -139,7 +168,7 @@ def test_a_nodeclass_without_subnets_for_an_hour_launches_nothing_and_holds_up_n
     alone.settle()
     beside.settle(patience=HOUR)
 
-    for pool in healthy:
+    for pool in HEALTHY:
         assert launches(beside, pool) == launches(alone, pool) != []
     assert launches(beside, "broken") == []
     assert beside.waiting() == ["broken-0"]

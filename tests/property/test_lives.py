@@ -1,13 +1,15 @@
 """Whole lives of a small cluster: users, failures and time do what they like, and what was promised holds.
 
-At every step no pod was killed undrained and no budget violated; in the end, left alone, everything is as it should be:
-no instance without a claim, no object that nobody owns, no pod without a place, no finalizer that holds for ever.
+At every step no instance was terminated with a pod on it, no budget violated, and no instance without a claim has seen
+two garbage collections come to their end; in the end, left alone, everything is as it should be: no instance without a
+claim, no object that nobody owns, no pod without a place, no finalizer that holds for ever.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nodesmith.model.events import Concern
+from tests import builders
 from tests.world import CONCERNS, STEP, Boundaries, Manifest, Messages, World, pod_manifest
 
 RUNS = int(os.environ.get("NODESMITH_LIVES", "1000"))
@@ -56,6 +59,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 20))
     def time_passes(self, steps: int) -> None:
+        self.kept = deepcopy(self.world.store)
         self.world.live(steps * STEP)
 
     @rule(moment=st.integers(1, 40))
@@ -116,6 +120,27 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def capacity_comes_back(self) -> None:
         self.world.cloud.stock = {}
+
+    @precondition(lambda self: hasattr(self, "kept"))
+    @rule()
+    def the_ledger_is_restored(self) -> None:
+        """As it was before time passed last: what was launched since has no claim."""
+        self.world.store = deepcopy(self.kept)
+
+    @rule(which=st.integers(0, 3))
+    def a_node_is_restored_without_its_provider_id(self, which: int) -> None:
+        nodes = self.world.cluster.nodes
+        names = sorted(nodes)
+        if names:
+            name = names[which % len(names)]
+            spec = {part: value for part, value in nodes[name]["spec"].items() if part != "providerID"}
+            nodes[name] = {**nodes[name], "spec": spec}
+
+    @rule(minutes=st.integers(1, 5))
+    def volumes_stay_attached(self, minutes: int) -> None:
+        self.world.volumes = {f"pv-{name}": name for name in self.world.cluster.nodes}
+        later = self.world.now - builders.NOW + timedelta(minutes=minutes)
+        self.world.mishaps.append((later, lambda world: world.volumes.clear()))
 
     @invariant()
     def no_pod_is_harmed(self) -> None:
