@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -14,6 +14,7 @@ from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.observation import Observation, observe
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
+from nodesmith.controllers.sidebyside import Spread, in_turn
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.events import INFORMED, Concern
@@ -83,11 +84,11 @@ class Scene:
         )
         self.blobs.objects[KEY] = encode(CLUSTER, self.now, observed)
 
-    def follow(self) -> dict[str, int]:
+    def follow(self, spread: Spread = in_turn) -> dict[str, int]:
         reduced = (reduce_pod(pod) for pod in self.cluster.pods.values())
         self.see([pod for pod in reduced if pod is not None])
         parts = (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.clock)
-        return dict(follow(Lifecycle(CLUSTER, *parts)))
+        return dict(follow(Lifecycle(CLUSTER, *parts, spread=spread)))
 
     def make_ready(self) -> tuple[str, ...]:
         self.see()
@@ -186,6 +187,19 @@ def test_all_pods_are_nominated_before_the_first_node_is_open_to_any(scene: Scen
     assert [c.method for c in scene.cluster.calls][:4] == ["nominate"] * 2 + ["register_node"] * 2
     wishes = {key: pod["status"]["nominatedNodeName"] for key, pod in scene.cluster.pods.items()}
     assert wishes == {"default/pod-a": "node-a", "default/pod-b": "node-b"}
+
+
+def test_what_is_done_for_one_node_does_not_wait_for_another_but_for_the_step_before(scene: Scene) -> None:
+    waiting_pods(scene, "a", "b")
+    together: list[list[str]] = []
+
+    def spread(work: Callable[[Any], Any], items: Iterable[Any], /) -> list[Any]:
+        steps = list(items)
+        together.append([type(step).__name__ for step in steps])
+        return [work(step) for step in reversed(steps)][::-1]
+
+    assert scene.follow(spread) == {"Nominate": 2, "Open": 2, "Register": 2, "Event": 2}
+    assert [each for each in together if each] == [["Nominate"] * 2, ["Open"] * 2, ["Register"] * 2]
 
 
 def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_later(scene: Scene) -> None:

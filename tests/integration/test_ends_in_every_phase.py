@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Conflict, Transient
+from nodesmith.model.events import Concern
 from nodesmith.model.evictions import DENIED, EvictionRefused
 from nodesmith.model.nodeclaims import Phase
 from tests import builders
@@ -229,3 +230,21 @@ class _Denying:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
+
+
+def test_nodes_for_the_pods_of_nodes_that_end_are_asked_for_before_anything_is_done_to_these() -> None:
+    world = a_world()
+    world.settle()
+    delete_objects("Node")(world)
+    woken: list[bool] = []
+
+    def note(call: Call) -> None:
+        if call.method == "register_node":
+            woken.append(Concern.PROVISIONING in world.hints.concerns())
+
+    world.hints.sent.clear()
+    world.observe()
+    world.cluster.raise_before = note
+    world.run(Concern.TERMINATION)
+
+    assert woken == [True]

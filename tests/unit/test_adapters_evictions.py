@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from threading import Event, Lock
+from threading import Barrier, Event, Lock
 from time import sleep
 from typing import Any
 
@@ -182,6 +182,21 @@ def test_many_pods_of_one_budget_do_not_stand_in_the_way_of_others() -> None:
     free = [PodOnNode(f"default/free-{number}", "n1") for number in range(3)]
     others = [pod.pod.partition("/")[2] for pod in [*small, *free]]
     assert len(evict(Reluctant(others), [*large, *small, *free])) == 56
+
+
+def test_pods_of_twenty_budgets_need_not_wait_for_one_another() -> None:
+    """An API server may let each of them wait for half a second."""
+    together = Barrier(20, timeout=5)
+
+    class Waiting(Answering):
+        """One that answers nobody before all budgets' first evictions are under way."""
+
+        def ask(self, *asked: Any, **options: Any) -> tuple[int, dict[str, Any]]:
+            together.wait()
+            return super().ask(*asked, **options)
+
+    pods = [PodOnNode(f"default/web-{n}", "n1", budget=str(n % 20)) for n in range(100)]
+    assert set(evict(Waiting(), pods).values()) == {Evicted()}
 
 
 def test_two_runs_do_not_begin_with_the_same_pod() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nodesmith.controllers.provisioning import Provisioning
 
 NODES_AT_ONCE = 8
-"""How many nodes that end take a step at the same time: with most of it they wait for EC2, DynamoDB, the API server."""
+"""How many nodes that come or end take a step at once: with most of it they wait for EC2, DynamoDB, the API server."""
 
 
 def provisioning() -> Handler:
@@ -128,11 +128,20 @@ def lifecycle() -> Handler:
     store = parts.store()
 
     told: Told = {}
+    spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
     def follow_once() -> None:
         cluster = ApiCluster(parts.api_server(), now)
         run = Lifecycle(
-            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now, told
+            parts.settings.cluster_name,
+            store,
+            parts.cloud(),
+            cluster,
+            parts.blobs,
+            parts.hints,
+            now,
+            told,
+            spread,
         )
         parts.telemetry.ran(follow(run))
 

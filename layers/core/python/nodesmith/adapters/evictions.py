@@ -5,7 +5,8 @@ was read is the precondition, so nobody else is met between the reading and the 
 
 An API server counts each eviction in the budget's status, and one that finds another's count there sleeps half a second
 before it counts again. So of one budget one eviction is asked for at a time, and its pods do not stand in a row, in
-the way of others. As two runs may do the same at once, each begins somewhere else, and finds the other's part done.
+the way of others. The budget's own controller counts too, so some wait all the same, and many are asked for at once.
+As two runs may do the same, each begins somewhere else, and finds the other's part done.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from nodesmith.model.evictions import (
 )
 
 Request: TypeAlias = tuple[Method, str, Mapping[str, Any]]
+_AT_ONCE = 32
+"""As many as there are connections kept open."""
 _SEVERAL = "more than one PodDisruptionBudget"  # the API server has no reason for it, only this message
 _DENIALS = ("denied the request", "denied request")  # of admission webhooks, and of admission policies
 
@@ -67,7 +70,7 @@ def _all(
         with turns.get(pod.budget) or nullcontext():
             return _end(server, pod, request)
 
-    answers = for_each(_mixed(pods), end, failed)
+    answers = for_each(_mixed(pods), end, failed, _AT_ONCE)
     return {pod.pod: answers[pod] for pod in pods}
 
 

@@ -17,16 +17,18 @@ Item = TypeVar("Item", bound=Hashable)
 Answer = TypeVar("Answer")
 
 
-def for_each(items: Sequence[Item], write: Callable[[Item], Answer], failed: str) -> dict[Item, Answer]:
+def for_each(
+    items: Sequence[Item], write: Callable[[Item], Answer], failed: str, at_once: int = _AT_ONCE
+) -> dict[Item, Answer]:
     """Write for each item, a pod's `namespace/name` mostly; gives the answers, in the same order.
 
     Raises Transient for those that two rounds have left, with what `failed`, such as `pods not evicted`.
     """
     answers: dict[Item, Answer] = {}
     left = list(dict.fromkeys(items))
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(at_once) as threads:
         for _ in range(_ROUNDS):
-            error = _round(left, write, answers, threads)
+            error = _round(left, write, answers, threads, at_once)
             if error is None:
                 return {item: answers[item] for item in dict.fromkeys(items)}
             left = [item for item in left if item not in answers]
@@ -35,13 +37,17 @@ def for_each(items: Sequence[Item], write: Callable[[Item], Answer], failed: str
 
 
 def _round(
-    items: Sequence[Item], write: Callable[[Item], Answer], answers: dict[Item, Answer], threads: Executor
+    items: Sequence[Item],
+    write: Callable[[Item], Answer],
+    answers: dict[Item, Answer],
+    threads: Executor,
+    most_failures: int,
 ) -> Transient | None:
-    """Try each once, but no more after as many failures as calls at once; give the first of them."""
+    """Try each once, but no more after so many failures; give the first of them."""
     errors: list[Transient] = []
 
     def attempt(item: Item) -> None:
-        if len(errors) >= _AT_ONCE:
+        if len(errors) >= most_failures:
             return
         try:
             answers[item] = write(item)

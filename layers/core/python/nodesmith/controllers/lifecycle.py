@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from nodesmith.controllers import registering
 from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.podevents import stamp
+from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
 from nodesmith.decisions.expiration import expired
@@ -20,7 +21,7 @@ from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.decisions.surplus import surplus
 from nodesmith.effects import carry_out
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Rejected, Transient
 from nodesmith.model.commands import (
     Command,
     End,
@@ -58,6 +59,8 @@ class Lifecycle:
     clock: Callable[[], datetime]
     told: Told = field(default_factory=dict)
     """what pods were lately told; kept from run to run"""
+    spread: Spread = in_turn
+    """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
 
 
 def follow(run: Lifecycle) -> Counter[str]:
@@ -82,24 +85,10 @@ def follow(run: Lifecycle) -> Counter[str]:
     standing = [claim for claim in ledger.claims if claim.name not in moving]
     commands += expired(ledger, snapshot, pools, now) + surplus(standing, snapshot, pools, now)
     done: Counter[str] = Counter()
-    claims = {claim.name: claim for claim in ledger.claims}
-    closed: set[str] = set()
     health = registrations(commands, ledger, pools, now)
     commands = registering.keep(run.store, health, commands, done, failures)
     learn(run.store, commands, ledger.claims, snapshot, failures)
-    for command in commands:
-        if command.claim.name in closed:
-            continue  # only a Node that is open is registered; one whose pods could not be nominated is
-        try:
-            carry_out(command, snapshot, run.store, run.cloud, run.cluster)
-            done[type(command).__name__] += 1
-            _warn(run, command, claims[command.claim.name], snapshot)
-        except Conflict:
-            done["Conflict"] += 1
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {command.claim.name}: {error}")
-            if isinstance(command, Open):
-                closed.add(command.claim.name)
+    _carry_out(run, commands, ledger.claims, snapshot, done, failures)
     _take_back(run, commands, failures)
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
     done.update({"PodEvent": stamped} if stamped else {})
@@ -115,6 +104,34 @@ def follow(run: Lifecycle) -> Counter[str]:
     if failures:
         raise Transient("; ".join(failures))
     return done
+
+
+def _carry_out(
+    run: Lifecycle,
+    commands: Sequence[Command],
+    claims: Sequence[NodeClaim],
+    snapshot: Snapshot,
+    done: Counter[str],
+    failures: list[str],
+) -> None:
+    """Nominate pods for all Nodes, then open all, then take each claim on, and last note whose end begins.
+
+    Only a Node that is open is registered; one whose pods could not be nominated is.
+    """
+    before = {claim.name: claim for claim in claims}
+
+    def carry(command: Command) -> None:
+        carry_out(command, snapshot, run.store, run.cloud, run.cluster)
+        _warn(run, command, before[command.claim.name], snapshot)
+
+    def carry_all(kind: Callable[[Command], bool], waiting: Collection[str] = ()) -> set[str]:
+        steps = [c for c in commands if kind(c) and c.claim.name not in waiting]
+        return failed(each(run.spread, steps, carry, done, failures))
+
+    carry_all(lambda c: isinstance(c, Nominate))
+    closed = carry_all(lambda c: isinstance(c, Open))
+    carry_all(lambda c: not isinstance(c, Nominate | Open | End), closed)
+    carry_all(lambda c: isinstance(c, End), closed)
 
 
 def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapshot) -> None:

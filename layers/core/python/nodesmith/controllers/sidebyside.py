@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.commands import End, SingleEnding
+from nodesmith.model.commands import Command, SingleEnding
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Step = TypeVar("Step", bound=SingleEnding | End)
+Step = TypeVar("Step", bound=SingleEnding | Command)
 
 
 class Spread(Protocol):
@@ -40,13 +40,18 @@ def each(
         except (Conflict, Transient, Rejected) as error:
             return error
 
-    came = {step.claim.name: result for step, result in zip(steps, spread(attempt, steps), strict=True)}
-    for step in steps:
-        match came[step.claim.name]:
+    came = list(spread(attempt, steps))
+    for step, result in zip(steps, came, strict=True):
+        match result:
             case Conflict():
                 done["Conflict"] += 1
             case Transient() | Rejected() as error:
                 failures.append(f"NodeClaim {step.claim.name}: {error}")
             case _:
                 done[type(step).__name__] += 1
-    return came
+    return {step.claim.name: result for step, result in zip(steps, came, strict=True)}
+
+
+def failed(came: Mapping[str, object]) -> set[str]:
+    """Name the claims whose step failed: what was to follow it must wait."""
+    return {name for name, result in came.items() if isinstance(result, Transient | Rejected)}

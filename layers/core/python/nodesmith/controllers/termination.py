@@ -10,7 +10,7 @@ from functools import partial
 
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.reckoning import Reckoning
-from nodesmith.controllers.sidebyside import Spread, each, in_turn
+from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
@@ -114,12 +114,17 @@ def _begun(
     done: Counter[str],
     failures: list[str],
 ) -> list[NodeClaim]:
-    """Give the ledger's claims, those whose end begins now as they are from then on."""
+    """Give the ledger's claims, those whose end begins now as they are from then on.
+
+    Nodes for their pods can come while they still run, so provisioning is woken before anything else is done.
+    """
 
     def begin(command: End) -> NodeClaim:
         return begin_end(command, run.store, run.cluster)
 
     begun = each(run.spread, to_end(ledger.claims, snapshot, now), begin, done, failures)
+    if done["End"]:
+        _try(lambda: run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes end")), failures)
     claims = {claim.name: claim for claim in ledger.claims}
     return list({**claims, **{n: c for n, c in begun.items() if isinstance(c, NodeClaim)}}.values())
 
@@ -132,7 +137,7 @@ def _carry_out(
     Where a Node could not be closed, its pods are left alone: others would take their place on it.
     """
     closed = _each(run, [c for c in commands if isinstance(c, Close)], done, failures)
-    open_yet = {name for name, came in closed.items() if isinstance(came, Transient | Rejected)}
+    open_yet = failed(closed)
     others = [c for c in commands if c.claim.name not in open_yet]
     evictions = [c for c in others if isinstance(c, Evict)]
     deletions = [c for c in others if isinstance(c, DeletePods)]
@@ -188,8 +193,6 @@ def _wake(
     kinds = {type(command) for command in commands}
     if Release in kinds:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
-    if done["End"]:  # nodes for its pods can come while they still run
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes end"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)
     ahead = [
