@@ -5,6 +5,7 @@ PYTHON ?= $(or $(wildcard .venv/bin/python),python3)
 INSTALL = $(PYTHON) requirements/install.py
 BIN = .venv/bin
 LAYERS = $(BIN)/python -m layers.vendor.build
+INTERPRETERS = $(BIN)/python -m tests.interpreters
 
 # Nothing here needs an AWS account, so none is seen.
 unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
@@ -20,6 +21,7 @@ help: ## list the targets
 setup: ## install everything that the targets below need; after it, no network is used
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
+	@$(INTERPRETERS)
 
 demo: ## watch 20 pending pods get the cheapest nodes that hold them, on this machine
 	@$(INSTALL) run
@@ -28,6 +30,7 @@ demo: ## watch 20 pending pods get the cheapest nodes that hold them, on this ma
 test: ## unit, property, contract, integration and infra tests
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
+	@$(INTERPRETERS)
 	$(BIN)/pytest -n 2 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
 
 e2e: ## prove it on a real control plane; builds that first, about 5 minutes once (needs Go, or KUBEBUILDER_ASSETS)

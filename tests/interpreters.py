@@ -1,0 +1,88 @@
+"""Another Python than the one that runs the tests: what is decided must not depend on which it is.
+
+    python -m tests.interpreters      finds one and fetches what a decision imports there; `make setup` does it
+
+Modules of pure Python are those of this checkout and of .venv; compiled ones are fetched for the other Python, by the
+same pins.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from requirements.install import OLDEST_PYTHON, UV, run, uv_environment
+
+ROOT = Path(__file__).resolve().parents[1]
+_COMPILED = ROOT / "requirements" / "lambda-packing.txt"
+_OURS = ("layers/core/python", "cli", "forwarder", ".")
+_NEWEST_MINOR = 20
+"""further than any Python that there is"""
+NONE_FOUND = "only one Python is on this machine: that plans are the same on another was NOT tried"
+
+
+@cache
+def other_python() -> Path | None:
+    """Give the newest Python that is of another minor version than this one; None where there is none."""
+    return next(filter(_runs, _candidates()), None)
+
+
+def environment(python: Path, seed: str) -> Mapping[str, str]:
+    """Give what runs this checkout on a Python, under a hash seed. Fetches what is compiled, the first time."""
+    theirs = [] if python == Path(sys.executable) else [_compiled(python)]
+    path = [*theirs, *(ROOT / name for name in _OURS), Path(sysconfig.get_path("purelib"))]
+    return {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(map(str, path))}
+
+
+def _candidates() -> Iterator[Path]:
+    """Give where Pythons may be, newest first: on the PATH, or beside each other where pyenv puts them."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    major, oldest = OLDEST_PYTHON
+    for minor in range(_NEWEST_MINOR, oldest - 1, -1):
+        if (major, minor) == sys.version_info[:2]:
+            continue
+        found = shutil.which(f"python{major}.{minor}")
+        yield from [Path(found)] if found else []
+        yield from sorted(pyenv.glob(f"{major}.{minor}.*/bin/python{major}.{minor}"), reverse=True)
+
+
+def _runs(python: Path) -> bool:
+    """Tell whether it is more than a name: pyenv's shims are there for versions that are not chosen, too."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+@cache
+def _compiled(python: Path) -> Path:
+    """Give the folder with the compiled packages for a Python, filled by now."""
+    folder = ROOT / "build" / "interpreters" / python.name
+    pins = folder / "pins.txt"
+    wanted = f"{python.resolve()}\n{_COMPILED.read_text()}"
+    if not pins.is_file() or pins.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        command = [
+            str(UV),
+            "pip",
+            "install",
+            "--quiet",
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary=:all:",
+        ]
+        command += [f"--python={python}", f"--target={folder}", f"--requirements={_COMPILED}"]
+        run(command, uv_environment())
+        pins.write_text(wanted)
+    return folder
+
+
+if __name__ == "__main__":
+    found = other_python()
+    if found:
+        _compiled(found)
+    else:
+        print(NONE_FOUND, file=sys.stderr)
