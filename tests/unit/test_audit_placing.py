@@ -205,9 +205,9 @@ def claim(name: str, **spec: Any) -> dict[str, Any]:
     return {"kind": "PersistentVolumeClaim", "metadata": about, "spec": spec}
 
 
-def volume(name: str, zone: str) -> dict[str, Any]:
+def volume(name: str, zone: str, driver: str = DRIVER) -> dict[str, Any]:
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [wants(ZONE, "In", zone)]}]}}
-    csi = {"driver": DRIVER, "volumeHandle": f"vol-{name}"}
+    csi = {"driver": driver, "volumeHandle": f"vol-{name}"}
     return {
         "kind": "PersistentVolume",
         "metadata": {"name": name},
@@ -265,6 +265,20 @@ def test_a_node_attaches_no_more_volumes_than_it_can() -> None:
     assert found([POOL, *claims, *volumes, *pods, node("n"), csinode], kept) == []
     drivers[0]["allocatable"] = {"count": 2}
     assert found([POOL, *claims, *volumes, *pods, node("n"), csinode], kept) == [("attach-limit", "n")]
+
+
+def test_a_new_node_attaches_what_nodes_of_its_types_state_where_the_catalogue_does_not() -> None:
+    claims = [claim(f"c{i}", volumeName=f"v{i}") for i in range(2)]
+    volumes = [volume(f"v{i}", "z-a", "disk.example.com") for i in range(2)]
+    pods = [mounting("p", "c0"), mounting("q", "c1")]
+    there = node("there", labels={"node.kubernetes.io/instance-type": "m.large"})
+    drivers = [{"name": "disk.example.com", "allocatable": {"count": 1}}]
+    csinode = {"kind": "CSINode", "metadata": {"name": "there"}, "spec": {"drivers": drivers}}
+    cluster = [POOL, *claims, *volumes, *pods, there, csinode]
+    assert found(cluster, plan(buys("n", "2", ["p", "q"], ["m.large"]))) == [("attach-limit", "n")]
+    assert found(cluster, plan(buys("n", "2", ["p", "q"], ["m.huge"]))) == []
+    drivers[0]["allocatable"] = {"count": 2}
+    assert found(cluster, plan(buys("n", "2", ["p", "q"], ["m.large"]))) == []
 
 
 def test_a_claim_in_flight_takes_pods_without_its_startup_taints() -> None:

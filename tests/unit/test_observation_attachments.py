@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.pods import Pod
+from nodesmith.model.resources import NOTHING
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.mirror import (
     CSI_NODES,
@@ -24,7 +25,8 @@ from tests.builders import NOW
 from tests.clusters import node, rolled
 from tests.storage import Manifest, claim, mounting, pod_with, storage_class, volume
 
-EBS = "attachable-volumes-csi-ebs.csi.aws.com"
+EBS, DISK = "attachable-volumes-csi-ebs.csi.aws.com", "attachable-volumes-csi-disk.csi.aws.com"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 UNLIMITED = 2**31 - 1
 
 
@@ -73,7 +75,7 @@ def machine(name: str = "n1", **labels: str) -> Manifest:
 
 
 def csi_node(name: str = "n1", **limits: int | None) -> Manifest:
-    """Give a node's CSI drivers, `ebs` and `efs`, each with its limit or None for one that states none."""
+    """Give a node's CSI drivers, `ebs` for ebs.csi.aws.com, each with its limit or None for one that states none."""
     drivers: list[Manifest] = [
         {"name": f"{driver}.csi.aws.com", "nodeID": "i-1", "topologyKeys": []} for driver in limits
     ]
@@ -189,6 +191,79 @@ class TestANode:
     def test_says_nothing_of_volumes_where_no_pod_has_any(self) -> None:
         snapshot = seen(pod_with(), nodes=[machine()], csinodes=[csi_node(ebs=25)])
         assert all(EBS not in n.allocatable for n in snapshot.nodes)
+
+
+def disks(*names: str) -> dict[str, list[Manifest]]:
+    """Give claims and the volumes that they are bound to, of a driver that is not one of AWS's."""
+    source = {"driver": "disk.csi.aws.com"}
+    return {
+        "claims": [claim(name, bound_to=f"pv-{name}") for name in names],
+        "volumes": [
+            volume(f"pv-{name}", claim=f"default/{name}", csi={**source, "volumeHandle": name})
+            for name in names
+        ],
+    }
+
+
+class TestAnyOtherDriver:
+    def test_counts_for_pods_and_nodes_as_soon_as_some_node_states_its_limit(self) -> None:
+        snapshot = seen(
+            pod_with("a", "b"),
+            **disks("a", "b"),
+            nodes=[machine("n1"), machine("n2")],
+            csinodes=[csi_node("n1", disk=3), csi_node("n2", disk=None)],
+        )
+        (pod,) = snapshot.pods
+        assert pod.shape.requests.of(DISK) == 2
+        assert [n.allocatable.of(DISK) for n in snapshot.nodes] == [3, UNLIMITED]
+
+    def test_counts_for_nobody_where_no_node_states_a_limit(self) -> None:
+        snapshot = seen(
+            pod_with("a"), **disks("a"), nodes=[machine()], csinodes=[csi_node(disk=None, ebs=25)]
+        )
+        assert DISK not in {**snapshot.pods[0].shape.requests, **snapshot.nodes[0].allocatable}
+        assert snapshot.attach_limits.on("m5.large") == NOTHING
+
+    def test_beside_ebs_is_counted_apart(self) -> None:
+        both = {kind: [*bound("a")[kind], *disks("b")[kind]] for kind in ("claims", "volumes")}
+        snapshot = seen(pod_with("a", "b"), **both, nodes=[machine()], csinodes=[csi_node(disk=3, ebs=25)])
+        assert [snapshot.pods[0].shape.requests.of(name) for name in (EBS, DISK)] == [1, 1]
+        assert [snapshot.nodes[0].allocatable.of(name) for name in (EBS, DISK)] == [25, 3]
+
+    def test_tells_by_the_nodes_that_are_there_what_new_ones_of_their_types_will_take(self) -> None:
+        kinds = {"n1": "small", "n2": "small", "n3": "large", "n4": "free"}
+        snapshot = seen(
+            pod_with("a"),
+            **disks("a"),
+            nodes=[machine(name, **{INSTANCE_TYPE: kind}) for name, kind in kinds.items()],
+            csinodes=[
+                csi_node("n1", disk=4),
+                csi_node("n2", disk=3),
+                csi_node("n3", disk=9),
+                csi_node("n4", disk=None),
+            ],
+        )
+        told = {kind: snapshot.attach_limits.on(kind).of(DISK) for kind in ("small", "large", "free", "new")}
+        assert told == {"small": 3, "large": 9, "free": UNLIMITED, "new": 3}
+
+    def test_that_states_none_at_all_of_one_type_leaves_one_to_types_that_nobody_has_seen(self) -> None:
+        snapshot = seen(
+            pod_with("a"),
+            **disks("a"),
+            nodes=[machine(**{INSTANCE_TYPE: "small"})],
+            csinodes=[csi_node(disk=0)],
+        )
+        assert [snapshot.attach_limits.on(kind).of(DISK) for kind in ("small", "new")] == [0, 1]
+
+    def test_is_expected_of_a_starting_node_as_of_others_of_its_type(self) -> None:
+        labels = {INSTANCE_TYPE: "small"}
+        snapshot = seen(
+            pod_with("a"),
+            **disks("a"),
+            nodes=[machine("n1", **labels), machine("n2", **labels, **{"karpenter.sh/nodepool": "default"})],
+            csinodes=[csi_node("n1", disk=3)],
+        )
+        assert [n.allocatable.of(DISK) for n in snapshot.nodes] == [3, 3]
 
 
 class TestAReadWriteOncePodClaim:

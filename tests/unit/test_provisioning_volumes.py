@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.model.attachlimits import AttachLimits
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.pods import Pod
@@ -143,3 +144,24 @@ def test_pods_of_one_set_that_repel_each_other_get_a_node_each_in_their_zones() 
     apart: dict[str, Any] = {"affinity": anti_affinity()}
     plan = decide(inputs(pods=mounting(A, count=2, **apart) + mounting(B, count=1, **apart)))
     assert sorted((min(zones), count) for zones, count in bought(plan)) == [(A, 1), (A, 1), (B, 1)]
+
+
+DISK = "attachable-volumes-csi-disk.example.com"
+
+
+class TestADriverWhoseLimitNodesTell:
+    LIMITS = AttachLimits(FrozenMap({"disk.example.com": FrozenMap({"m5.large": 2, "m5.xlarge": 2})}))
+
+    def waiting(self, count: int) -> list[Pod]:
+        return pods(shape("100m", attachments={DISK: 1}), count)
+
+    def test_limits_how_many_of_its_volumes_go_to_a_new_node(self) -> None:
+        plan = decide(inputs(snapshot=snapshot(pods=self.waiting(6), attach_limits=self.LIMITS)))
+        assert sorted(len(n.claim.nominated) for n in plan.nodes) == [2, 2, 2]
+
+    def test_leaves_room_on_a_node_that_is_on_its_way_and_was_bought_before_anybody_knew(self) -> None:
+        coming = ledger(claims=(claim("c-1", instance_type="m5.large"),))
+        seen = snapshot(pods=self.waiting(3), attach_limits=self.LIMITS)
+        plan = decide(inputs(snapshot=seen, ledger=coming))
+        assert len((plan.placed or {})["c-1"]) == 2
+        assert [len(n.claim.nominated) for n in plan.nodes] == [1]

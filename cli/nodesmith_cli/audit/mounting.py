@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.places import Place
@@ -11,7 +11,7 @@ from nodesmith_cli.audit.purchases import Purchase
 from nodesmith_cli.audit.reading import ZONE
 from nodesmith_cli.audit.violations import Kind
 
-_ATTACHABLE = "attachable-volumes-csi-"
+_ATTACHABLE, _TYPE = "attachable-volumes-csi-", "node.kubernetes.io/instance-type"
 
 
 def check_volumes(result: Outcome) -> None:
@@ -65,17 +65,23 @@ def _check_attachments(result: Outcome, place: Place) -> None:
     limits = volumes.limits.get(place.name, {})
     bought = result.purchases.get(place.name)
     for driver, handles in sorted(attached.items()):
-        most = _least(bought, driver) if bought else limits.get(driver)
+        most = _least(result, bought, driver) if bought else limits.get(driver)
         if most is not None and len(handles) > most:
             message = f"{len(handles)} volumes of {driver} are to be attached, {most} can be"
             result.report(Kind.ATTACH_LIMIT, place.name, message)
 
 
-def _least(bought: Purchase, driver: str) -> int | None:
-    """Give the fewest volumes that a node may attach, whichever of its types it becomes; None where none says."""
-    told: Iterable[int] = [
-        machine.type.allocatable[_ATTACHABLE + driver]
-        for machine in bought.machines
-        if _ATTACHABLE + driver in machine.type.allocatable
+def _least(result: Outcome, bought: Purchase, driver: str) -> int | None:
+    """Give the fewest volumes that a node may attach, whichever of its types it becomes; None where none says.
+
+    What the catalogue does not state of a type, nodes of that type do.
+    """
+    resource, limits = _ATTACHABLE + driver, result.cluster.volumes.limits
+    stated = {m.type.name: m.type.allocatable.get(resource) for m in bought.machines}
+    unstated = {name for name, most in stated.items() if most is None}
+    shown = [
+        limits[place.name][driver]
+        for place in result.cluster.places.values()
+        if place.labels.get(_TYPE) in unstated and driver in limits.get(place.name, {})
     ]
-    return min(told, default=None)
+    return min([*shown, *(most for most in stated.values() if most is not None)], default=None)

@@ -1,6 +1,7 @@
 """How many volumes a node can attach, as a resource: a pod asks for its volumes, a node offers its places for them.
 
-Only Amazon EBS limits them; the other drivers on EKS (EFS, FSx, S3) state no limit, and kube-scheduler knows none then.
+Of Amazon EBS it is known of each type. AWS's other drivers (EFS, FSx, S3) state no limit, and kube-scheduler knows none
+then; of any driver that does, `attachlimits` has what nodes tell.
 
 Sources: EC2's EbsInfo.MaximumEbsAttachments, which holds the root volume and, where the limit is shared, leaves out
 the NVMe disks and the first network interface; the EBS CSI driver's defaults, by which a node keeps as many places as
@@ -13,7 +14,9 @@ from nodesmith.model.catalog import InstanceFacts
 from nodesmith.model.nodeconfiguration import NodeConfiguration
 
 EBS_DRIVER = "ebs.csi.aws.com"
-ATTACHABLE_EBS = f"attachable-volumes-csi-{EBS_DRIVER}"
+ATTACHABLE = "attachable-volumes-csi-"
+"""The resource of a driver: this, and its name."""
+ATTACHABLE_EBS = ATTACHABLE + EBS_DRIVER
 UNLIMITED = 2**31 - 1
 """What a node offers where nobody states a limit."""
 _XEN_LIMIT = 39

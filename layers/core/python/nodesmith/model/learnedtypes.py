@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from nodesmith.model.attachlimits import NO_LIMITS, AttachLimits
 from nodesmith.model.capacity import MIB, allocatable, overhead
 from nodesmith.model.catalog import Catalog, InstanceFacts
 from nodesmith.model.instancetypes import InstanceType, image_for, instance_types
@@ -86,4 +87,21 @@ def _is_credible(shown: Resources, computed: Resources, capacity: Resources) -> 
     return all(
         computed.of(name) - slack * capacity.of(name) <= amount <= capacity.of(name)
         for name, amount in shown.items()
+    )
+
+
+def attaching(types: tuple[InstanceType, ...], limits: AttachLimits) -> tuple[InstanceType, ...]:
+    """Give types with places for the volumes that nodes limit, see `AttachLimits`. Cached as `known_types`."""
+    return types if limits == NO_LIMITS else _attaching(types, limits)
+
+
+@lru_cache(maxsize=16)
+def _attaching(types: tuple[InstanceType, ...], limits: AttachLimits) -> tuple[InstanceType, ...]:
+    return tuple(
+        replace(
+            kind,
+            capacity=Resources({**kind.capacity, **limits.on(kind.name)}),
+            allocatable=Resources({**kind.allocatable, **limits.on(kind.name)}),
+        )
+        for kind in types
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from nodesmith.model.attachlimits import NO_LIMITS, AttachLimits
 from nodesmith.model.claimednodes import ClaimedNodes
 from nodesmith.model.labels import NODEPOOL, REGISTERED
 from nodesmith.model.nodes import Node
@@ -40,6 +41,7 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     attachments: tuple[VolumeAttachment, ...] = ()
+    attach_limits: AttachLimits = NO_LIMITS
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 A node counts a volume once however many of its pods mount it (kube-scheduler: NodeVolumeLimits). Requests add up, so
 what pods on a node share is added to what the node offers. Pods that still wait count each of their volumes, which is
 too much where several of them mount the same: they may get more nodes than they need, never too few.
+Counted are the volumes of drivers that limit them: EBS, and any for which some node's CSINode states a limit.
 Not looked at: volumes still attached to a node that no pod mounts any more (VolumeAttachments).
 """
 
@@ -10,37 +11,51 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
-from nodesmith.model.attachments import ATTACHABLE_EBS, EBS_DRIVER, UNLIMITED
-from nodesmith.model.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.attachlimits import NO_LIMITS, AttachLimits
+from nodesmith.model.attachments import ATTACHABLE, EBS_DRIVER, UNLIMITED
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.labels import INITIALIZED, INSTANCE_TYPE, NODEPOOL
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.csinodes import ReducedCsiNode
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith.observation.volumes import Volumes
 
 _AT_LEAST = 1
-"""What a starting node's driver will take, as far as it is known before it has said: the driver never says less."""
+"""What the EBS driver of a starting node will take, as far as it is known before it has said: it never says less."""
+_Mounted: TypeAlias = Mapping[str, frozenset[str]]
+"""by driver, the claims whose volumes it attaches"""
 
 
 class Attachments:
     """The volumes of all pods of one moment, and where they are attached."""
 
     def __init__(
-        self, pods: Iterable[ReducedPod], volumes: Volumes, csi_nodes: Iterable[ReducedCsiNode]
+        self,
+        pods: Iterable[ReducedPod],
+        volumes: Volumes,
+        csi_nodes: Iterable[ReducedCsiNode],
+        nodes: Iterable[Manifest] = (),
     ) -> None:
         mounting = sorted((pod for pod in pods if pod.claims), key=_precedence)
         self._volumes = volumes
         self._limits = {each.name: each.limits for each in csi_nodes}
-        self._attached = {_key(pod): self._ebs_claims(pod) for pod in mounting}
+        stating = {d for limits in self._limits.values() for d, most in limits.items() if most is not None}
+        self._limiting = {EBS_DRIVER, *stating}
+        self._attached = {_key(pod): self._mounted(pod) for pod in mounting}
+        self._asked = sorted({driver for mounted in self._attached.values() for driver in mounted})
         self._used = self._shared_out(mounting)
         self._users: dict[str, ReducedPod] = {}
         for pod in mounting:
             for mount in pod.claims:
                 self._users.setdefault(mount.key, pod)
+        self.of_new_nodes = self._told_of_types(nodes) if stating.intersection(self._asked) else NO_LIMITS
 
-    def count(self, pod: ReducedPod) -> int:
-        """Give how many EBS volumes a pod needs attached; one that it mounts twice counts once."""
-        return len(self._attached.get(_key(pod), ()))
+    def count(self, pod: ReducedPod) -> tuple[tuple[str, int], ...]:
+        """Give how many volumes of each driver a pod needs attached; one that it mounts twice counts once."""
+        mounted = self._attached.get(_key(pod), {})
+        return tuple((driver, len(mounted[driver])) for driver in sorted(mounted))
 
     def refusal(self, pod: ReducedPod) -> str:
         """Say which claim is another pod's alone: one that has a node, or waits and comes before this one."""
@@ -56,30 +71,57 @@ class Attachments:
         return ""
 
     def offered(self, node: Manifest) -> Mapping[str, int]:
-        """Give a node's places for EBS volumes as a resource; none where no pod asks for any."""
-        if not any(self._attached.values()):
-            return {}
-        name = node["metadata"]["name"]
-        labels = node["metadata"].get("labels") or {}
+        """Give a node's places for volumes as resources; none of drivers of which no pod asks for any."""
+        return {ATTACHABLE + driver: self._places(node, driver) for driver in self._asked}
+
+    def _places(self, node: Manifest, driver: str) -> int:
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
         limits = self._limits.get(name, {})
-        limit = limits.get(EBS_DRIVER)
+        limit = limits.get(driver)
         if limit is not None:
-            return {ATTACHABLE_EBS: limit + self._used.get(name, 0)}
+            return limit + self._used.get((name, driver), 0)
         is_starting = NODEPOOL in labels and labels.get(INITIALIZED) != "true"
-        return {ATTACHABLE_EBS: _AT_LEAST if is_starting and EBS_DRIVER not in limits else UNLIMITED}
+        if not is_starting or driver in limits:
+            return UNLIMITED
+        return (
+            _AT_LEAST
+            if driver == EBS_DRIVER
+            else self.of_new_nodes.on(_type_of(node)).of(ATTACHABLE + driver)
+        )
 
-    def _ebs_claims(self, pod: ReducedPod) -> frozenset[str]:
-        return frozenset(m.key for m in pod.claims if self._volumes.driver(m) == EBS_DRIVER)
+    def _told_of_types(self, nodes: Iterable[Manifest]) -> AttachLimits:
+        """Gather what nodes state of the drivers that pods ask for; of EBS more is known."""
+        told: dict[str, dict[str, int]] = {}
+        for node in nodes:
+            kind, limits = _type_of(node), self._limits.get(node["metadata"]["name"], {})
+            for driver in self._limiting.intersection(self._asked, limits) - {EBS_DRIVER}:
+                limit = limits[driver]
+                known = told.setdefault(driver, {})
+                known[kind] = min(known.get(kind, UNLIMITED), UNLIMITED if limit is None else limit)
+        return AttachLimits(FrozenMap({driver: FrozenMap(told[driver]) for driver in sorted(told)}))
 
-    def _shared_out(self, mounting: Iterable[ReducedPod]) -> Mapping[str, int]:
-        """Give, by node, how many times more its pods count volumes than it attaches any."""
-        counted: Counter[str] = Counter()
-        distinct: dict[str, set[str]] = {}
+    def _mounted(self, pod: ReducedPod) -> _Mounted:
+        found: dict[str, set[str]] = {}
+        for mount in pod.claims:
+            driver = self._volumes.driver(mount)
+            if driver in self._limiting:
+                found.setdefault(driver, set()).add(mount.key)
+        return {driver: frozenset(claims) for driver, claims in found.items()}
+
+    def _shared_out(self, mounting: Iterable[ReducedPod]) -> Mapping[tuple[str, str], int]:
+        """Give, by node and driver, how many times more its pods count volumes than it attaches any."""
+        counted: Counter[tuple[str, str]] = Counter()
+        distinct: dict[tuple[str, str], set[str]] = {}
         for pod in mounting:
-            claims = self._attached[_key(pod)]
-            counted[pod.whereabouts] += len(claims)
-            distinct.setdefault(pod.whereabouts, set()).update(claims)
-        return {node: counted[node] - len(claims) for node, claims in distinct.items() if node}
+            for driver, claims in self._attached[_key(pod)].items():
+                where = pod.whereabouts, driver
+                counted[where] += len(claims)
+                distinct.setdefault(where, set()).update(claims)
+        return {where: counted[where] - len(claims) for where, claims in distinct.items() if where[0]}
+
+
+def _type_of(node: Manifest) -> str:
+    return str((node["metadata"].get("labels") or {}).get(INSTANCE_TYPE) or "")
 
 
 def _precedence(pod: ReducedPod) -> tuple[bool, bool, int, str, str]:

@@ -5,8 +5,8 @@ Shapes are written once, each with its pods as columns: `names`, `created` (seco
 few pods have: `deletions` and `started`, moments too. Nodes, PodDisruptionBudgets and Karpenter's objects are reduced
 manifests, sorted by name; `podEvents` is when each of the nodes had its last. Volumes are not in it: from where a
 pod's can be reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached
-(`spec.attachments`, against a node's `status.allocatable`); why they keep a pod from every node is in `refusals`, by
-its name. Of nodes that end `volumeattachments` has the volumes that they still hold.
+(`spec.attachments`, against a node's `status.allocatable`, and of new ones `attachLimits`); why they keep a pod from
+every node is in `refusals`, by its name. Of nodes that end `volumeattachments` has the volumes that they still hold.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from itertools import chain, repeat
 from typing import Any
 
 from nodesmith.errors import Rejected
+from nodesmith.model.attachlimits import AttachLimits
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.namespaces import Namespaces
 from nodesmith.model.nodes import Node, parse_node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget, parse_budget
@@ -82,10 +84,22 @@ def read(text: bytes) -> Snapshot:
                 VolumeAttachment(str(held["node"]), str(held["volume"]), tuple(map(str, held["pods"])))
                 for held in document.get("volumeattachments") or ()
             ),
+            attach_limits=_attach_limits(document.get("attachLimits") or {}),
             problems=tuple(problems),
         )
     except UNREADABLE as error:
         raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
+
+
+def _attach_limits(stated: Manifest) -> AttachLimits:
+    return AttachLimits(
+        FrozenMap(
+            {
+                str(driver): FrozenMap({str(kind): int(most) for kind, most in known.items()})
+                for driver, known in stated.items()
+            }
+        )
+    )
 
 
 def _document(text: bytes) -> dict[str, Any]:

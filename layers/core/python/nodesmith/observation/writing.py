@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from nodesmith.model.attachments import ATTACHABLE_EBS
+from nodesmith.model.attachments import ATTACHABLE
 from nodesmith.model.namespaces import NAME_LABEL
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.ages import todays
@@ -33,7 +33,7 @@ _COMPRESSION = 6
 def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     """Write a snapshot. `taken_at` is kept to the millisecond."""
     volumes = Volumes(observed.persistentvolumeclaims, observed.persistentvolumes, observed.storageclasses)
-    attachments = Attachments(observed.pods, volumes, observed.csinodes)
+    attachments = Attachments(observed.pods, volumes, observed.csinodes, observed.nodes)
     names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
     index_of = {name: index for index, name in enumerate(names)}
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
@@ -55,6 +55,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
         "namespaces": _namespaces(observed, selected_namespace_keys(shapes)),
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
+        "attachLimits": {driver: dict(known) for driver, known in attachments.of_new_nodes.stated.items()},
         "volumeattachments": list(held_volumes(observed.volumeattachments, ending, observed.pods, volumes)),
         "problems": sorted((*observed.problems, *karpenters.problems)),
     }
@@ -82,12 +83,12 @@ def _pod_events(observed: Observed, names: Iterable[str]) -> list[int]:
 
 
 class _Kind(NamedTuple):
-    """What pods must have in common to share a shape: its text, labels, reach of their volumes and their number."""
+    """What pods must have in common to share a shape: its text, labels, reach of their volumes and numbers of them."""
 
     shape: str
     labels: tuple[tuple[str, str], ...]
     terms: str
-    volumes: int
+    volumes: tuple[tuple[str, int], ...]
 
 
 def _groups(
@@ -132,7 +133,7 @@ def _manifest(kind: _Kind) -> dict[str, Any]:
     if kind.terms:
         manifest["spec"]["volumeNodeAffinity"] = json.loads(kind.terms)
     if kind.volumes:
-        manifest["spec"]["attachments"] = {ATTACHABLE_EBS: kind.volumes}
+        manifest["spec"]["attachments"] = {ATTACHABLE + driver: n for driver, n in kind.volumes}
     return manifest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodesmith.model.attachments import ATTACHABLE_EBS
+from nodesmith.model.attachments import ATTACHABLE
 from nodesmith.model.commands import Wait
 from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim
 from nodesmith.model.nodes import Node
@@ -19,7 +19,7 @@ def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, asked in claim.requests.items():
         expected, shown = claim.capacity.of(name), node.capacity.of(name)
-        if asked and name != ATTACHABLE_EBS and shown < _LEAST_SHARE * expected:
+        if asked and not name.startswith(ATTACHABLE) and shown < _LEAST_SHARE * expected:
             amounts = f"{format_amount(name, shown)} {name} of {format_amount(name, expected)}"
             found[name] = f"the Node shows {amounts} that were expected"
     return found

@@ -14,7 +14,7 @@ from nodesmith.decisions.scheduling.templates import Template, template
 from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.labels import NODECLASS
-from nodesmith.model.learnedtypes import known_types
+from nodesmith.model.learnedtypes import attaching, known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclasses
@@ -135,7 +135,8 @@ def template_of(
 ) -> Template:
     """Give what a NodePool may buy now, its EC2NodeClass being ready."""
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
-    types = type_set(known_types(catalog, configuration, settings, status, ledger.learned))
+    known = known_types(catalog, configuration, settings, status, ledger.learned)
+    types = type_set(attaching(known, snapshot.attach_limits))
     health = health_of(pool, ledger)
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
     closed = [key for key, backoff in held if backoff.holds(now)]

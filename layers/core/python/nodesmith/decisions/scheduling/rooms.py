@@ -94,7 +94,7 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
             found[-1].free = NOTHING
     joined = {node.provider_id for node in snapshot.nodes if node.provider_id}
     found += [
-        _claim_room(claim, snapshot.daemonsets)
+        _claim_room(claim, snapshot)
         for claim in claims
         if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and claim.provider_id not in joined
     ]
@@ -145,13 +145,14 @@ def awaited_daemons(
     return _node_room(node, claim, pods, daemonsets).expected
 
 
-def _claim_room(claim: NodeClaim, daemonsets: Iterable[Shape]) -> Room:
+def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> Room:
     """Before its launch a claim knows those labels that leave no choice; any DaemonSet that may come is expected."""
     known = Requirements.from_labels(claim.labels).union(claim.requirements)
     expected = tuple(
-        daemon for daemon in _tolerant(daemonsets, claim.taints) if compatible_terms(known, daemon)
+        daemon for daemon in _tolerant(snapshot.daemonsets, claim.taints) if compatible_terms(known, daemon)
     )
-    free = claim.allocatable - total([daemon.requests for daemon in expected])
+    offered = claim.allocatable.at_least(snapshot.attach_limits.on(claim.instance_type))
+    free = offered - total([daemon.requests for daemon in expected])
     labels = {**claim.requirements.settled, **claim.labels}
     return Room(claim.name, labels, claim.taints, free, Counter(), in_flight=True, expected=expected)
 
