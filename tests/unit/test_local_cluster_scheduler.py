@@ -307,6 +307,65 @@ def test_higher_priority_goes_first() -> None:
     assert world.places() == {"low": "", "urgent": "n1"}
 
 
+def wait_with_a_nomination(world: StandIns, pod: str, node: str, **spec: Any) -> None:
+    world.add_pod(pod, **spec)
+    world.settle()
+    world.store.patch("pods", pod, {"status": {"nominatedNodeName": node}}, "default", subresource="status")
+    world.settle()
+
+
+def test_a_pod_goes_to_the_node_that_it_is_nominated_for_though_another_is_emptier() -> None:
+    world = StandIns()
+    wait_with_a_nomination(world, "p", "small")
+
+    world.add_node("large", cpu="8")
+    world.add_node("small", cpu="1")
+    world.settle()
+
+    assert world.places() == {"p": "small"}
+
+
+def test_where_a_nominated_pod_does_not_fit_it_goes_elsewhere_or_is_nominated_no_longer() -> None:
+    world = StandIns()
+    wait_with_a_nomination(world, "p", "small", cpu="3")
+    wait_with_a_nomination(world, "q", "small", cpu="3")
+
+    world.add_node("small", cpu="1")
+    world.add_node("large", cpu="4")
+    world.settle()
+
+    assert world.places() == {"p": "large", "q": ""}
+    assert "nominatedNodeName" not in world.pod("q")["status"]
+    assert world.why("q") == "0/2 nodes are available: 2 Insufficient cpu."
+
+
+@pytest.mark.parametrize(("priority", "there"), [(1000, "promised"), (-1, "promised"), (1001, "other")])
+def test_room_is_held_for_a_nominated_pod_against_those_of_no_higher_priority(
+    priority: int, there: str
+) -> None:
+    world = StandIns()
+    world.store.create("priorityclasses", {"metadata": {"name": "its"}, "value": 1000})
+    world.store.create("priorityclasses", {"metadata": {"name": "other"}, "value": priority})
+    world.add_pod("other", cpu="2", priorityClassName="other")
+    wait_with_a_nomination(world, "promised", "n", cpu="2", priorityClassName="its")
+
+    world.add_node("n", cpu="3")
+    world.settle()
+
+    assert world.places() == {"promised": "", "other": "", there: "n"}
+
+
+def test_room_that_was_held_in_vain_is_given_to_others() -> None:
+    world = StandIns()
+    world.add_pod("other", cpu="2")
+    wait_with_a_nomination(world, "promised", "n", cpu="2", nodeSelector={"disk": "none"})
+
+    world.add_node("n", cpu="2")
+    world.settle()
+
+    assert world.places() == {"promised": "", "other": "n"}
+
+
 def test_gated_pods_and_those_of_other_schedulers_are_left_alone() -> None:
     world = StandIns()
     world.add_node("n1")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from nodesmith_cli.local.apiserver.objects import View, dig, labels_of
 from nodesmith_cli.local.cluster.podfacts import node_matches, tolerates
 from nodesmith_cli.local.cluster.scheduler.census import Census, NodeRoom, required_terms, term_namespaces
-from nodesmith_cli.local.cluster.scheduler.needs import Amounts, Port
+from nodesmith_cli.local.cluster.scheduler.needs import Port
+from nodesmith_cli.local.cluster.scheduler.queue import Waiting
 
 Filter: TypeAlias = Callable[[NodeRoom], str]  # the reason against the node, empty when there is none
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -27,13 +28,18 @@ def static_reason(pod: View, node: View) -> str:
     return "" if node_matches(spec, node) else "node(s) didn't match Pod's node affinity/selector"
 
 
-def resource_reasons(needs: Amounts, ports: frozenset[Port], room: NodeRoom) -> list[str]:
-    """Judge by what is free: host ports, then resources; every resource that is short is named."""
-    if any(room.ports[port] > 0 for port in ports):
+def resource_reasons(waiting: Waiting, room: NodeRoom, kept: Collection[Waiting]) -> list[str]:
+    """Judge by what is free: host ports, then resources; every resource that is short is named.
+
+    Room is `kept` for other pods.
+    """
+    taken = frozenset[Port]().union(*(other.ports for other in kept))
+    if any(room.ports[port] > 0 or port in taken for port in waiting.ports):
         return ["node(s) didn't have free ports for the requested pod ports"]
     short = []
-    for name, amount in needs.items():
-        if room.used.get(name, 0) + amount > room.allocatable.get(name, 0):
+    for name, amount in waiting.needs.items():
+        used = room.used.get(name, 0) + sum(other.needs.get(name, 0) for other in kept)
+        if used + amount > room.allocatable.get(name, 0):
             short.append("Too many pods" if name == "pods" else f"Insufficient {name}")
     return short
 

@@ -16,7 +16,10 @@ _PLACING = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraint
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod that waits, and what matters about it. Pods with the same `likeness` get the same answer."""
+    """A pod that waits, and what matters about it. Pods with the same `likeness` get the same answer.
+
+    But for those that are `nominated` for a node: room is held there for each of them.
+    """
 
     key: Key
     pod: View
@@ -24,7 +27,17 @@ class Waiting:
     ports: frozenset[Port]
     likeness: str
     social: bool
-    order: tuple[int, str, str]
+    priority: int
+    nominated: str
+
+    @property
+    def uid(self) -> str:
+        return str(self.pod["metadata"]["uid"])
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """Whose turn is first."""
+        return (-self.priority, self.pod["metadata"]["creationTimestamp"], "/".join(self.key))
 
 
 class Queue:
@@ -34,13 +47,14 @@ class Queue:
         self._pods: dict[Key, Waiting] = {}
         self._ready: set[Key] = set()
 
-    def put(self, key: Key, pod: View) -> None:
+    def put(self, key: Key, pod: View) -> Waiting:
         """Add a pod, or take over its new state; a change of status alone is no reason to try it again."""
         known = self._pods.get(key)
         new = _waiting(key, pod)
         self._pods[key] = new
         if known is None or known.likeness != new.likeness or known.order != new.order:
             self._ready.add(key)
+        return new
 
     def drop(self, key: Key) -> None:
         """Forget a pod that has a node, or is gone."""
@@ -70,12 +84,13 @@ class Queue:
 def _waiting(key: Key, pod: View) -> Waiting:
     spec = pod["spec"]
     needs, ports = needs_of(spec), ports_of(spec)
-    parts = [key[0], pod["metadata"].get("labels"), sorted(needs.items()), sorted(ports), claims_of(spec)]
+    labels, priority = pod["metadata"].get("labels"), int(spec.get("priority") or 0)
+    parts = [key[0], labels, priority, sorted(needs.items()), sorted(ports), claims_of(spec)]
     likeness = json.dumps([*parts, [spec.get(field) for field in _PLACING]], sort_keys=True)
     spread = any(
         each.get("whenUnsatisfiable") == "DoNotSchedule"
         for each in spec.get("topologySpreadConstraints") or ()
     )
     social = spread or any(dig(spec, "affinity", kind) for kind in _SOCIAL)
-    order = (-int(spec.get("priority") or 0), pod["metadata"]["creationTimestamp"], "/".join(key))
-    return Waiting(key, pod, needs, ports, likeness, social, order)
+    nominated = str(dig(pod, "status", "nominatedNodeName") or "")
+    return Waiting(key, pod, needs, ports, likeness, social, priority, nominated)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from nodesmith_cli.local.apiserver.errors import ApiError
+from nodesmith_cli.local.apiserver.history import Key
 from nodesmith_cli.local.apiserver.objects import Object, View, condition_of, dig, name_of, timestamp
 from nodesmith_cli.local.apiserver.store import Store, Write
 from nodesmith_cli.local.apiserver.subresources import bound
@@ -14,8 +15,14 @@ from nodesmith_cli.local.cluster.mirrors import Mirrors
 from nodesmith_cli.local.cluster.podfacts import is_leaving, is_over, node_name
 from nodesmith_cli.local.cluster.records import record, with_condition
 from nodesmith_cli.local.cluster.scheduler.census import Census, NodeRoom, Resident
-from nodesmith_cli.local.cluster.scheduler.filters import resource_reasons, social_filters, static_reason
+from nodesmith_cli.local.cluster.scheduler.filters import (  # fmt: skip
+    Filter,
+    resource_reasons,
+    social_filters,
+    static_reason,
+)
 from nodesmith_cli.local.cluster.scheduler.needs import needs_of, ports_of
+from nodesmith_cli.local.cluster.scheduler.promises import Promises
 from nodesmith_cli.local.cluster.scheduler.queue import Queue, Waiting
 from nodesmith_cli.local.cluster.scheduler.scores import best
 from nodesmith_cli.local.cluster.scheduler.volumes import (  # fmt: skip
@@ -40,6 +47,7 @@ class Scheduler:
         self._mirrors = mirrors
         self._census = Census()
         self._queue = Queue()
+        self._promises = Promises()
         # Why there is no node for pods of a likeness, as long as nothing changes that could help them. A pod that
         # finds its place takes room from all, but may help those that look at other pods.
         self._verdicts: dict[str, str] = {}
@@ -69,43 +77,70 @@ class Scheduler:
 
     def _try(self, waiting: Waiting) -> bool | None:
         """Place one pod: True when bound, False when it was told why not, None when nothing changed."""
+        if waiting.nominated:
+            return self._try_nominated(waiting)
         verdicts = self._social_verdicts if waiting.social else self._verdicts
         verdict = verdicts.get(waiting.likeness)
         if verdict is None:
-            nowhere = claim_reason(waiting.pod, self._mirrors)
-            rooms, reasons = ([], Counter()) if nowhere else self._possible(waiting)
-            if rooms:
-                return self._bind(waiting, best(waiting.pod, waiting.needs, rooms, self._census))
-            verdict = _told(len(self._census.rooms), reasons, nowhere)
+            room, verdict = self._place(waiting)
+            if room:
+                return self._bind(waiting, room)
             verdicts[waiting.likeness] = verdict
-        return False if self._refuse(waiting.pod, verdict) else None
+        return False if self._refuse(waiting, verdict) else None
 
-    def _possible(self, waiting: Waiting) -> tuple[list[NodeRoom], Counter[str]]:
+    def _try_nominated(self, waiting: Waiting) -> bool | None:
+        """Place a pod on the node that it is nominated for, else on any; in vain, it is nominated no longer."""
+        wanted = self._census.rooms.get(waiting.nominated)
+        room = wanted and self._place(waiting, [wanted])[0]
+        if not room:
+            room, verdict = self._place(waiting)
+            if not room:
+                return False if self._refuse(waiting, verdict) else None
+        return self._bind(waiting, room)
+
+    def _place(
+        self, waiting: Waiting, among: Iterable[NodeRoom] | None = None
+    ) -> tuple[NodeRoom | None, str]:
+        """Choose a node, or say why there is none."""
+        nowhere = claim_reason(waiting.pod, self._mirrors)
+        rooms, reasons = ([], Counter[str]()) if nowhere else self._possible(waiting, among)
+        if rooms:
+            return best(waiting.pod, waiting.needs, rooms, self._census), ""
+        return None, _told(len(self._census.rooms), reasons, nowhere)
+
+    def _possible(
+        self, waiting: Waiting, among: Iterable[NodeRoom] | None
+    ) -> tuple[list[NodeRoom], Counter[str]]:
         reasons: Counter[str] = Counter()
         rooms: list[NodeRoom] = []
-        static = self._static.setdefault(waiting.likeness, {})
         filters = [
             *volume_filters(waiting.pod, self._mirrors),
             *social_filters(waiting.pod, self._census),
         ]
-        for name, room in self._in_turn():
+        for room in self._in_turn() if among is None else among:
             if len(rooms) >= _ENOUGH:
                 break
-            reason = static.get(name)
-            if reason is None:
-                reason = static[name] = static_reason(waiting.pod, room.node)
-            against = [reason] if reason else resource_reasons(waiting.needs, waiting.ports, room)
+            against = self._against(waiting, room, filters)
+            reasons.update(against)
             if not against:
-                against = [next((words for each in filters if (words := each(room))), "")]
-            if against[0]:
-                reasons.update(against)
-            else:
                 rooms.append(room)
         return rooms, reasons
 
-    def _in_turn(self) -> Iterator[tuple[str, NodeRoom]]:
+    def _against(self, waiting: Waiting, room: NodeRoom, filters: Sequence[Filter]) -> list[str]:
+        static = self._static.setdefault(waiting.likeness, {})
+        reason = static.get(room.name)
+        if reason is None:
+            reason = static[room.name] = static_reason(waiting.pod, room.node)
+        if reason:
+            return [reason]
+        kept = tuple(self._promises.kept_from(waiting, room.name))
+        if short := resource_reasons(waiting, room, kept):
+            return short
+        return next(([words] for each in filters if (words := each(room))), [])
+
+    def _in_turn(self) -> Iterator[NodeRoom]:
         """Yield all nodes, beginning somewhere else each time, so that a search that ends early is fair."""
-        rooms = list(self._census.rooms.items())
+        rooms = list(self._census.rooms.values())
         if len(rooms) > _ENOUGH:
             self._start = (self._start + _ENOUGH) % len(rooms)
             rooms = rooms[self._start :] + rooms[: self._start]
@@ -114,6 +149,8 @@ class Scheduler:
     def _bind(self, waiting: Waiting, room: NodeRoom) -> bool | None:
         namespace, name = waiting.key
         self._queue.drop(waiting.key)
+        if self._promises.drop(waiting.uid) not in (None, room.name):
+            self._something_changed()
         try:
             bound(self.store, name, namespace, {"target": {"kind": "Node", "name": room.name}}, Write())
         except ApiError as error:
@@ -128,12 +165,21 @@ class Scheduler:
         self._social_verdicts.clear()
         return True
 
-    def _refuse(self, pod: View, message: str) -> bool:
+    def _leave(self, key: Key, uid: str) -> None:
+        """Leave a pod alone that has a node, is gone, or is not ours."""
+        self._queue.drop(key)
+        if self._promises.drop(uid):
+            self._something_changed()
+
+    def _refuse(self, waiting: Waiting, message: str) -> bool:
+        pod = waiting.pod
         known = condition_of(pod, "PodScheduled")
-        if known and (known.get("reason"), known.get("message")) == ("Unschedulable", message):
+        told = known is not None and (known.get("reason"), known.get("message")) == ("Unschedulable", message)
+        if told and not waiting.nominated:
             return False
-        self._write_condition(pod, {"reason": "Unschedulable", "message": message})
-        record(self.store, pod, _NAME, "FailedScheduling", message, warning=True)
+        self._write_condition(pod, {"reason": "Unschedulable", "message": message}, nominatedNodeName=None)
+        if not told:
+            record(self.store, pod, _NAME, "FailedScheduling", message, warning=True)
         return True
 
     def _explain_gates(self) -> bool:
@@ -142,9 +188,9 @@ class Scheduler:
             self._write_condition(pod, {"reason": "SchedulingGated", "message": _GATED})
         return bool(gated)
 
-    def _write_condition(self, pod: View, words: Object) -> None:
+    def _write_condition(self, pod: View, words: Object, **more: None) -> None:
         condition = {"type": "PodScheduled", "status": "False", **words}
-        status = {"conditions": with_condition(pod, condition, timestamp(self.store.now()))}
+        status = {"conditions": with_condition(pod, condition, timestamp(self.store.now())), **more}
         try:
             self.store.patch(
                 "pods", name_of(pod), {"status": status}, pod["metadata"]["namespace"], subresource="status"
@@ -177,20 +223,20 @@ class Scheduler:
         ):
             self._something_changed()
         if after is None or is_over(after):
-            self._queue.drop(key)
+            self._leave(key, uid)
             if self._census.leave(uid):
                 self._something_changed()
         elif node_name(after):
-            self._queue.drop(key)
+            self._leave(key, uid)
             self._settle(after, uid)
         elif is_leaving(after) or dig(after, "spec", "schedulerName") != _NAME:
-            self._queue.drop(key)
+            self._leave(key, uid)
         elif dig(after, "spec", "schedulingGates"):
-            self._queue.drop(key)
+            self._leave(key, uid)
             if (condition_of(after, "PodScheduled") or {}).get("reason") != "SchedulingGated":
                 self._gated[key] = after
-        else:
-            self._queue.put(key, after)
+        elif self._promises.keep(self._queue.put(key, after)):
+            self._something_changed()
 
     def _settle(self, pod: View, uid: str) -> None:
         known = self._census.residents.get(uid)
