@@ -7,8 +7,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra import names
-from infra.grants import Grant, attach
-from infra.permissions import Scope, write_grant
+from infra.grants import attach
+from infra.permissions import Scope, send_grant, write_grant
 from nodesmith.settings import INFORMED, snapshot_key
 
 # As forwarder/ names them.
@@ -31,17 +31,7 @@ def access_entry(scope: Construct, cluster: str, role: iam.IRole, group: str) ->
 def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
     """Make the forwarder's role and give it to its service account. It writes one object and wakes its own queues."""
     role = iam.Role(construct, "Forwarder", assumed_by=_forwarder(scope))
-    own = tuple(
-        names.arn("sqs", names.physical_name(scope.cluster, concern), region=scope.region)
-        for concern in INFORMED
-    )
-    attach(
-        role,
-        [
-            write_grant(scope.region, snapshot_key(scope.cluster)),
-            Grant("Wake", ("sqs:GetQueueUrl", "sqs:SendMessage"), own),
-        ],
-    )
+    attach(role, [write_grant(scope.region, snapshot_key(scope.cluster)), send_grant(scope, *INFORMED)])
     eks.CfnPodIdentityAssociation(
         construct,
         "ForwarderIdentity",

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nodesmith.adapters.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.unresolved import Unresolved
+from nodesmith.model.instancelabels import WINDOWS_BUILDS
 from nodesmith.model.labels import ARCH, AWS_DOMAIN, OS, WINDOWS_BUILD
 from nodesmith.model.requirements import Requirement, Requirements, requirement
 
@@ -18,8 +20,6 @@ _VARIANTS = {
     "nvidia": (requirement(_GPU, "Exists"),),
     "neuron": (requirement(_ACCELERATOR, "Exists"),),
 }
-_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
-_WINDOWS_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
 _EKS = "/aws/service/eks/optimized-ami"
 _LAST_AL2, _FIRST_WINDOWS_2025 = (1, 32), (1, 35)
 
@@ -62,7 +62,7 @@ def alias_parameters(alias: str, kubernetes: str) -> tuple[ImageParameter, ...]:
 
 
 def _al2023(kubernetes: str, version: str) -> Iterator[ImageParameter]:
-    for machine, arch in _ARCHITECTURES.items():
+    for machine, arch in KUBERNETES_ARCH.items():
         for variant in ("standard", "nvidia", "neuron"):
             if (arch, variant) == ("arm64", "neuron"):
                 continue
@@ -85,7 +85,7 @@ def _al2(kubernetes: str, version: str) -> Iterator[ImageParameter]:
 
 
 def _bottlerocket(kubernetes: str, version: str) -> Iterator[ImageParameter]:
-    for machine, arch in _ARCHITECTURES.items():
+    for machine, arch in KUBERNETES_ARCH.items():
         plain = ("standard", "neuron") if arch == "amd64" else ("standard",)
         for suffix, variants in (("", plain), ("-nvidia", ("nvidia",))):
             leaf = f"{machine}/{version.removeprefix('v')}/image_id"
@@ -95,7 +95,7 @@ def _bottlerocket(kubernetes: str, version: str) -> Iterator[ImageParameter]:
 
 def _windows(kubernetes: str, year: str) -> ImageParameter:
     name = f"Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}"
-    build = requirement(WINDOWS_BUILD, "In", [_WINDOWS_BUILDS[year]])
+    build = requirement(WINDOWS_BUILD, "In", [WINDOWS_BUILDS[f"Windows{year}"]])
     needs = Requirements.of(requirement(OS, "In", ["windows"]), build, arch_requirement("amd64"))
     return ImageParameter(f"/aws/service/ami-windows-latest/{name}/image_id", (needs,))
 
@@ -103,11 +103,6 @@ def _windows(kubernetes: str, year: str) -> ImageParameter:
 def arch_requirement(arch: str) -> Requirement:
     """Require an architecture by Kubernetes' name."""
     return requirement(ARCH, "In", [arch])
-
-
-def machine_arch(machine: str) -> str | None:
-    """Give Kubernetes' name for an image's architecture, None for one that no node can have."""
-    return _ARCHITECTURES.get(machine)
 
 
 def _needs(arch: str, variant: str) -> Requirements:

@@ -9,8 +9,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aliases import alias_parameters, arch_requirement, machine_arch
+from nodesmith.adapters.aliases import alias_parameters, arch_requirement
 from nodesmith.adapters.awserrors import error_code
+from nodesmith.adapters.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.networks import tag_filters, term_text
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.model.nodeclasses import AMISelectorTerm
@@ -110,7 +111,7 @@ def _describe(ec2: Any, **query: Any) -> Iterator[Mapping[str, Any]]:
 def _found(
     raw: Mapping[str, Any], serves: Mapping[str, tuple[Requirements, ...]], now: datetime
 ) -> Iterator[_Found]:
-    arch = machine_arch(str(raw.get("Architecture", "")))
+    arch = KUBERNETES_ARCH.get(str(raw.get("Architecture", "")))
     if arch is None:
         return
     ends = raw.get("DeprecationTime")

@@ -10,7 +10,8 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Accelerator, InstanceFacts, NeuronDevice
 from nodesmith.model.labels import ON_DEMAND, SPOT
 
-_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+KUBERNETES_ARCH = {"x86_64": "amd64", "arm64": "arm64"}
+"""EC2's word for an architecture → Kubernetes', of those that nodes can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def instance_facts(described: Mapping[str, Any], limits: PublishedLimits) -> Ins
 
 def _facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFacts | None:
     name, processor, network = described["InstanceType"], described["ProcessorInfo"], described["NetworkInfo"]
-    arch = next((_ARCHITECTURES[a] for a in processor["SupportedArchitectures"] if a in _ARCHITECTURES), None)
+    arch = next(filter(None, map(KUBERNETES_ARCH.get, processor["SupportedArchitectures"])), None)
     if arch is None or "hvm" not in described.get("SupportedVirtualizationTypes", ()):
         return None
     storage = described.get("InstanceStorageInfo", {})

@@ -1,18 +1,13 @@
-"""Where the API server keeps what we write. Names come from outside, and are no paths."""
+"""Where the API server keeps what we write, which is what we watch. Names come from outside, and are no paths."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
 
-PATHS = {
-    "Node": "/api/v1/nodes",
-    "NodePool": "/apis/karpenter.sh/v1/nodepools",
-    "NodeClaim": "/apis/karpenter.sh/v1/nodeclaims",
-    "EC2NodeClass": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
-    "Provisioner": "/apis/karpenter.sh/v1alpha5/provisioners",
-    "AWSNodeTemplate": "/apis/karpenter.k8s.aws/v1alpha1/awsnodetemplates",
-    "Pod": "/api/v1/pods",
-}
+from nodesmith.observation.mirror import WATCHED
+
+PATHS = {each.kind: each.path for each in WATCHED}
+"""By kind, where all its objects are."""
 
 
 def object_path(kind: str, name: str) -> str:

@@ -21,7 +21,8 @@ from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.requirements import Requirement, Requirements
 
 _NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")
-_WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
+WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
+"""The build of Windows that nodes of an AMI family run."""
 _TENANCY = Requirement("karpenter.k8s.aws/instance-tenancy", frozenset({"default", "dedicated"}))
 
 
@@ -37,7 +38,7 @@ def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfigurati
         INSTANCE_TYPE: facts.name,
         ARCH: facts.arch,
         OS: "windows" if configuration.windows else "linux",
-        WINDOWS_BUILD: _WINDOWS_BUILDS.get(configuration.ami_family),
+        WINDOWS_BUILD: WINDOWS_BUILDS.get(configuration.ami_family),
         REGION: region,
         "karpenter.k8s.aws/instance-category": parts[1] if parts else None,
         "karpenter.k8s.aws/instance-generation": parts[2] if parts else None,
