@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.manifests import read_manifest
-from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim, Phase
+from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, REACHED_AT, NodeClaim, Phase
 from nodesmith.model.nodespec import (
     NodeClassRef,
     read_requirements,
@@ -28,12 +28,17 @@ NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
 NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
 DECISION = "nodesmith.dev/decision"
 """On every NodeClaim that we have made, and on no user's: the id of the decision that asked for it."""
-_STAGES = ("Launched", "Registered", "Initialized")
-_STEPS = (
-    ("Drained", "drained_at"),
-    ("VolumesDetached", "detached_at"),
-    ("InstanceTerminating", "terminated_at"),
-)
+LIFE: Mapping[str, Phase] = {
+    "Launched": Phase.LAUNCHED,
+    "Registered": Phase.REGISTERED,
+    "Initialized": Phase.INITIALIZED,
+}
+END: Mapping[str, Phase] = {
+    "Drained": Phase.DRAINED,
+    "VolumesDetached": Phase.DETACHED,
+    "InstanceTerminating": Phase.TERMINATED,
+}
+"""Conditions of the object on the way to a Node, and on the way out: in order, the phase that is reached with each."""
 AWAITING = "AwaitingReconciliation"
 DISRUPTION_REASON = "DisruptionReason"
 """The condition whose reason is the cause of an end."""
@@ -147,10 +152,10 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
 
 def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
     """Say of each stage whether it is reached; the first that is not carries the claim's reason."""
-    reached = (claim.launched_at, claim.registered_at, claim.initialized_at)
-    pending = [stage for stage, at in zip(_STAGES, reached, strict=True) if at is None]
+    reached = {stage: getattr(claim, REACHED_AT[phase]) for stage, phase in LIFE.items()}
+    pending = [stage for stage, at in reached.items() if at is None]
     given_up = claim.phase is Phase.GIVEN_UP
-    for stage, at in zip(_STAGES, reached, strict=True):
+    for stage, at in reached.items():
         if at is not None:
             yield ObjectCondition(stage, "True", at, stage, "")
         elif stage == pending[0]:
@@ -188,8 +193,8 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
     if claim.cause:
         yield ObjectCondition(DISRUPTION_REASON, "True", since, claim.cause, "")
     at_work = True
-    for step, at in _STEPS:
-        reached = getattr(claim, at)
+    for step, phase in END.items():
+        reached = getattr(claim, REACHED_AT[phase])
         if reached is not None:
             yield ObjectCondition(step, "True", reached, step, "")
         else:

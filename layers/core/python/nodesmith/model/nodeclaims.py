@@ -166,7 +166,7 @@ class NodeClaim:
         if phase not in SUCCESSORS[self.phase]:
             raise ValueError(f"NodeClaim {self.name}: no step leads from {self.phase} to {phase}")
         step = Transition(phase, now, ": ".join(filter(None, (reason, message))))
-        reached: dict[str, Any] = {_REACHED_AT[phase]: now} if phase in _REACHED_AT else {}
+        reached: dict[str, Any] = {REACHED_AT[phase]: now} if phase in REACHED_AT else {}
         return replace(
             self,
             phase=phase,
@@ -189,7 +189,7 @@ class NodeClaim:
         return replace(ending, cause=cause, deadline=deadline, launch=FrozenMap())
 
 
-_REACHED_AT: Mapping[Phase, str] = {
+REACHED_AT: Mapping[Phase, str] = {
     Phase.LAUNCHED: "launched_at",
     Phase.REGISTERED: "registered_at",
     Phase.INITIALIZED: "initialized_at",
@@ -198,6 +198,7 @@ _REACHED_AT: Mapping[Phase, str] = {
     Phase.DETACHED: "detached_at",
     Phase.TERMINATED: "terminated_at",
 }
+"""The field that says when a phase was reached."""
 
 
 def to_item(claim: NodeClaim) -> dict[str, Any]:
@@ -246,7 +247,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
         Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
     ),
     **dict.fromkeys(
-        ("created_at", "held_until", "phase_since", "deadline", "drifted_at", *_REACHED_AT.values()),
+        ("created_at", "held_until", "phase_since", "deadline", "drifted_at", *REACHED_AT.values()),
         datetime.fromisoformat,
     ),
 }

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import TypeVar
 
 from nodesmith.model.disruptions import BUDGET_TIMEZONE, MOST_AN_HOUR, REBALANCE_ZONES
 from nodesmith.model.durations import NEVER, duration_seconds
@@ -49,6 +50,7 @@ _MOST_SPOT_TYPES = 60
 """as many as a launch may name"""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
 _USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
+Word = TypeVar("Word", bound=StrEnum)
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 
 
@@ -106,8 +108,8 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _provisioner(annotations, report),
         annotations.get(PROVISIONER_UID, ""),
         _hold(annotations, report),
-        _repair(annotations, report),
-        _rebalance(annotations, report),
+        _word(annotations, NODE_REPAIR, DEFAULTS.node_repair, report),
+        _word(annotations, REBALANCE, DEFAULTS.rebalance, report),
         _spot_types(annotations, report),
     )
 
@@ -159,22 +161,15 @@ def _hold(annotations: Mapping[str, str], report: Report) -> timedelta:
     return DEFAULTS.daemonset_hold
 
 
-def _repair(annotations: Mapping[str, str], report: Report) -> NodeRepair:
-    text = annotations.get(NODE_REPAIR, DEFAULTS.node_repair)
-    if text in set(NodeRepair):
-        return NodeRepair(text)
-    remedy = f"must be Off, Report or On{did_you_mean(text, frozenset(NodeRepair))}; taken as Report"
-    _refuse(NODE_REPAIR, text, remedy, report)
-    return DEFAULTS.node_repair
-
-
-def _rebalance(annotations: Mapping[str, str], report: Report) -> Rebalance:
-    text = annotations.get(REBALANCE, DEFAULTS.rebalance)
-    if text in set(Rebalance):
-        return Rebalance(text)
-    remedy = f"must be Ignore or Replace{did_you_mean(text, frozenset(Rebalance))}; taken as Ignore"
-    _refuse(REBALANCE, text, remedy, report)
-    return DEFAULTS.rebalance
+def _word(annotations: Mapping[str, str], key: str, default: Word, report: Report) -> Word:
+    """Read one of the words that `default` is one of."""
+    text, kind = annotations.get(key, default.value), type(default)
+    if text in set(kind):
+        return kind(text)
+    *words, last = kind
+    known = f"{', '.join(words)} or {last}"
+    _refuse(key, text, f"must be {known}{did_you_mean(text, frozenset(kind))}; taken as {default}", report)
+    return default
 
 
 def _spot_types(annotations: Mapping[str, str], report: Report) -> int | None:

@@ -12,28 +12,18 @@ from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.nodeclaimobjects import (
     AWAITING,
     DISRUPTION_REASON,
+    END,
+    LIFE,
     NODECLASS_HASH,
     NODEPOOL_HASH,
     parse_nodeclaim,
 )
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import REACHED_AT, NodeClaim, Phase
 from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.times import parse_time
 
 _Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
-_Way: TypeAlias = tuple[tuple[str, str, Phase], ...]
-"""Conditions, in order: what is reached with each, and the field that says when."""
-_LIFE: _Way = (
-    ("Launched", "launched_at", Phase.LAUNCHED),
-    ("Registered", "registered_at", Phase.REGISTERED),
-    ("Initialized", "initialized_at", Phase.INITIALIZED),
-)
-_END: _Way = (
-    ("Drained", "drained_at", Phase.DRAINED),
-    ("VolumesDetached", "detached_at", Phase.DETACHED),
-    ("InstanceTerminating", "terminated_at", Phase.TERMINATED),
-)
 
 
 def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]:
@@ -66,7 +56,7 @@ def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]
 
 
 def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None) -> NodeClaim:
-    living = _along(_LIFE, claim, conditions)
+    living = _along(LIFE, claim, conditions)
     drained = conditions.get("Drained", {})
     # While it does not hold, it dates from the beginning of the end; afterwards from the last pod.
     dates = [drained.get("lastTransitionTime"), deleted]
@@ -76,7 +66,7 @@ def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None)
     since = parse_time(begun)
     cause = str(conditions.get(DISRUPTION_REASON, {}).get("reason") or "")
     ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since, cause=cause)
-    return _along(_END, ending, conditions)
+    return _along(END, ending, conditions)
 
 
 def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,15 +81,15 @@ def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict
     }
 
 
-def _along(way: _Way, claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
+def _along(way: Mapping[str, Phase], claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
     """Take the claim as far as its conditions hold; the first that does not says what it waits for."""
-    for kind, field, phase in way:
+    for kind, phase in way.items():
         condition = conditions.get(kind, {})
         if condition.get("status") != "True":
             reason = str(condition.get("reason") or "")
             message = str(condition.get("message") or "")
             return replace(claim, reason="" if reason == AWAITING else reason, message=message)
         at = parse_time(str(condition["lastTransitionTime"]))
-        reached: dict[str, Any] = {field: at}
+        reached: dict[str, Any] = {REACHED_AT[phase]: at}
         claim = replace(claim, phase=phase, phase_since=at, reason="", message="", **reached)
     return claim
