@@ -13,7 +13,7 @@ from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search import propose
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodepoolannotations import SPOT_TYPES
 from tests.builders import NOW, expression, pods, shape
@@ -112,6 +112,18 @@ def test_balanced_moves_only_what_saves_half_the_share_that_it_disrupts() -> Non
         )
     )
     assert [p.sources for p in found.proposals] == [("claim-b",)]
+
+
+def test_balanced_counts_the_nodes_that_may_not_be_disrupted_too() -> None:
+    """Half the price for half the pods is worth it; a tenth for a third, once dear nodes that stay count, is not."""
+    dear = [
+        worker(name, "m5.8xlarge", cpu="32", memory="128Gi", annotations={DO_NOT_DISRUPT: "true"})
+        for name in "yz"
+    ]
+    pools = [only("m5", "c5", policy="Balanced")]
+    runs = running(shape("750m", "100Mi"), {"a": 4, "b": 4, "y": 1, "z": 1})
+    assert propose(fleet([large(), large("b")], runs[:8], pools=pools)).proposals
+    assert not propose(fleet([large(), large("b"), *dear], runs, pools=pools)).proposals
 
 
 def spot(

@@ -6,7 +6,7 @@ from all disruption, but not from drift where its NodePool's terminationGracePer
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -71,7 +71,8 @@ class Survey:
         self._resting, self._paused = inputs.ledger.resting, inputs.ledger.paused
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
-        for claim in sorted(inputs.ledger.claims, key=lambda claim: claim.name):
+        self._claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
+        for claim in self._claims:
             if claim.phase is Phase.GIVEN_UP or (only is not None and claim.name not in only):
                 continue
             found = self._look(claim, inputs.snapshot.node_of(claim))
@@ -79,6 +80,17 @@ class Survey:
                 self.blocked[claim.name] = found
             else:
                 self.candidates.append(found)
+
+    def kept(self, policy: str) -> Iterator[tuple[str, float, float]]:
+        """Give NodePool, price and harm of each node that is no candidate, nor ends, where NodePools have a policy."""
+        pools = {name for name, pool in self.pools.items() if pool.disruption.consolidation_policy == policy}
+        for claim in self._claims if pools else ():
+            node = self._snapshot.node_of(claim) if claim.name in self.blocked else None
+            if node is not None and claim.nodepool in pools and not claim.is_ending:
+                price = (
+                    price_of(claim, node, self.catalog) + self.pools[claim.nodepool].node_surcharge_hourly_usd
+                )
+                yield claim.nodepool, price, harm_of(moving(self._pods.get(node.name, ())))
 
     def _look(self, claim: NodeClaim, node: Node | None) -> Candidate | Blocker:
         on = f"NodeClaim/{claim.name}"

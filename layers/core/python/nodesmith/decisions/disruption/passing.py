@@ -42,7 +42,7 @@ class Pass:
         closed = {one.node.name for one in self.survey.candidates if one.name in avoided}
         self.fleet = fleet(inputs, self.survey.pools, moving, closed)
         self.zones = self._zones(again=bool(again))
-        self.judge = Judge(totals(self.survey.candidates), inputs.now, self.zones)
+        self.judge = Judge(totals(self.survey), inputs.now, self.zones)
         self.left = self._most = steps
         self.found: list[Proposal] = []
         self.blocked = dict(self.survey.blocked)

@@ -16,12 +16,12 @@ How long will it last? Nobody knows; what has been quiet for long will mostly st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import fsum, inf
 
-from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
+from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_since
 from nodesmith.decisions.expiration import expires_at
 from nodesmith.model.disruptions import WHEN_EMPTY
 
@@ -43,14 +43,16 @@ class PoolTotals:
     harm: float
 
 
-def totals(candidates: Iterable[Candidate]) -> dict[str, PoolTotals]:
-    """Give the totals of each NodePool, by name. As Karpenter counts it, a node is 1 beside its pods."""
+def totals(survey: Survey) -> dict[str, PoolTotals]:
+    """Give the totals of each NodePool, by name. As Karpenter counts it, a node is 1 beside its pods.
+
+    Where the policy is Balanced, which asks for them, nodes count that may not be disrupted now, too.
+    """
     found: dict[str, PoolTotals] = {}
-    for one in candidates:
-        known = found.get(one.pool.name, PoolTotals(0.0, 0.0))
-        found[one.pool.name] = PoolTotals(
-            known.price_hourly_usd + one.price_hourly_usd, known.harm + 1.0 + one.harm
-        )
+    mine = ((one.pool.name, one.price_hourly_usd, one.harm) for one in survey.candidates)
+    for pool, price, harm in (*mine, *survey.kept(_BALANCED)):
+        known = found.get(pool, PoolTotals(0.0, 0.0))
+        found[pool] = PoolTotals(known.price_hourly_usd + price, known.harm + 1.0 + harm)
     return found
 
 
