@@ -37,6 +37,19 @@ def test_an_empty_node_goes_and_nothing_is_bought_for_it() -> None:
     assert empty[0].saving_hourly_usd == pytest.approx(0.192)
 
 
+@pytest.mark.parametrize(
+    ("owner", "reason", "placed"),
+    [("ReplicaSet/web", Reason.EMPTY, 0), ("StatefulSet/db", Reason.UNDERUTILIZED, 1)],
+)
+def test_a_pod_that_is_being_deleted_needs_a_place_only_where_it_comes_back_after_that(
+    owner: str, reason: Reason, placed: int
+) -> None:
+    """A ReplicaSet has made another one already; a StatefulSet makes the same one again once it is gone."""
+    leaving = running(shape("500m", "1Gi", owner=owner), {"a": 1}, deleting=True)
+    (one,) = propose(fleet([worker("a")], leaving)).proposals
+    assert (one.reason, len(one.destinations)) == (reason, placed)
+
+
 def test_nodes_that_are_half_empty_become_fewer_and_every_pod_has_a_place() -> None:
     pods = running(SMALL, dict.fromkeys(FOUR, 2))
     found = propose(fleet(four(), pods))

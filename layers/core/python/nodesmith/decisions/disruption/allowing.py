@@ -110,7 +110,7 @@ class Allowed:
         for source in sources:
             self._taken[source.pool.name] += 1
             for pod in source.pods:
-                if must_go(pod.shape):
+                if must_go(pod.shape) and not pod.deleting:
                     self._evictions.count(pod)
 
     def _keeper(self, one: Candidate, spent: Counter[str]) -> str:
@@ -118,7 +118,7 @@ class Allowed:
 
         So every node that goes can begin to drain at once; how fast the others follow is for the budgets to say.
         """
-        guarded = [pod for pod in one.pods if must_go(pod.shape)]
+        guarded = [pod for pod in one.pods if must_go(pod.shape) and not pod.deleting]
         for pod in guarded:
             if not self._evictions.permits(pod, spent):
                 return self._evictions.guards(pod.shape)[0].key
@@ -132,5 +132,5 @@ class Allowed:
         pods = by_node(snapshot.pods)
         for node in filter(None, map(snapshot.node_of, self._going)):
             for pod in moving(pods.get(node.name, ())):
-                if must_go(pod.shape):
+                if must_go(pod.shape) and not pod.deleting:
                     self._evictions.count(pod)

@@ -20,7 +20,7 @@ from nodesmith.model.shapes import Shape
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25
 _LEAST, _MOST = -10.0, 10.0
-_JOB = "Job/"
+_JOB, _STATEFULSET = "Job/", "StatefulSet/"
 EVICTION_MINUTES = 10
 """of a pod's start: the price of an eviction stands for these"""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -32,8 +32,15 @@ def moves(shape: Shape) -> bool:
 
 
 def moving(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Give those of a node's pods that need another node when theirs goes."""
-    return tuple(pod for pod in pods if not pod.deleting and moves(pod.shape))
+    """Give those of a node's pods that need another node when theirs goes.
+
+    One that is being deleted does not, unless it is a StatefulSet's: that comes back as soon as it is gone, no sooner.
+    """
+    return tuple(pod for pod in pods if moves(pod.shape) and (not pod.deleting or _comes_back(pod)))
+
+
+def _comes_back(pod: Pod) -> bool:
+    return pod.shape.owner.startswith(_STATEFULSET)
 
 
 def eviction_cost(shape: Shape) -> float:

@@ -126,6 +126,8 @@ class Zones:
         for source in sources:
             zone = self._zone_of.get(source.node.name, "")
             for pod in source.pods if zone else ():
+                if pod.deleting:
+                    continue
                 for group in self._counting(self._shapes[pod.key]):
                     shift[group, zone] -= 1
         for key, place in destinations.items():
