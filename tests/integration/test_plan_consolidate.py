@@ -80,6 +80,34 @@ def test_nothing_is_moved_where_the_nodepool_lets_go_of_empty_nodes_only(run: Ru
     assert "Policy (NodePool/default)" in ran.out
 
 
+def test_nodes_of_a_nodepool_that_cannot_be_read_or_is_not_there_are_said_to_stay_and_the_others_go(
+    run: Run, tmp_path: Path
+) -> None:
+    broken = pool("broken", budgets=[{"nodes": "-3"}])
+    odd = [node(f"odd-{of}", ZONES[0], **CATEGORY) for of in ("broken", "gone")]
+    for one, of in zip(odd, ("broken", "gone"), strict=True):
+        one["metadata"]["labels"]["karpenter.sh/nodepool"] = of
+    ran = run(
+        "-f",
+        cluster(tmp_path),
+        "-f",
+        written(tmp_path, "odd.yaml", broken, *odd),
+        "--consolidate",
+        "-o",
+        "json",
+    )
+
+    assert ran.status == 0, ran.err
+    assert "NodePool/broken" in ran.err
+    assert "spec.disruption.budgets[0].nodes: is '-3': must match" in ran.err
+    assert {(k["node"], k["rule"], k["object"]) for k in ran.plan["kept"]} >= {
+        ("odd-broken", "NodePool", "NodePool/broken"),
+        ("odd-gone", "NodePool", "NodePool/gone"),
+    }
+    assert ran.plan["nodes"] == 5
+    assert sorted(s["node"] for move in ran.plan["moves"] for s in move["sources"]) == ["n-0", "n-1"]
+
+
 def test_an_audit_is_of_purchases_and_said_to_be_so(run: Run, tmp_path: Path) -> None:
     ran = run("-f", cluster(tmp_path), "--consolidate", "--audit")
 

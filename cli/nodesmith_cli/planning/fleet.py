@@ -12,16 +12,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODECLASS, NODEPOOL, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.nodes import Node
+from nodesmith.model.nodespec import NodeClassRef
 
 _QUIET = timedelta(days=1)
 
 
 def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
-    """Give the inputs in which every Node of a NodePool has its claim; `now` is given where the cluster is live."""
+    """Give the inputs in which every Node of a NodePool has its claim; `now` is given where the cluster is live.
+
+    So have those of a NodePool that is not there or cannot be read: that they stay for it is to be said.
+    """
     at = now or _youngest(inputs) + _QUIET
     snapshot = inputs.snapshot
     last: dict[str, datetime] = {}
@@ -33,9 +37,9 @@ def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
     claims = [_as_old_as(claim, seen.node_of(claim)) for claim in inputs.ledger.claims]
     claimed = {claim.provider_id for claim in claims}
     for node in nodes:
-        pool = pools.get(node.labels.get(NODEPOOL, ""))
-        if pool is not None and node.provider_id not in claimed:
-            claims.append(_claim(node, pool))
+        name = node.labels.get(NODEPOOL)
+        if name and node.provider_id not in claimed:
+            claims.append(_claim(node, name, pools.get(name)))
     return replace(
         inputs,
         snapshot=seen,
@@ -62,21 +66,21 @@ def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:
     return replace(claim, phase_since=since, initialized_at=since, node_name=node.name)
 
 
-def _claim(node: Node, pool: NodePool) -> NodeClaim:
+def _claim(node: Node, nodepool: str, pool: NodePool | None) -> NodeClaim:
     """Make the claim that a Node stands for: bought as what it is."""
     labels: Mapping[str, str] = node.labels
     ready = labels.get(INITIALIZED) == "true"
     return NodeClaim(
         name=node.name,
-        nodepool=pool.name,
-        nodeclass=pool.nodeclass,
+        nodepool=nodepool,
+        nodeclass=pool.nodeclass if pool else NodeClassRef(labels.get(NODECLASS, "")),
         created_at=node.created_at,
         phase=Phase.INITIALIZED if ready else Phase.REGISTERED,
         phase_since=node.created_at,
         labels=labels,
         taints=node.taints,
-        expire_after=pool.expire_after,
-        termination_grace_period=pool.termination_grace_period,
+        expire_after=pool.expire_after if pool else None,
+        termination_grace_period=pool.termination_grace_period if pool else None,
         provider_id=node.provider_id,
         instance_type=labels.get(INSTANCE_TYPE, ""),
         zone=labels.get(ZONE, ""),

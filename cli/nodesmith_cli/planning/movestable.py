@@ -58,12 +58,16 @@ def _moves(moves: Iterable[Mapping[str, Any]]) -> Table:
             str(number),
             move["reason"],
             _alike(move["sources"]),
-            _alike(move["replacements"]) or Text("free room of others", style="dim"),
+            _alike(move["replacements"]) or Text(_nothing(move), style="dim"),
             str(len(move["destinations"])),
             f"{move['harm']:g}",
             Text(f"${move['savingHourly']:.4f}", style="green" if move["savingHourly"] > 0 else "yellow"),
         )
     return table
+
+
+def _nothing(move: Mapping[str, Any]) -> str:
+    return "free room of others" if move["destinations"] else "nothing"
 
 
 def _alike(nodes: Iterable[Mapping[str, Any]]) -> str:
