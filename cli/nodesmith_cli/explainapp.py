@@ -119,10 +119,9 @@ def explain_node(
     The cluster is looked at as it is now; with --bucket or --keep, as its newest snapshot there shows it.
     Exit status 1 where there is no such node.
     """
-    from datetime import UTC, datetime
-
     from nodesmith_cli.explaincommands import Where
     from nodesmith_cli.explainnodecommand import show_nodes
+    from nodesmith_cli.local.reaching import now_at
 
-    where, now = Where(cluster, bucket, region, keep), datetime.now(UTC)
-    raise typer.Exit(show_nodes(node, where, kubeconfig=kubeconfig, output=output, now=now))
+    where = Where(cluster, bucket, region, keep)
+    raise typer.Exit(show_nodes(node, where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))

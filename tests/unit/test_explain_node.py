@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -15,10 +19,17 @@ from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.selectors import parse_selector
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.times import format_time
 from nodesmith.model.volumeattachments import VolumeAttachment
+from nodesmith.observation.wire import Observed, encode
+from nodesmith.settings import snapshot_key
 from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
 from nodesmith_cli.explainstay import why_it_stays
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.reaching import reachable
+from nodesmith_cli.main import app
 from nodesmith_cli.nodeview import ending_lines, lines
+from nodesmith_cli.records import Folder
 from tests.builders import NOW, READY, bind, catalog, claim, node, nodepool_manifest, shape, snapshot
 
 BORN = NOW - timedelta(hours=30)
@@ -299,3 +310,18 @@ def test_a_node_that_ends_says_what_for() -> None:
     told = tell(subject, seen, price_of, NOW)
     assert told["cause"] == "Drifted"
     assert "  cause     Drifted" in list(lines(told))
+
+
+def test_a_local_cluster_is_told_of_by_its_own_clock(tmp_path: Path) -> None:
+    kept, kubeconfig = Folder(tmp_path), tmp_path / "kubeconfig"
+    lone = {"metadata": {"name": "lone", "creationTimestamp": format_time(BORN)}}
+    kept.put(snapshot_key("shop"), encode("shop", NOW, Observed(nodes=(lone,))))
+    (tmp_path / "clusters/shop/decisions").mkdir()
+    clock = LocalClock(1, start=NOW + timedelta(seconds=90))
+    cluster = {"clusters": [{"name": "local", "cluster": {"server": "http://127.0.0.1"}}]}
+    kubeconfig.write_text(yaml.safe_dump(reachable(cluster, "http://127.0.0.1", "us-east-1", clock)))
+
+    options = ["--keep", str(tmp_path), "--kubeconfig", str(kubeconfig), "-o", "json"]
+    told = json.loads(CliRunner().invoke(app, ["explain", "node", "lone", *options]).stdout)
+
+    assert 90 <= told["snapshotAgeSeconds"] < 150
