@@ -8,10 +8,9 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.reasons import Reason
-from nodesmith.model.times import parse_time
+from nodesmith_cli.printing import counted, moment, some
 
 Record = Mapping[str, Any]
-_SHOWN = 4
 
 
 def summary(record: Record) -> str:
@@ -24,7 +23,7 @@ def summary(record: Record) -> str:
     parts += [f"{stuck} not placed"] * bool(stuck)
     if "moves" in plan:
         saving = sum(move["savingHourlyUsd"] for move in plan["moves"])
-        return f"{_count(len(plan['moves']), 'move')}, saving ${saving:.4f}/hour"
+        return f"{counted(len(plan['moves']), 'move')}, saving ${saving:.4f}/hour"
     return "; ".join(parts) or "nothing to do"
 
 
@@ -32,8 +31,8 @@ def explain(record: Record) -> Iterator[str]:
     """Tell a decision, line by line."""
     plan, inputs = record["plan"], record["inputs"]
     yield f"decision {record['id']}: {record['concern']} of cluster {record['cluster']}"
-    yield f"  at        {_moment(record['at'])}"
-    taken, version = _moment(inputs["snapshot"]["takenAt"]), inputs["ledger"].get("version", 0)
+    yield f"  at        {moment(record['at'])}"
+    taken, version = moment(inputs["snapshot"]["takenAt"]), inputs["ledger"].get("version", 0)
     looked_at = f"snapshot of {taken}, ledger version {version}, catalogue {inputs['catalog']['ref']}"
     yield f"  inputs    sha256 {record['inputsHash'][:16]}: {looked_at}"
     took = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
@@ -44,7 +43,7 @@ def explain(record: Record) -> Iterator[str]:
     if plan["nodes"]:
         yield f"  price     {price_and_bound(plan)}"
     for move in plan.get("moves", ()):
-        yield f"  move      {_some(move['sources'])}: {move['why']}, at the harm of {move['harm']:g} evictions"
+        yield f"  move      {some(move['sources'])}: {move['why']}, at the harm of {move['harm']:g} evictions"
     for node in plan["nodes"]:
         yield from _node(node)
     yield from _others(plan)
@@ -53,13 +52,13 @@ def explain(record: Record) -> Iterator[str]:
 def _others(plan: Mapping[str, Any]) -> Iterator[str]:
     """Tell what becomes of everybody that nothing is bought for."""
     for name, pods in plan["placed"].items():
-        yield f"  fits      {name}: {_some(pods)}"
+        yield f"  fits      {name}: {some(pods)}"
     for claim, pods in _by_value(plan["waiting"]).items():
-        yield f"  waits     for {claim}: {_some(pods)}"
+        yield f"  waits     for {claim}: {some(pods)}"
     for group in plan["unplaced"]:
-        yield f"  unplaced  {_some(group['pods'])}: {in_a_sentence(group)}"
+        yield f"  unplaced  {some(group['pods'])}: {in_a_sentence(group)}"
     for group in plan["ignored"]:
-        yield f"  ignored   {_some(group['pods'])}: {in_a_sentence(group)}"
+        yield f"  ignored   {some(group['pods'])}: {in_a_sentence(group)}"
     for pool, reason in plan["obstacles"].items():
         yield f"  obstacle  NodePool {pool}: {reason}"
     for problem in plan["problems"]:
@@ -110,16 +109,16 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     zones = sorted({override[2] for override in overrides})
     mark = "~" if node["estimated"] else ""
     price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
-    pods = _some(claim.get("nominated") or ())
+    pods = some(claim.get("nominated") or ())
     yield f"  buy       {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
     prices = f"{mark}${overrides[0][4]:.4f} to {mark}${overrides[-1][4]:.4f}" if overrides else "none"
-    yield f"            any of {_some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
+    yield f"            any of {some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
 
 
 def _nodes_and_price(plan: Mapping[str, Any]) -> str:
     pods = sum(len(node["claim"].get("nominated") or ()) for node in plan["nodes"])
     price = f"{_mark(plan)}${plan['priceHourlyUsd']:.4f}/hour"
-    return f"{_count(len(plan['nodes']), 'node')} at {price} for {_count(pods, 'pod')}"
+    return f"{counted(len(plan['nodes']), 'node')} at {price} for {counted(pods, 'pod')}"
 
 
 def _mark(plan: Mapping[str, Any]) -> str:
@@ -139,19 +138,6 @@ def _by_value(waiting: Mapping[str, str]) -> dict[str, list[str]]:
     for pod, claim in waiting.items():
         grouped.setdefault(claim, []).append(pod)
     return grouped
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _moment(text: str) -> str:
-    return f"{parse_time(text):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def in_a_sentence(group: Mapping[str, Any]) -> str:

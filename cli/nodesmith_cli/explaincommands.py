@@ -19,6 +19,7 @@ from nodesmith_cli.explain import catalog_of, explain, replayed, summary
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.podview import lines
 from nodesmith_cli.poolview import pool_item, pool_lines
+from nodesmith_cli.printing import print_told, printable
 from nodesmith_cli.records import LATEST, Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
 
 SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
@@ -79,11 +80,8 @@ def show(
 def show_all(where: Where, output: Literal["table", "json"]) -> int:
     """List the decisions of a cluster, oldest first."""
     records, _ = where.records()
-    told = [(decision, summary(records.read(decision))) for decision in records.ids()]
-    if output == "json":
-        print(json.dumps([{"id": decision, "summary": text} for decision, text in told], indent=2))
-    else:
-        print("\n".join(f"{decision}  {text}" for decision, text in told))
+    told = [{"id": record["id"], "summary": summary(record)} for record in records.newest()][::-1]
+    print_told(told, (f"{each['id']}  {each['summary']}" for each in told), output)
     return SAME
 
 
@@ -97,7 +95,7 @@ def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "js
     if told is None:
         print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
         return UNHEARD_OF
-    print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(printable, lines(told))))
+    print_told(told, lines(told), output)
     return SAME
 
 
@@ -122,10 +120,8 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
             f"nodesmith: decision {record['id']} knows no NodePool {printable(name)}{hint}", file=sys.stderr
         )
         return UNHEARD_OF
-    if output == "json":
-        print(json.dumps([pool_item(pool) for pool in asked], indent=2))
-    else:
-        print("\n".join(printable(line) for pool in asked for line in pool_lines(pool)))
+    told = [pool_item(pool) for pool in asked]
+    print_told(told, (line for pool in asked for line in pool_lines(pool)), output)
     return SAME
 
 
@@ -138,11 +134,6 @@ def _decoded(snapshot: bytes | None) -> Snapshot | None:
     except Rejected as error:
         print(f"nodesmith: {error}", file=sys.stderr)
         return None
-
-
-def printable(line: str) -> str:
-    """Spell out control characters: reasons quote what people wrote into their pods, and a terminal would obey it."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def _read_file(file: Path) -> dict[str, Any]:

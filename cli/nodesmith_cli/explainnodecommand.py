@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from typing import Literal
@@ -13,10 +11,11 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
-from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where, printable
+from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where
 from nodesmith_cli.explainnode import PriceOf, Subject, named, nobody, region_of, subjects, tell
 from nodesmith_cli.explainstay import Stay, why_it_stays
 from nodesmith_cli.nodeview import ending_lines, lines
+from nodesmith_cli.printing import print_told, printable
 from nodesmith_cli.records import Blobs
 
 
@@ -33,14 +32,14 @@ def show_nodes(
     if not name:
         found = [tell(s, snapshot, prices, now) for s in subjects(snapshot, now) if s.is_ending]
         found.sort(key=lambda told: -told["waiting"]["seconds"] if told["waiting"] else 0)
-        _print(found, ending_lines(found), output)
+        print_told(found, ending_lines(found), output)
         return SAME
     subject = named(name, snapshot, now)
     if subject is None:
         print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
         return UNHEARD_OF
     told = tell(subject, snapshot, prices, now, _stay(subject, snapshot, blobs, now))
-    _print(told, lines(told), output)
+    print_told(told, lines(told), output)
     return SAME
 
 
@@ -51,10 +50,6 @@ def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
     catalog = _catalog(region_of(subject), blobs)
     claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
     return why_it_stays(subject.claim, claims, snapshot, catalog, now) if catalog is not None else None
-
-
-def _print(data: object, told: Iterable[str], output: Literal["table", "json"]) -> None:
-    print(json.dumps(data, indent=2) if output == "json" else "\n".join(map(printable, told)))
 
 
 def live_snapshot(kubeconfig: str, now: datetime) -> Snapshot:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.times import parse_time
-from nodesmith_cli.podview import span
+from nodesmith_cli.printing import ago, counted, moment, span
 
 Told = Mapping[str, Any]
 
@@ -22,15 +22,15 @@ def lines(told: Told) -> Iterator[str]:
         yield f"  waits     {waiting['message']}"
         if waiting["fix"]:
             yield f"  fix       {waiting['fix']}"
-        yield f"  since     {_when(waiting['since'], waiting['seconds'])}{_spent(waiting)}"
+        yield f"  since     {ago(waiting['since'], waiting['seconds'])}{_spent(waiting)}"
     if told["deadline"]:
-        yield f"  at latest {parse_time(told['deadline']):%Y-%m-%d %H:%M:%S} UTC, whatever is still on it"
+        yield f"  at latest {moment(told['deadline'])}, whatever is still on it"
     yield f"  node      {_kind(told)}"
-    yield f"  age       {span(told['ageSeconds'])}, {_count(told['pods'], 'pod')} that would leave"
+    yield f"  age       {span(told['ageSeconds'])}, {counted(told['pods'], 'pod')} that would leave"
     for obstacle in told["obstacles"]:
         yield f"  obstacle  {obstacle['message']}"
         yield f"            {obstacle['fix']}"
-    yield f"  seen      {_when(told['snapshotAt'], told['snapshotAgeSeconds'])}"
+    yield f"  seen      {ago(told['snapshotAt'], told['snapshotAgeSeconds'])}"
 
 
 def ending_lines(found: Sequence[Told]) -> Iterator[str]:
@@ -39,7 +39,7 @@ def ending_lines(found: Sequence[Told]) -> Iterator[str]:
         yield "no node is ending"
         return
     total = sum(told["priceHourly"] or 0 for told in found)
-    yield f"{_count(len(found), 'node')} ending, ${total:.4f}/hour"
+    yield f"{counted(len(found), 'node')} ending, ${total:.4f}/hour"
     width = max(len(_name(told)) for told in found)
     for told in found:
         waiting = told["waiting"]
@@ -52,7 +52,7 @@ def _staying(staying: Told | None) -> Iterator[str]:
         return
     yield f"  {'leaves' if staying['leaves'] else 'stays':<9} {staying['message']}"
     if staying["since"]:
-        yield f"  since     {_when(staying['since'], staying['seconds'])}{_spent(staying)}"
+        yield f"  since     {ago(staying['since'], staying['seconds'])}{_spent(staying)}"
 
 
 def _state(told: Told) -> str:
@@ -89,11 +89,3 @@ def _spent(waiting: Told) -> str:
 
 def _name(told: Told) -> str:
     return str(told["node"] or told["nodeClaim"])
-
-
-def _when(at: str, seconds: int) -> str:
-    return f"{parse_time(at):%Y-%m-%d %H:%M:%S} UTC, {span(seconds)} ago"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

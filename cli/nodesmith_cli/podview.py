@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nodesmith.model.times import parse_time
+from nodesmith_cli.printing import ago, some
 
 _OUTCOMES = {
     "bought": "a node is bought for it",
@@ -21,7 +21,6 @@ _SINCE = {
     "bound": "it has a node",
     "pending": "it has no node yet",
 }
-_SHOWN = 4
 
 
 def lines(told: Mapping[str, Any]) -> Iterator[str]:
@@ -40,7 +39,7 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
     if told["decision"] is None:
         yield f"  decision  none speaks of it ({looked_at})"
     else:
-        yield f"  decision  {told['decision']}, {_when(told)} ({looked_at})"
+        yield f"  decision  {told['decision']}, {ago(told['at'], told['ageSeconds'])} ({looked_at})"
     if told["seen"]:
         yield f"  {'since' if told['decision'] else 'seen':<9} {_seen(told['seen'])}"
 
@@ -51,8 +50,7 @@ def _node(told: Mapping[str, Any]) -> str:
     types, zones = told["instanceTypes"] or (), told["zones"] or ()
     kind = f"{told['instanceType']} in {told['zone']}" if told["instanceType"] else ""
     if types and not kind:
-        more = f" and {len(types) - _SHOWN} more" if len(types) > _SHOWN else ""
-        kind = f"any of {', '.join(types[:_SHOWN])}{more} in {', '.join(zones)}"
+        kind = f"any of {some(types)} in {', '.join(zones)}"
     parts = [
         f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
         told["capacityType"],
@@ -68,16 +66,4 @@ def _node(told: Mapping[str, Any]) -> str:
 def _seen(seen: Mapping[str, Any]) -> str:
     what = _SINCE.get(seen["outcome"]) or f"left alone: {seen['reason']}"
     node = f", {seen['node']}" if seen["node"] else ""
-    return f"{what}{node} (snapshot of {_when(seen)})"
-
-
-def _when(told: Mapping[str, Any]) -> str:
-    return f"{parse_time(told['at']):%Y-%m-%d %H:%M:%S} UTC, {span(told['ageSeconds'])} ago"
-
-
-def span(seconds: int) -> str:
-    """Say how long something is, in one unit."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    return f"{what}{node} (snapshot of {ago(seen['at'], seen['ageSeconds'])})"

@@ -133,9 +133,9 @@ class Records:
             raise Rejected(f"decision {decision!r}: there is no {key}")
         return parse_record(data, key)
 
-    def newest(self, most: int) -> Iterator[dict[str, Any]]:
-        """Read the `most` newest decisions, newest first; one that cannot be read is told on standard error."""
-        ids = self.ids()[: -most - 1 : -1]
+    def newest(self, most: int | None = None) -> Iterator[dict[str, Any]]:
+        """Read the `most` newest decisions, or all, newest first; one that cannot be read is told on standard error."""
+        ids = self.ids()[::-1][:most]
         with ThreadPoolExecutor(_AT_ONCE) as readers:
             for start in range(0, len(ids), _AT_ONCE):
                 found = readers.map(self._read_or_tell, ids[start : start + _AT_ONCE])

@@ -4,7 +4,6 @@ left, and disruption, node by node.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -17,13 +16,14 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate
 from nodesmith.model.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
-from nodesmith_cli.explaincommands import SAME, Where, printable
+from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, subjects
 from nodesmith_cli.explainnodecommand import kept_snapshot, live_snapshot
-from nodesmith_cli.podview import span
+from nodesmith_cli.printing import counted, print_told, span
 
 Told = Mapping[str, Any]
 _FATES, _REASONS = frozenset(Fate), frozenset(Reason)
+_CLOSED = "closed to new pods: its move is Proposed or Replacing"
 _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
@@ -32,7 +32,7 @@ def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], n
     kept = where.bucket or where.keep
     snapshot = kept_snapshot(where)[0] if kept else live_snapshot(kubeconfig, now)
     told = tell(snapshot, now)
-    print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(printable, lines(told))))
+    print_told(told, lines(told), output)
     return SAME
 
 
@@ -72,13 +72,13 @@ def _is_disrupted(subject: Subject) -> bool:
 
 def _disruption(subject: Subject, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
     claim = subject.claim
-    ends = claim is not None and claim.is_ending
-    waiting = why_not_gone(claim, snapshot, now) if claim is not None and ends else None
+    ending = claim if claim is not None and claim.is_ending else None
+    waiting = why_not_gone(ending, snapshot, now) if ending else None
     return {
         "name": subject.name,
         "nodeClaim": claim.name if claim else None,
-        "reason": claim.cause if claim is not None and ends else None,
-        "phase": claim.phase.value if claim is not None and ends else "Proposed or Replacing",
+        "reason": ending.cause if ending else None,
+        "phase": ending.phase.value if ending else None,
         "waitsFor": waiting.message if waiting else None,
     }
 
@@ -138,11 +138,12 @@ def _disrupted(found: Sequence[Told]) -> Iterator[str]:
         yield f"{_count(len(found), 'node')} under disruption"
     for each in found:
         why = f", waits: {each['waitsFor']}" if each["waitsFor"] else ""
-        yield f"  {each['name']}  {each['reason'] or 'closed to new pods'}: {each['phase']}{why}"
+        how = f"{each['reason']}: {each['phase']}{why}" if each["phase"] else _CLOSED
+        yield f"  {each['name']}  {how}"
 
 
 def _count(count: int, noun: str) -> str:
-    return f"{count or 'no'} {noun}{'s' * (count != 1)}"
+    return counted(count, noun) if count else f"no {noun}s"
 
 
 _COUNTS = (("notReady", "not Ready"), ("coming", "coming"), ("ending", "ending"))

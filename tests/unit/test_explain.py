@@ -175,6 +175,16 @@ def test_the_command_prints_the_record_and_lists_decisions(tmp_path: Path) -> No
     assert json.loads(as_json.stdout)["id"] == FIRST
 
 
+def test_a_damaged_record_hides_no_other_decision_from_the_list(tmp_path: Path) -> None:
+    keep(tmp_path, record(FIRST), record(SECOND))
+    Folder(tmp_path).put(f"clusters/shop/decisions/{FIRST}.json.gz", b"cut")
+
+    listed = CliRunner().invoke(app, ["explain", "decisions", "--keep", str(tmp_path), "-o", "json"])
+
+    assert [each["id"] for each in json.loads(listed.stdout)] == [SECOND]
+    assert f"left out: clusters/shop/decisions/{FIRST}.json.gz: not the record" in listed.stderr
+
+
 def test_what_a_pod_says_does_not_command_the_terminal(tmp_path: Path) -> None:
     keep(
         tmp_path, record(FIRST, unplaced=[{"pods": ["default/p"], "reason": "needs k NotIn [\x1b]0;x\x07é]"}])

@@ -14,6 +14,7 @@ from nodesmith.model.labels import SPOT
 from nodesmith.model.resources import CPU, MEMORY, total
 from nodesmith_cli.local.latency import Latency
 from nodesmith_cli.local.report import HOURS_A_MONTH, NodeReport, PendingPod, Price, Report
+from nodesmith_cli.printing import counted
 
 GIB = 2**30
 _WIDTH = 120
@@ -50,7 +51,7 @@ def header(report: Report, width: int = _WIDTH) -> RenderableType:
     for _ in range(4):
         grid.add_column(no_wrap=True)
     grid.add_row(
-        Text(f"{_count(len(report.nodes), 'node')}", style="bold"),
+        Text(counted(len(report.nodes), "node"), style="bold"),
         Text(f"{requested.cpu_milli / 1000:g}/{allocatable.cpu_milli / 1000:g} cores"),
         Text(f"{_fraction(requested.of(CPU), allocatable.of(CPU)):6.1%} cpu"),
         _bar(requested.of(CPU), allocatable.of(CPU), bar),
@@ -62,7 +63,7 @@ def header(report: Report, width: int = _WIDTH) -> RenderableType:
         _bar(requested.of(MEMORY), allocatable.of(MEMORY), bar),
     )
     waiting = len(report.pending)
-    pods = Text(_count(report.bound + waiting, "pod"), style="bold")
+    pods = Text(counted(report.bound + waiting, "pod"), style="bold")
     pods.append(f" ({waiting} pending ", style="bold red" if waiting else "not bold")
     pods.append(f"{report.running} running {report.bound} bound)", style="not bold")
     return Group(grid, pods)
@@ -151,7 +152,3 @@ def _bar(used: int, room: int, width: int) -> Text:
 
 def _fraction(used: int, room: int) -> float:
     return used / room if room else 0.0
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

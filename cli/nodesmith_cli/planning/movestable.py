@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nodesmith_cli.planning.table import counted, plain_table
+from nodesmith_cli.planning.table import plain_table
+from nodesmith_cli.printing import counted
 
 _MOST_ROWS = 40
 

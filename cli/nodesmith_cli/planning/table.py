@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +18,7 @@ from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith_cli.explain import price_and_bound
 from nodesmith_cli.local.report import Price
 from nodesmith_cli.local.view import gauge, price_text
+from nodesmith_cli.printing import counted, some
 
 _MOST_ROWS = 40
 _BAR = 8
@@ -85,8 +86,8 @@ def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resource
         cheapest, claim = node.request.overrides[0], node.claim
         key = (claim.nodepool, cheapest.instance_type, cheapest.zone, claim.capacity_type, claim.requests)
         alike.setdefault(key, []).append(node)
-    for some in list(alike.values())[:_MOST_ROWS]:
-        table.add_row(*_node_row(some, room, bar))
+    for each in list(alike.values())[:_MOST_ROWS]:
+        table.add_row(*_node_row(each, room, bar))
     rest = list(alike.values())[_MOST_ROWS:]
     if rest:
         table.add_row(f"and {sum(map(len, rest)):,} more, see -o json")
@@ -117,7 +118,7 @@ def _node_row(
 def _existing(existing: Sequence[Mapping[str, Any]]) -> Table:
     table = plain_table("there already", "pods", "")
     for entry in existing[:_MOST_ROWS]:
-        table.add_row(entry["node"], str(len(entry["pods"])), _some(entry["pods"]))
+        table.add_row(entry["node"], str(len(entry["pods"])), some(entry["pods"], _NAMES))
     if len(existing) > _MOST_ROWS:
         table.add_row(f"and {len(existing) - _MOST_ROWS:,} more, see -o json")
     return table
@@ -134,7 +135,7 @@ def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
         why = Text(reason)
         if fix:
             why.append(f"\n→ {fix}", style="green")
-        table.add_row(f"{len(names):,}", Text(_some(names, 1), style="red"), why)
+        table.add_row(f"{len(names):,}", Text(some(names, 1), style="red"), why)
     if len(ordered) > _MOST_ROWS:
         table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more, see -o json")
     return table
@@ -147,14 +148,3 @@ def plain_table(*titles: str) -> Table:
         right = title in _NUMBERS
         table.add_column(title, justify="right" if right else "left", no_wrap=title != "why")
     return table
-
-
-def _some(names: Iterable[str], most: int = _NAMES) -> str:
-    found = list(names)
-    more = len(found) - most
-    return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def counted(count: int, noun: str) -> str:
-    """Give a number of things in words."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -17,6 +17,7 @@ from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.local.manifests import Document, Fault, read_documents
+from nodesmith_cli.printing import counted
 from nodesmith_cli.validating.findings import Finding, in_order, warning
 from nodesmith_cli.validating.objects import object_findings
 from nodesmith_cli.validating.references import class_findings
@@ -44,8 +45,8 @@ def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> i
     else:
         for finding in findings:
             typer.secho(str(finding), fg="red" if finding.is_error else "yellow")
-        said = f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}"
-        typer.secho(f"{_count(len(documents), 'object')}: {said}", dim=True)
+        said = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+        typer.secho(f"{counted(len(documents), 'object')}: {said}", dim=True)
     return ERRORS if errors else OK
 
 
@@ -95,10 +96,6 @@ def _unlaunchable(classes: Iterable[Document]) -> Iterator[Finding]:
 
 def _name(document: Document) -> str:
     return str(document.manifest["metadata"].get("name"))
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 def _item(finding: Finding) -> dict[str, object]:
