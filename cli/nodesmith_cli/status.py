@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from nodesmith.decisions.scheduling.rooms import is_closed
-from nodesmith.decisions.termination.replacing import AWAITING_REPLACEMENT
-from nodesmith.decisions.termination.waiting import why_not_gone
+from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate

@@ -25,11 +25,13 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.labels import DO_NOT_DISRUPT, EXCLUDE_FROM_LOAD_BALANCERS
 from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaimobjects import conditions_of, manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.selectors import parse_selector
+from nodesmith.model.shownclaims import shown_claim
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import DISRUPTED, Effect, Taint, Toleration
 from nodesmith.model.volumeattachments import VolumeAttachment
@@ -91,7 +93,8 @@ def budget(allowed: int, app: str = "web", **fields: Any) -> PodDisruptionBudget
         "max_unavailable": str(allowed),
     }
     selector = parse_selector({"matchLabels": {"app": app}})
-    return PodDisruptionBudget(f"default/{app}", selector, allowed, **(known | fields))
+    key = fields.pop("key", f"default/{app}")
+    return PodDisruptionBudget(key, selector, allowed, **(known | fields))
 
 
 @pytest.mark.parametrize("what", ["NodeClaim", "Node"])
@@ -309,6 +312,20 @@ def test_at_its_deadline_the_instance_goes_whatever_is_on_it() -> None:
     held = VolumeAttachment("node-a", "pv-1")
     last = steps(seen(protected, attachments=(held,)), replace(ENDING, deadline=NOW))[-1]
     assert isinstance(last, TerminateInstances)
+    told = {c.type: (c.status, c.reason, c.message) for c in conditions_of(last.claim)}
+    why = "TerminationGracePeriodElapsed"
+    assert told["Drained"] == ("False", why, "pods left at the deadline: 1")
+    assert told["VolumesDetached"] == ("False", why, "volumes left at the deadline: 1")
+    assert told["InstanceTerminating"][0] == "True"
+    read = shown_claim(manifest(last.claim), NOW).value
+    assert read is not None
+    assert (read.phase, read.terminated_at) == (Phase.TERMINATED, NOW)
+
+
+def test_what_is_done_by_its_deadline_is_not_said_to_be_cut_short() -> None:
+    last = steps(seen(), replace(ENDING, deadline=NOW))[-1]
+    told = {c.type: (c.status, c.message) for c in conditions_of(last.claim)}
+    assert told["Drained"] == told["VolumesDetached"] == ("True", "")
 
 
 def test_an_empty_node_is_kept_for_five_seconds() -> None:
@@ -407,6 +424,21 @@ def test_a_node_whose_turn_has_not_come_says_the_same_whatever_its_budget_allows
     assert told.claim.reason == "PodDisruptionBudget"
     assert told.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; those of nodes before it")
     assert waits(2, told.claim) == waits(0, told.claim) == waits(1, told.claim) == []
+
+
+def test_what_an_end_waits_for_is_told_anew_when_it_is_another_though_the_reason_stays() -> None:
+    """`default/we` is no part of `default/web`, though it begins like it."""
+    (pod,) = builders.bind(WEB, "node-a")
+
+    def waits(guard: str, claim: NodeClaim) -> list[Wait]:
+        guarding = budget(0, key=f"default/{guard}")
+        return [c for c in steps(seen([pod], budgets=(guarding,)), claim) if isinstance(c, Wait)]
+
+    (first,) = waits("web", ENDING)
+    assert waits("web", first.claim) == []
+    (second,) = waits("we", first.claim)
+    assert "PodDisruptionBudget default/we: " in second.claim.message
+    assert waits("we", second.claim) == []
 
 
 def test_an_unknown_taint_does_not_let_pods_stay() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.manifests import read_manifest
-from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, REACHED_AT, NodeClaim, Phase
+from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
 from nodesmith.model.nodespec import (
     NodeClassRef,
     read_requirements,
@@ -196,7 +196,9 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
     for step, phase in END.items():
         reached = getattr(claim, REACHED_AT[phase])
         if reached is not None:
-            yield ObjectCondition(step, "True", reached, step, "")
+            why, _, left = claim.cause_of(phase).partition(": ")
+            is_done = why != DEADLINE_PASSED
+            yield ObjectCondition(step, str(is_done), reached, step if is_done else why, left)
         else:
             reason, message = (claim.reason, claim.message) if at_work else ("", "")
             yield ObjectCondition(step, "Unknown", since, reason or AWAITING, message)

@@ -24,6 +24,8 @@ from nodesmith.model.taints import Taint
 
 BY_HAND = "ByHand"
 CONSISTENT_AGAIN = "-"
+DEADLINE_PASSED = "TerminationGracePeriodElapsed"
+"""Why a step of an end was taken though something was left to do."""
 
 
 class Phase(StrEnum):
@@ -176,6 +178,10 @@ class NodeClaim:
             history=(*self.history, step),
             **reached,
         )
+
+    def cause_of(self, phase: Phase) -> str:
+        """Give why a phase was come to, where there is more to say than its name."""
+        return next((step.cause for step in self.history if step.phase is phase), "")
 
     def given_up(self, reason: str, message: str, now: datetime) -> NodeClaim:
         """Give the claim as it ends: EC2 is not asked for it again."""

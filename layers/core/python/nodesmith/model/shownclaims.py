@@ -18,7 +18,7 @@ from nodesmith.model.nodeclaimobjects import (
     NODEPOOL_HASH,
     parse_nodeclaim,
 )
-from nodesmith.model.nodeclaims import REACHED_AT, NodeClaim, Phase
+from nodesmith.model.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
 from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.times import parse_time
@@ -60,7 +60,7 @@ def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None)
     drained = conditions.get("Drained", {})
     # While it does not hold, it dates from the beginning of the end; afterwards from the last pod.
     dates = [drained.get("lastTransitionTime"), deleted]
-    begun = next(filter(None, reversed(dates) if drained.get("status") == "True" else dates), None)
+    begun = next(filter(None, reversed(dates) if _is_over(drained) else dates), None)
     if not begun:
         return living
     since = parse_time(begun)
@@ -81,11 +81,16 @@ def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict
     }
 
 
+def _is_over(condition: Mapping[str, Any]) -> bool:
+    """Tell whether a step is behind the claim: done, or cut short by its deadline."""
+    return condition.get("status") == "True" or condition.get("reason") == DEADLINE_PASSED
+
+
 def _along(way: Mapping[str, Phase], claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
     """Take the claim as far as its conditions hold; the first that does not says what it waits for."""
     for kind, phase in way.items():
         condition = conditions.get(kind, {})
-        if condition.get("status") != "True":
+        if not _is_over(condition):
             reason = str(condition.get("reason") or "")
             message = str(condition.get("message") or "")
             return replace(claim, reason="" if reason == AWAITING else reason, message=message)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.draining import must_go
-from nodesmith.decisions.termination.waiting import Waiting
+from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, Waiting
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
@@ -23,7 +23,6 @@ WARNED = frozenset(fate for fate in Fate if not fate.is_over)
 """Causes of ends that EC2 announces; what is to replace the node is bought in the run that reads it."""
 CHOSEN = frozenset({EXPIRED, UNHEALTHY, *Reason}) | WARNED
 """Causes of ends that we chose, and may put off for a while, or that give us some time."""
-AWAITING_REPLACEMENT = "AwaitingReplacement"
 FIRST_LOOK = timedelta(seconds=30)
 """By then provisioning has decided whether the pods need a node."""
 FIRST_LOOK_WARNED = timedelta(seconds=10)

@@ -11,7 +11,7 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.draining import Drain, attached, drain, must_go
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.replacing import awaits_replacement, replacement
-from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
+from nodesmith.decisions.termination.waiting import Waiting, is_told, why_not_gone
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -27,7 +27,7 @@ from nodesmith.model.evictions import PodOnNode
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import DEADLINE_PASSED, NodeClaim, Phase
 from nodesmith.model.nodes import Node, NodePatch
 from nodesmith.model.notices import Fate
 from nodesmith.model.pods import Pod
@@ -157,7 +157,7 @@ def _last_words(view: _View) -> list[DeletePods]:
 
 
 def _wait(waiting: Waiting | None, claim: NodeClaim) -> list[Wait]:
-    if waiting is None or waiting.reason == claim.reason:
+    if waiting is None or (waiting.reason == claim.reason and is_told(waiting, claim.message)):
         return []
     return [Wait(replace(claim, reason=waiting.reason, message=waiting.message))]
 
@@ -184,14 +184,20 @@ def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now
         is_draining = found.left or now - begun < SHORTEST_DRAIN or not _is_seen_tainted(view.node)
         if view.node is not None and is_draining and not is_late:
             return claim
-        claim = claim.advanced(Phase.DRAINED, now)
+        claim = claim.advanced(Phase.DRAINED, now, *_cut_short(len(found.left), "pods"))
     if claim.phase is Phase.DRAINED:
-        if view.node is not None and attached(view.node.name, snapshot) and not is_late:
+        volumes = attached(view.node.name, snapshot) if view.node is not None else []
+        if volumes and not is_late:
             return claim
-        claim = claim.advanced(Phase.DETACHED, now)
+        claim = claim.advanced(Phase.DETACHED, now, *_cut_short(len(volumes), "volumes"))
     if not claim.instance_id and not _is_settled(claim, now):
         return claim
     return claim.advanced(Phase.TERMINATED, now)
+
+
+def _cut_short(left: int, what: str) -> tuple[str, ...]:
+    """Say what a step has left undone because the deadline has come; nothing where all is done."""
+    return (DEADLINE_PASSED, f"{what} left at the deadline: {left}") if left else ()
 
 
 def _is_seen_tainted(node: Node | None) -> bool:

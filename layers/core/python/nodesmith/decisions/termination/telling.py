@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nodesmith.decisions.termination.replacing import AWAITING_REPLACEMENT
-from nodesmith.decisions.termination.waiting import DRAINING, VOLUMES
+from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, DRAINING, VOLUMES
 from nodesmith.model.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,8 @@ from nodesmith.model.snapshot import Snapshot
 DRAINING = "Draining"
 """The one reason that needs nobody: pods are leaving, each within its grace."""
 VOLUMES = "AwaitingVolumeDetachment"
+AWAITING_REPLACEMENT = "AwaitingReplacement"
+_PASSING = frozenset({DRAINING, AWAITING_REPLACEMENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,15 @@ class Waiting:
     on: str
     since: datetime
     fix: str = ""
+
+
+def is_told(waiting: Waiting, message: str) -> bool:
+    """Tell whether a message names what is waited for: while it does, its figures are not worth another write.
+
+    Pods that are leaving come and go with every look.
+    """
+    name = waiting.on.partition("/")[2]
+    return waiting.reason in _PASSING or re.search(f" {re.escape(name)}[ :]", message) is not None
 
 
 def why_not_gone(
