@@ -239,6 +239,8 @@ class World:
         """What happens to the world, and how long after its beginning."""
         self.away: dict[str, datetime] = {}
         """Until when a system (`cloud`, `cluster`) answers no call."""
+        self.unseen_until = self.now
+        """Until then nobody writes a snapshot: the one there is grows old."""
         self._next_tick = self.now
         self.harm: list[str] = []
         """What was done to pods and instances that must not be."""
@@ -476,6 +478,8 @@ class World:
 
     def observe(self) -> None:
         """Write the snapshot, and when something has changed the hints, as the forwarder does."""
+        if self.now < self.unseen_until:
+            return
         self._note_departures()
         pods = [reduced for p in self.pods.values() if (reduced := reduce_pod(p)) is not None]
         observed = Observed(
@@ -524,7 +528,7 @@ class World:
         self._refuse("cluster")
 
     def _watch_endings(self, call: Call) -> None:
-        """Note the harm that terminating an instance does to pods that nobody asked to leave."""
+        """Note the harm that terminating an instance does to pods that nobody asked to leave, and to volumes in use."""
         self._refuse("cloud")
         if call.method != "terminate":
             return
@@ -535,6 +539,8 @@ class World:
             if node in self.cluster.nodes:
                 on_it = [name for name, p in self.pods.items() if p["spec"].get("nodeName") == node]
                 self.harm += [f"{name} was not drained from {node}" for name in sorted(on_it)]
+                held = [volume for volume, at in self.volumes.items() if at == node]
+                self.harm += [f"volume {volume} was attached to {node}" for volume in sorted(held)]
 
     def _begin_shutdown(self, call: Call) -> None:
         """EC2 takes its time."""
@@ -707,6 +713,7 @@ class World:
         found += [
             f"NodeClaim {name} left over" for name in self.cluster.nodeclaims.keys() - self.store.claims
         ]
+        found += [f"claim {name} is not shown" for name in self.store.claims.keys() - self.cluster.nodeclaims]
         found += [f"Node {name} left over" for name in self.cluster.nodes if not self._runs(name)]
         objects = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         deleted = [each["metadata"] for each in objects if each["metadata"].get("deletionTimestamp")]
