@@ -592,7 +592,8 @@ class World:
             if self.now >= moment:
                 self.cloud.become(instance_id, "terminated")
         for name, node in list(self.cluster.nodes.items()):
-            if self._runs(name):
+            own = node["spec"].get("providerID", name).rpartition("/")[2]  # one that was restored has lost it
+            if self._runs(own):
                 continue
             node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
             since = self._gone_since.setdefault(name, self.now)
