@@ -58,7 +58,7 @@ def explain_decisions(
     raise typer.Exit(show_all(Where(cluster, bucket, region, keep), output))
 
 
-@explain_app.command("pod")
+@explain_app.command("pod", short_help="Tell why a pod waits, or which node it gets.")
 def explain_pod(
     pod: Annotated[
         str, typer.Argument(metavar="[NAMESPACE/]NAME", help="The pod; without a namespace, in `default`.")
@@ -84,9 +84,9 @@ def explain_pod(
     raise typer.Exit(show_pod(pod, where, last=last, output=output, now=datetime.now(UTC)))
 
 
-@explain_app.command("nodepool")
+@explain_app.command("nodepool", short_help="Tell what removes its instance types.")
 def explain_nodepool(
-    nodepool: Annotated[str, typer.Argument(metavar="[NAME]", help="The NodePool; else all.")] = "",
+    nodepool: Annotated[str, typer.Argument(metavar="NAME", help="The NodePool; else all.")] = "",
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
@@ -99,11 +99,11 @@ def explain_nodepool(
     raise typer.Exit(show_nodepools(nodepool, Where(cluster, bucket, region, keep), output))
 
 
-@explain_app.command("node")
+@explain_app.command("node", short_help="Tell why a node stays, or is not gone yet.")
 def explain_node(
     node: Annotated[
         str,
-        typer.Argument(metavar="[NAME]", help="Node, NodeClaim or instance id; else all that are ending."),
+        typer.Argument(metavar="NAME", help="Node, NodeClaim or instance id; else all that are ending."),
     ] = "",
     kubeconfig: KubeconfigOption = "",
     cluster: ClusterOption = "",

@@ -93,7 +93,7 @@ def local_run(
         )
 
 
-@local_app.command("up")
+@local_app.command("up", short_help="Run a cluster for kubectl until Ctrl-C.")
 def local_up(
     files: Annotated[
         list[str] | None, typer.Option("--filename", "-f", help="Manifests to begin with.")
@@ -133,7 +133,7 @@ def local_up(
         )
 
 
-@local_app.command("interrupt")
+@local_app.command("interrupt", short_help="Let EC2 take a spot node of `local up`.")
 def local_interrupt(
     node: Annotated[
         str, typer.Argument(metavar="NODE", help="Its name, its NodeClaim's, or its instance id.")
@@ -152,7 +152,7 @@ def local_interrupt(
     raise typer.Exit(interrupt(node, within=within, kubeconfig=kubeconfig))
 
 
-@app.command("status")
+@app.command("status", short_help="Tell what a cluster has, and what is under way.")
 def status_command(
     kubeconfig: KubeconfigOption = "",
     cluster: ClusterOption = "",
@@ -176,11 +176,11 @@ def status_command(
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)
-app.command("convert")(convert_command)
-app.command("pause")(pause_command)
+app.command("convert", short_help="Convert manifests of any age to today's.")(convert_command)
+app.command("pause", short_help="Disrupt no node that could as well go on.")(pause_command)
 app.command("resume")(resume_command)
-app.command("validate")(validate_command)
-app.command("plan", cls=PlanCommand)(plan_command)
+app.command("validate", short_help="Say all that is wrong with manifests.")(validate_command)
+app.command("plan", cls=PlanCommand, short_help="Say which nodes would be bought, or go.")(plan_command)
 
 
 @app.command()

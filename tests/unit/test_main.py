@@ -42,6 +42,11 @@ def test_every_command_is_listed() -> None:
     assert all(f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "version"))
 
 
+@pytest.mark.parametrize("group", [[], ["explain"], ["local"]])
+def test_what_a_command_does_fits_into_its_line(group: list[str]) -> None:
+    assert "..." not in CliRunner().invoke(app, [*group, "--help"]).stdout.replace("[ARGS]...", "")
+
+
 def test_the_version_is_the_packages() -> None:
     assert CliRunner().invoke(app, ["version"]).stdout == f"{__version__}\n"
 
