@@ -12,6 +12,7 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search import DEFAULT_STEPS, look_again, may_end, propose
 from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.packing import GOOD_ENOUGH
+from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.taints import DISRUPTED
 from tests.builders import NOW, anti_affinity, expression, shape
@@ -59,6 +60,25 @@ def test_nodes_that_are_half_empty_become_fewer_and_every_pod_has_a_place() -> N
     moved = {pod.key for pod in pods if f"claim-{pod.node}" in one.sources}
     assert one.destinations.keys() == moved
     assert one.worth_usd > 0
+
+
+def thirds(*sizes: str) -> Inputs:
+    """Give nodes of 8 vCPUs with four, three and three pods of one; seven would fit, and such sizes may be bought."""
+    workers = [worker(name, "c6a.2xlarge", cpu="7900m", memory="14Gi") for name in "abc"]
+    wanted = [("node.kubernetes.io/instance-type", sizes), ("karpenter.sh/capacity-type", ("on-demand",))]
+    only = pool(requirements=[expression(key, "In", *values) for key, values in wanted])
+    return fleet(workers, running(shape("1", "1Gi"), {"a": 4, "b": 3, "c": 3}), pools=[only])
+
+
+def test_where_one_size_is_sold_no_node_is_replaced_by_its_like() -> None:
+    (one,) = propose(thirds("c6a.2xlarge")).proposals
+    assert (len(one.sources), one.replacements, one.harm) == (1, (), 3)
+
+
+def test_what_would_only_be_bought_again_stays_and_the_others_save_as_much() -> None:
+    (one,) = propose(thirds("c6a.2xlarge", "c6a.xlarge")).proposals
+    assert (set(one.sources), len(one.replacements), one.harm) == ({"claim-b", "claim-c"}, 1, 6)
+    assert one.saving_hourly_usd == pytest.approx(1.5 * 0.306)
 
 
 def test_a_node_whose_pods_fit_into_free_room_goes_without_a_replacement() -> None:

@@ -2,13 +2,14 @@
 
 Sets are made within a NodePool, for pods mostly keep to one, then of all that is left. Of nodes that were looked at
 equally long ago those come first that waste most beyond the harm of moving their pods. A set is tried as a whole, as
-packing is a matter of the whole; then those of it that others have room for alone; then its first half, and so on.
+packing is a matter of the whole; then without the nodes that would only be bought again; then those of it that others
+have room for alone; then its first half, and so on.
 Nothing is tried of which it is known beforehand that it cannot be worth it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.simulation import Trial
 from nodesmith.decisions.disruption.waste import Prices, prices
 from nodesmith.decisions.disruption.worth import is_enough
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith.model.moves import Reason
 
 LARGEST = 24
@@ -28,6 +31,9 @@ LARGEST = 24
 _MOST_TRIALS = 5
 """of one set and its parts"""
 _NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+_Best = tuple[Proposal, Sequence[Candidate], Trial]
 
 
 @dataclass(slots=True)
@@ -84,13 +90,13 @@ def _look_at_next(lot: _Lot, under_way: Pass) -> None:
 
 def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequence[Candidate]:
     """Accept the best move of a set or a part of it, and give its sources; none where there is none worth it."""
-    best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
+    best: _Best | None = None
     parts = deque(_halves(window))
     tried: set[tuple[str, ...]] = set()
-    free_usd = lot.free_usd
     while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
         sources = parts.popleft()
         names, least = tuple(one.name for one in sources), best[0].worth_usd if best else 0.0
+        free_usd = _free_usd(sources, best, lot, under_way)
         if names in tried or _most_worth(sources, lot.prices, free_usd, under_way) <= least:
             continue
         tried.add(names)
@@ -98,8 +104,8 @@ def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequenc
         found = under_way.judge.consolidation(sources, trial)
         if isinstance(found, Proposal) and found.worth_usd > least:
             best = found, sources, trial
-            free_usd = min(free_usd, _used_usd(sources, trial, lot.prices))  # a part will hardly find more
         parts.extendleft(_fitting(sources, trial))
+        parts.extendleft(_not_bought_again(sources, trial))
     if best is None:
         return ()
     under_way.accept(best[1], best[0], best[2])
@@ -123,6 +129,40 @@ def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Ca
     ]
     if found and len(found) < len(sources):
         yield found
+
+
+def _not_bought_again(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Candidate]]:
+    """Give the nodes but for those like what would be bought for their pods; of those alike the fullest stay."""
+    bought = Counter(_make(node) for node in trial.nodes)
+    staying: set[str] = set()
+    for one in sorted(sources, key=lambda one: (-one.harm, one.name)):
+        make = one.node.labels.get(INSTANCE_TYPE, ""), one.node.labels.get(CAPACITY_TYPE, "")
+        if bought[make]:
+            bought[make] -= 1
+            staying.add(one.name)
+    found = [one for one in sources if one.name not in staying]
+    if staying and found:
+        yield found
+
+
+def _make(node: PlannedNode) -> tuple[str, str]:
+    """Give the instance type and capacity type that a node will mostly be."""
+    first = min(node.request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type))
+    return first.instance_type, node.request.capacity_type
+
+
+def _free_usd(sources: Sequence[Candidate], best: _Best | None, lot: _Lot, under_way: Pass) -> float:
+    """Give what the free room is worth that pods of these nodes may find.
+
+    Outside a larger set that has been tried it is hardly more than what its pods have found; beside that there is what
+    the others of that set have free.
+    """
+    if best is None:
+        return lot.free_usd
+    _, larger, trial = best
+    beside = {one.node.name for one in larger} - {one.node.name for one in sources}
+    used = _used_usd(larger, trial, lot.prices)
+    return min(lot.free_usd, used + lot.prices.free(under_way.fleet.rooms_of(beside)))
 
 
 def _most_worth(sources: Sequence[Candidate], known: Prices, free_usd: float, under_way: Pass) -> float:

@@ -150,6 +150,10 @@ class Fleet:
         """Give the rooms that a trial with pods of these shapes may fill."""
         return self._standing.opened(shapes)
 
+    def rooms_of(self, nodes: Collection[str]) -> list[Room]:
+        """Give the rooms of Nodes (by name) as they stand."""
+        return [self._standing.rooms[name] for name in sorted(nodes) if name in self._standing.rooms]
+
     def zones(self, *, again: bool) -> Zones:
         """Count what spreads over zones count. Moves looked at `again` are kept by no pods that are on their way."""
         standing = self._standing.rooms.values()
