@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +120,11 @@ def parsed_nodepools(manifests: tuple[Mapping[str, object], ...]) -> dict[str, N
     """Read NodePools; give those that can be read, by name."""
     pools = (parsed.value for parsed in parse_nodepools(manifests))
     return {pool.name: pool for pool in pools if pool is not None}
+
+
+def rebalances_zones(pools: Iterable[NodePool]) -> bool:
+    """Tell whether any NodePool asks for zones to be rebalanced: then all of the cluster heed them."""
+    return any(pool.disruption.rebalances_zones for pool in pools)
 
 
 def owner_uid(manifest: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ def for_spot(node: PlannedNode, template: Template, least_types: int) -> Planned
         return None
     for number in range(max(1, least_types), len(types) + 1):
         few = frozenset(types[:number])
-        found = _only(node, [o for o in node.request.overrides if o.instance_type in few], template)
+        found = only(node, [o for o in node.request.overrides if o.instance_type in few], template)
         if found is not None:
             return found
     return None
@@ -77,7 +77,7 @@ def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int])
         for override in node.request.overrides
         if cpus(labels[override.instance_type]) < largest.get(family(labels[override.instance_type]), 0)
     ]
-    return _only(node, kept, template)
+    return only(node, kept, template)
 
 
 def family(labels: Mapping[str, str]) -> str:
@@ -94,10 +94,10 @@ def cpus(labels: Mapping[str, str]) -> int:
 def _below(node: PlannedNode, most_hourly_usd: float, template: Template) -> PlannedNode | None:
     if node.request.reservations:
         return node
-    return _only(node, [o for o in node.request.overrides if o.price_hourly_usd <= most_hourly_usd], template)
+    return only(node, [o for o in node.request.overrides if o.price_hourly_usd <= most_hourly_usd], template)
 
 
-def _only(node: PlannedNode, kept: Sequence[Override], template: Template) -> PlannedNode | None:
+def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> PlannedNode | None:
     """Give a node that may be these of its offerings only; None where its NodePool's minValues forbid that."""
     if not kept or _lacks_values(node, kept, template):
         return None

@@ -18,6 +18,7 @@ from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.model.moves import MoveKind, Reason
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodepools import rebalances_zones
 
 FEW = 24
 """Nodes of a cluster up to which every set of them is tried thoroughly."""
@@ -54,8 +55,7 @@ class Pass:
 
     def _zones(self, *, again: bool) -> Zones | None:
         """Give what spreads over zones count, where any NodePool asks that it be heeded; None where none does."""
-        asked = any(pool.disruption.rebalances_zones for pool in self.survey.pools.values())
-        return self.fleet.zones(again=again) if asked else None
+        return self.fleet.zones(again=again) if rebalances_zones(self.survey.pools.values()) else None
 
     def consolidatable(self) -> list[Candidate]:
         """Give the candidates that consolidation may look at; note why it may not at the others."""
@@ -94,9 +94,10 @@ class Pass:
 
     def try_without(self, sources: Sequence[Candidate]) -> Trial:
         """Try what becomes of the pods of these nodes, and count the steps."""
-        self.left -= 1 + sum(len(source.pods) for source in sources)
         enough = self.good_enough
-        return self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
+        trial = self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
+        self.left -= 1 + trial.ways * sum(len(source.pods) for source in sources)
+        return trial
 
     def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
         """Propose a move; nothing that it takes is there for others."""

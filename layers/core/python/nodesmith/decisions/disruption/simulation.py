@@ -14,6 +14,7 @@ from itertools import count
 
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
 from nodesmith.decisions.disruption.costs import moves
+from nodesmith.decisions.disruption.evenness import evenly
 from nodesmith.decisions.disruption.standing import Standing
 from nodesmith.decisions.disruption.zones import Zones
 from nodesmith.decisions.launch import Templates
@@ -27,19 +28,22 @@ from nodesmith.decisions.provisioning.moving import keep_for_sources
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.pools import pools
 from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
+from nodesmith.decisions.provisioning.sparing import Try, sparing
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.launching import TemplateLaunching
 from nodesmith.decisions.scheduling.pending import provisionable, shape_refusal, unserved
+from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
 from nodesmith.decisions.scheduling.rooms import Room, is_going, nominations, rooms
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.labels import SPOT, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool
+from nodesmith.model.nodepools import NodePool, rebalances_zones
 from nodesmith.model.pods import Pod
+from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.resources import NOTHING
 from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
@@ -61,6 +65,8 @@ class Trial:
     homeless: tuple[str, ...]
     rooms: tuple[Room, ...]
     tiers: tuple[tuple[Template, ...], ...]
+    ways: int = 1
+    """how many ways of heeding the pods' wishes were tried"""
 
 
 class Fleet:
@@ -92,7 +98,12 @@ class Fleet:
         shapes = list(dict.fromkeys(self._shapes.values()))
         placed = [shape for shape in shapes if moves(shape)]
         others = [*ground.daemonsets, *shapes]
-        self._known = Known.of(placed, others, self._launching, settings.preference_policy)
+        policy = settings.preference_policy
+        self._known = Known.of(placed, others, self._launching, policy)
+        self._heeds_zones = rebalances_zones(pools_by_name.values())
+        self._zonal = self._known
+        if self._heeds_zones:
+            self._zonal = Known.of(placed, others, self._launching, policy, zones_only=True)
         self._numbers, self._templates = count(), Templates()
         free = self._promise(ground, claims)
         closed = _no_destinations(free, ground, claims, pools_by_name, inputs.now) | frozenset(avoided)
@@ -109,8 +120,9 @@ class Fleet:
             nominated = nominations(claims, self._inputs.now)
             fresh, waiting = unserved(wanted, nominated)
             _, outdone = reserve(waiting, nominated, claims, free, ground)
+            others = Wishes.RULE if self._heeds_zones else Wishes.BUY
             if fresh or outdone:
-                placed = self._assign([*fresh, *outdone], free, Choices(), Unsold()).placed
+                placed = self._assign([*fresh, *outdone], free, Choices(), Unsold(), others).placed
                 self.promised = frozenset(placed)
         return free
 
@@ -129,22 +141,31 @@ class Fleet:
         free = self._standing.without({source.node.name for source in sources}, shapes)
         filled: list[tuple[Assignment, list[Room]]] = []
 
-        def assigned(choices: Choices, unsold: Unsold) -> Assignment:
-            mine = [room.copy() for room in free]
-            filled.append((self._assign(pods, mine, choices, unsold), mine))
-            return filled[-1][0]
-
-        learned = Learned()
+        number, learned, ways = len(pods) if thorough else _MANY, Learned(), list[Wishes]()
+        offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
 
         def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
             order = Order(self._inputs.settings, choices, good_enough, learned, quick)
             return self._bought(assignment, order)
 
-        number = len(pods) if thorough else _MANY
-        offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
-        chosen, _ = best(number, offerings, assigned, bought, _no_bound, _all_hope)
+        def decided(wishes: Wishes) -> tuple[Attempt, float]:
+            def assigned(choices: Choices, unsold: Unsold) -> Assignment:
+                mine = [room.copy() for room in free]
+                filled.append((self._assign(pods, mine, choices, unsold, wishes), mine))
+                return filled[-1][0]
+
+            ways.append(wishes)
+            return best(number, offerings, assigned, bought, _no_bound, _all_hope)
+
+        chosen = self._chosen(decided, shapes)
         mine = next(mine for found, mine in filled if found is chosen.assignment)
-        return _trial(chosen, self._written_down(chosen.purchase), mine)
+        return _trial(chosen, self._written_down(chosen.purchase, mine), mine, len(ways))
+
+    def _chosen(self, decided: Try, shapes: Iterable[Shape]) -> Attempt:
+        ignores = self._inputs.settings.preference_policy == PreferencePolicy.IGNORE
+        if ignores or not any(map(has_wishes, shapes)):
+            return decided(Wishes.RULE)[0]
+        return sparing(decided, heeds_zones=self._heeds_zones)[0]
 
     def open_to(self, shapes: Collection[Shape]) -> list[Room]:
         """Give the rooms that a trial with pods of these shapes may fill."""
@@ -182,12 +203,13 @@ class Fleet:
             self._standing.put(Room(claim.name, labels, claim.taints, NOTHING, hosted, in_flight=True))
 
     def _assign(
-        self, pods: Iterable[Pod], free: Sequence[Room], choices: Choices, unsold: Unsold
+        self, pods: Iterable[Pod], free: Sequence[Room], choices: Choices, unsold: Unsold, wishes: Wishes
     ) -> Assignment:
         templates = [t for tier in self.tiers for t in tier]
         policy, daemonsets = self._inputs.settings.preference_policy, self._daemonsets
+        known = self._zonal if wishes is Wishes.ZONES else self._known
         return assign(
-            pods, free, self._launching, templates, daemonsets, policy, choices, unsold, self._known
+            pods, free, self._launching, templates, daemonsets, policy, choices, unsold, known, wishes
         )
 
     def _bought(self, assignment: Assignment, order: Order) -> Purchase:
@@ -195,12 +217,15 @@ class Fleet:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
         return buy(self.tiers, assignment.demands, order)
 
-    def _written_down(self, purchase: Purchase) -> tuple[PlannedNode, ...]:
+    def _written_down(self, purchase: Purchase, left: Sequence[Room]) -> tuple[PlannedNode, ...]:
         inputs, cluster = self._inputs, self._inputs.ledger.cluster
         if cluster is None:
             return ()
         origin = Origin(inputs.decision, cluster, inputs.now, self._numbers, self._templates)
-        return written_down(purchase.nodes, origin)
+        nodes = written_down(purchase.nodes, origin)
+        if inputs.settings.preference_policy == PreferencePolicy.IGNORE:
+            return nodes
+        return evenly(nodes, {t.name: t for tier in self.tiers for t in tier}, left, self._shapes)
 
 
 def _widely(template: Template) -> Template:
@@ -212,14 +237,14 @@ def _widely(template: Template) -> Template:
     return replace(template, scarce=template.scarce | {(SPOT, zone) for zone in zones})
 
 
-def _trial(chosen: Attempt, nodes: tuple[PlannedNode, ...], left: Iterable[Room]) -> Trial:
+def _trial(chosen: Attempt, nodes: tuple[PlannedNode, ...], left: Iterable[Room], ways: int) -> Trial:
     places = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
     for node in nodes:
         places.update(dict.fromkeys(node.claim.nominated, node.claim.name))
     homeless = tuple(sorted(pod.key for pod in chosen.left))
     tiers = tuple(tuple(tier) for tier in chosen.purchase.tiers)
     touched = tuple(room for room in left if room.name in chosen.assignment.placed)
-    return Trial(nodes, places, homeless, touched, tiers)
+    return Trial(nodes, places, homeless, touched, tiers, ways)
 
 
 def _no_destinations(

@@ -35,6 +35,7 @@ _Assign = Callable[[Choices, Unsold], Assignment]
 _Buy = Callable[[Assignment, Choices, bool], Purchase]
 """whether it is only to be seen quickly what can be bought at all comes last"""
 _Rank = tuple[bool, int, int, int, float, bool, int]
+Cost = tuple[bool, int, int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,16 @@ class Attempt:
         Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
         price, domains given up for want of something to buy, and nodes.
         """
-        purchase = self.purchase
-        given_up = self.assignment.given_up + purchase.given_up
-        lighter = sum(tier * pods for tier, pods in purchase.served_by.items())
-        price = round(purchase.price_hourly_usd, 9)
+        given_up = self.assignment.given_up + self.purchase.given_up
+        unsound, unplaced, lighter, price = self.cost
         without = self.tried is not None  # a domain is left empty that other ways of buying may fill
-        return not self.is_sound, self.unplaced, given_up, lighter, price, without, len(purchase.nodes)
+        return unsound, unplaced, given_up, lighter, price, without, len(self.purchase.nodes)
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs, whatever is given up for it: how it is ranked, but for wishes."""
+        lighter = sum(tier * pods for tier, pods in self.purchase.served_by.items())
+        return not self.is_sound, self.unplaced, lighter, round(self.purchase.price_hourly_usd, 9)
 
     def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
         """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""

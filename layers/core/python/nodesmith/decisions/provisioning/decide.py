@@ -19,11 +19,13 @@ from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
+from nodesmith.decisions.provisioning.sparing import sparing
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.launching import TemplateLaunching
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
+from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
 from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.capacity import NodeSettings
@@ -31,7 +33,9 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodepools import parsed_nodepools, rebalances_zones
 from nodesmith.model.pods import Pod
+from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.reasons import Reason
 from nodesmith.model.snapshot import Snapshot
 
@@ -64,11 +68,7 @@ def decide(inputs: Inputs) -> Plan:
     waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
     launching, learned = TemplateLaunching(offers.templates), Learned()
-
-    def assigned(choices: Choices, unsold: Unsold) -> Assignment:
-        mine = [room.copy() for room in free]
-        policy = inputs.settings.preference_policy
-        return assign(fresh, mine, launching, offers.templates, snapshot.daemonsets, policy, choices, unsold)
+    policy, daemonsets = inputs.settings.preference_policy, snapshot.daemonsets
 
     def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
         return _buy(offers, assignment, inputs, Order(inputs.settings, choices, known=learned, quick=quick))
@@ -79,8 +79,17 @@ def decide(inputs: Inputs) -> Plan:
     def in_vain(pods: Iterable[Pod]) -> int:
         return hopeless(pods, free, offers.templates)
 
-    offerings = sum(len(template.stock) for template in offers.templates)
-    chosen, least = best(len(fresh), offerings, assigned, bought, bound, in_vain)
+    def decided(wishes: Wishes) -> tuple[Attempt, float]:
+        def assigned(choices: Choices, unsold: Unsold) -> Assignment:
+            mine, templates = [room.copy() for room in free], offers.templates
+            return assign(
+                fresh, mine, launching, templates, daemonsets, policy, choices, unsold, wishes=wishes
+            )
+
+        offerings = sum(len(template.stock) for template in offers.templates)
+        return best(len(fresh), offerings, assigned, bought, bound, in_vain)
+
+    chosen, least = sparing(decided) if _spares(fresh, inputs) else decided(Wishes.RULE)
     assignment, purchase = chosen.assignment, chosen.purchase
     return Plan(
         nodes=_written_down(purchase, inputs),
@@ -94,6 +103,17 @@ def decide(inputs: Inputs) -> Plan:
         bound_hourly_usd=least,
         steps=purchase.steps,
     )
+
+
+def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
+    """Tell whether some pods run already and have wishes that may cost nothing.
+
+    Where zones are rebalanced their wishes are kept: what is crowded now would be mended by another move later.
+    """
+    if not any(pod.node and has_wishes(pod.shape) for pod in pods):
+        return False
+    respects = inputs.settings.preference_policy == PreferencePolicy.RESPECT
+    return respects and not rebalances_zones(parsed_nodepools(inputs.snapshot.nodepools).values())
 
 
 def without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:

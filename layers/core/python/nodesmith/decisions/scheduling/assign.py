@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.choices import LAST, Choices
@@ -11,7 +11,7 @@ from nodesmith.decisions.scheduling.following import Stranded, flock, followed, 
 from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.decisions.scheduling.neighbours import Neighbours
 from nodesmith.decisions.scheduling.placing import Ground, Placing
-from nodesmith.decisions.scheduling.preferences import variants
+from nodesmith.decisions.scheduling.preferences import Wishes, variants
 from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.decisions.scheduling.templates import Template
@@ -21,14 +21,13 @@ from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.decisions.scheduling.views import keyed_spreads
 from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch
+from nodesmith.decisions.scheduling.wishing import Variants, Wishing
 from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
 
 _MOST_RETURNS, _MOST_RETURNING = 3, 64
 _Waiting = dict[Shape, list[Pod]]
-_Variants = Mapping[Shape, tuple[Shape, ...]]
-"""by shape, what to try for its pods, see `preferences`; the last is the shape itself"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Known:
     """What holds of shapes whichever of their pods are placed: who may be with whom, and what to try for each."""
 
     neighbours: Neighbours
-    tried: _Variants
+    tried: Variants
 
     @classmethod
     def of(
@@ -45,9 +44,11 @@ class Known:
         others: Iterable[Shape],
         launching: Launching,
         policy: PreferencePolicy = PreferencePolicy.RESPECT,
+        *,
+        zones_only: bool = False,
     ) -> Known:
-        """Work it out for shapes of pods to place; `others` are those that they may meet."""
-        tried = {shape: variants(shape, policy, launching) for shape in shapes}
+        """Work it out for shapes of pods to place; `others` are those that they may meet. See `variants`."""
+        tried = {shape: variants(shape, policy, launching, zones_only=zones_only) for shape in shapes}
         return cls(Neighbours([*(one for each in tried.values() for one in each), *others]), tried)
 
 
@@ -61,10 +62,12 @@ def assign(
     choices: Choices | None = None,
     unsold: Unsold | None = None,
     known: Known | None = None,
+    wishes: Wishes = Wishes.RULE,
 ) -> Assignment:
     """Assign pods to rooms and turn the rest into demands. What may be had in several ways goes by `choices`.
 
-    `known` is of these pods' shapes at least, and of all that are in the rooms; it saves working that out.
+    `known` is of these pods' shapes at least, and of all that are in the rooms; it saves working that out. What
+    `wishes` count for of pods that run already is another matter where these are respected.
     """
     choices = choices or Choices()
     unsold = unsold or Unsold()
@@ -85,7 +88,8 @@ def assign(
     )
     if given_up:
         ground.result.stuck.append((tuple(given_up), "no node could be bought where the rules let it be"))
-    _Round(ground, {shape: waiting[shape] for shape in _in_turn(ground, tried)}, tried, policy).place_all()
+    in_turn = {shape: waiting[shape] for shape in _in_turn(ground, tried)}
+    _Round(ground, in_turn, Wishing(ground, tried, policy, wishes)).place_all()
     ground.result.demands = shared(ground.result.demands, neighbours, templates, daemonsets)
     return ground.result
 
@@ -98,7 +102,7 @@ def _split(pending: Iterable[Pod], unsold: Unsold) -> tuple[list[Pod], list[Pod]
     return split
 
 
-def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:
+def _in_turn(ground: Ground, tried: Variants) -> list[Shape]:
     """Order shapes by whom they wait for, then by size, which is the order they come in.
 
     Any of them may be put first or last, but for those that follow others: where these are must be known.
@@ -119,9 +123,8 @@ def _in_turn(ground: Ground, tried: _Variants) -> list[Shape]:
 class _Round:
     """The shapes that still wait for a place, in their turn."""
 
-    def __init__(self, ground: Ground, waiting: _Waiting, tried: _Variants, policy: PreferencePolicy) -> None:
-        self._ground, self._waiting, self._tried = ground, waiting, tried
-        self._room_first = policy == PreferencePolicy.IGNORE
+    def __init__(self, ground: Ground, waiting: _Waiting, wishing: Wishing) -> None:
+        self._ground, self._waiting, self._wishing = ground, waiting, wishing
         sets = ground.neighbours.sets
         self._left: dict[Shape, tuple[list[Pod], str]] = {}
         self._left_at: dict[Shape, int] = {}
@@ -216,10 +219,9 @@ class _Round:
             if attractions(shape)
             else []
         )
-        why = ""
-        if self._room_first and len(self._tried[shape]) > 1 and not shares_node(shape):
-            left, _ = Placing(self._ground, shape, shape, like, only=lambda _: True).place(left)
-        for given_up, variant in enumerate(self._tried[shape] if left else ()):
+        why, tried = "", self._wishing.rules(shape, left)
+        left = self._wishing.in_free_room(shape, left, like)
+        for given_up, variant in enumerate(tried if left else ()):
             before = len(left)
             if shares_node(variant):
                 others = [

@@ -6,20 +6,57 @@ NodePools without a PreferNoSchedule taint; of each kind the heaviest first. Of 
 counts. Nodes that are there are used whatever such taints they have, which Karpenter would not: by the time that
 another had come kube-scheduler would have bound the pods to them. Under Ignore a wish costs nothing: preferred node
 affinity decides between choices of the same price, everything else is left to kube-scheduler's scores.
+
+Pods that run already, and whose node is to go, had their nodes bought before: see `Wishes`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum, auto
 
 from nodesmith.decisions.scheduling.launching import Launching
+from nodesmith.model.labels import ZONE
 from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.shapes import PodAffinityTerm, Shape
 
 
-def variants(shape: Shape, policy: PreferencePolicy, launching: Launching) -> tuple[Shape, ...]:
-    """Give a shape with its wishes as rules, then with ever fewer of them, at last the shape itself."""
+class Wishes(Enum):
+    """What wishes of pods count for whose node is to go, under Respect; those of pods that wait are rules anyway."""
+
+    RULE = auto()
+    """as those of pods that wait: they may cost a node that others have room for"""
+    BUY = auto()
+    """between free room, which comes first; then for what is bought, at any price"""
+    CHOOSE = auto()
+    """between free room, which comes first; what is bought is the cheapest"""
+    NONE = auto()
+    """nothing"""
+    ZONES = auto()
+    """spreads over zones are rules, all others nothing"""
+
+
+RULES = frozenset({Wishes.RULE, Wishes.ZONES})
+"""As these, wishes may cost a node that others have room for."""
+
+
+def has_wishes(shape: Shape) -> bool:
+    """Tell whether pods prefer anything of nodes, or of who is near."""
+    soft = any(not spread.hard for spread in shape.spreads)
+    return soft or bool(shape.preferred_terms) or any(term.weight for term in shape.affinities)
+
+
+def variants(
+    shape: Shape, policy: PreferencePolicy, launching: Launching, *, zones_only: bool = False
+) -> tuple[Shape, ...]:
+    """Give a shape with its wishes as rules, then with ever fewer of them, at last the shape itself.
+
+    With `zones_only` it wishes for nothing but to be spread over zones.
+    """
+    if zones_only:
+        spread = variants(_spread_over_zones(shape), policy, launching)
+        return (*(replace(one, shuns_soft_taints=False) for one in spread[:-1]), shape)
     attracted, repelled = _heaviest_first(shape, anti=False), _heaviest_first(shape, anti=True)
     wished = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])]
     soft = [spread for spread in shape.spreads if not spread.hard]
@@ -37,6 +74,16 @@ def variants(shape: Shape, policy: PreferencePolicy, launching: Launching) -> tu
     steps += [([], [], [], 0)] * shuns
     stricter = [_variant(shape, *step) for step in steps]
     return (*(replace(one, shuns_soft_taints=shuns) for one in stricter if one is not None), shape)
+
+
+def _spread_over_zones(shape: Shape) -> Shape:
+    """Give a shape without any wish but its spreads over zones."""
+    return replace(
+        shape,
+        preferred_terms=(),
+        affinities=tuple(term for term in shape.affinities if not term.weight),
+        spreads=tuple(spread for spread in shape.spreads if spread.hard or spread.topology_key == ZONE),
+    )
 
 
 def _heaviest_first(shape: Shape, *, anti: bool) -> list[PodAffinityTerm]:
