@@ -140,6 +140,13 @@ def test_what_a_pods_budget_keeps_beside_others_says_so_and_does_not_blame_the_n
     assert kept == {("PodDisruptionBudget", "PodDisruptionBudget/default/guard")}
 
 
+def test_of_several_budgets_one_that_never_allows_an_eviction_is_named_first() -> None:
+    never = guard("never", app="zebra", max_unavailable="0")
+    runs = [*running(SMALL, {"a": 1}), *running(shape("500m", "1Gi", app="zebra"), {"a": 1})]
+    found = propose(fleet([worker("a")], runs, budgets=(guard(), never)))
+    assert found.blocked["claim-a"].object == "PodDisruptionBudget/default/never"
+
+
 @pytest.mark.parametrize("budgets", [(guard(),), (guard("one", allowed=1), guard("two", allowed=1))])
 def test_a_drifted_node_whose_end_has_a_deadline_is_renewed_whatever_budgets_its_pods_have(
     budgets: tuple[PodDisruptionBudget, ...],

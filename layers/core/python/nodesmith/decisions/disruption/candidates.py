@@ -142,18 +142,22 @@ def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
 def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocker | None:
     """Give the rule that keeps a node's pods where they are now; None where all may be evicted, one after the other.
 
-    Any pod may ask for it, a DaemonSet's and a static one, too; budgets count for those that would be evicted.
+    Any pod may ask for it, a DaemonSet's and a static one, too; budgets count for those that would be evicted, and
+    first those that never allow it.
     """
     active = [pod for pod in pods if not pod.deleting]
     asking = sorted((pod for pod in active if refuses_disruption(pod, now)), key=lambda pod: pod.key)
     waiting = protected(asking, now, now) if asking else None
     if waiting is not None:
         return Blocker("DoNotDisrupt", waiting.on, waiting.message)
-    for pod in sorted(active, key=lambda pod: pod.key) if allowances.are_limited else ():
-        if must_go(pod.shape) and not allowances.permits(pod):
-            waiting = guarded([pod], Allowances(allowances.guards(pod.shape)), now)
-            if waiting is not None:
-                return Blocker(waiting.reason, waiting.on, waiting.message)
+    if not allowances.are_limited:
+        return None
+    kept = [pod for pod in active if must_go(pod.shape) and not allowances.permits(pod)]
+    first = min(kept, key=lambda pod: (not allowances.are_hopeless(pod), pod.key), default=None)
+    if first is not None:
+        waiting = guarded([first], Allowances(allowances.guards(first.shape)), now)
+        if waiting is not None:
+            return Blocker(waiting.reason, waiting.on, waiting.message)
     return None
 
 

@@ -93,13 +93,13 @@ def may_end(move: Move, inputs: Inputs) -> str:
     """Say what stands in the way of ending a move's sources now that what replaces them is ready; empty for nothing."""
     survey = Survey(_before([move], inputs), only=move.sources)
     found = {one.name: one for one in survey.candidates}
+    hopeless = {f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows}
     for name in move.sources:
         blocker = survey.blocked.get(name)
-        if blocker is not None and blocker.rule not in _PASSING:
+        if blocker is None and name in found and move.reason is not Reason.DRIFTED:
+            blocker = found[name].held
+        if blocker is not None and (blocker.rule not in _PASSING or blocker.object in hopeless):
             return f"{name}: {blocker.message}"
-        held = found[name].held if name in found and move.reason is not Reason.DRIFTED else None
-        if held is not None and held.rule not in _PASSING:
-            return f"{name}: {held.message}"
         if name in found and move.reason is Reason.EMPTY and found[name].pods:
             return f"{name}: pod {found[name].pods[0].key} has come to it"
     return ""

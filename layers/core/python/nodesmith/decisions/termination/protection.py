@@ -60,6 +60,10 @@ class Allowances:
             self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
         return self._guards[shape]
 
+    def are_hopeless(self, pod: Pod) -> bool:
+        """Tell whether a budget guards the pod that will never allow an eviction, as it is written."""
+        return any(budget.never_allows for budget in self.guards(pod.shape))
+
     def take(self, pod: Pod) -> bool:
         """Tell whether the pod may be evicted, by the API server's rules; if so, count it.
 
