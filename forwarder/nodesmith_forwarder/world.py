@@ -27,6 +27,8 @@ from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.triggers import triggered
 from nodesmith_forwarder.windows import Pace, Topic, Windows
 
+_SYNCED = "Whether all that is watched is up to date."
+
 
 class World:
     """A mirror of every watched kind, the windows of what changed, and which kinds are up to date.
@@ -89,7 +91,8 @@ class World:
     def measured(self) -> tuple[list[Family], Observed]:
         """Give what has been counted, and everything as far as it can be seen now."""
         with self.changed:
-            return self._tally.families(), observed(self._mirrors.values(), self._departures)
+            synced = Family("cluster_state_synced", "gauge", _SYNCED, {(): float(not self.missing)})
+            return [*self._tally.families(), synced], observed(self._mirrors.values(), self._departures)
 
     def _note(self, changes: Iterable[Change | None]) -> None:
         now, opened = self._clock.now(), False

@@ -98,6 +98,26 @@ def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> 
     assert (buckets['{nodepool="web",le="60"}'], buckets['{nodepool="web",le="120"}']) == (0, 1)
 
 
+def test_how_long_an_instance_took_to_go_is_told_once_ec2_was_asked_to_end_it() -> None:
+    scene = Scene()
+    for status in ("Unknown", "True"):
+        ending = nodeclaim("2026-11-22T03:00:10Z", ("InstanceTerminating", status, "InstanceTerminating"))
+        ending["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-22T03:10:00Z"
+        scene.put(NODECLAIMS, ending)
+        scene.time = BEGAN + timedelta(minutes=11)
+        scene.world.drop(NODECLAIMS, ending)
+    name = "nodeclaims_instance_termination_duration_seconds"
+    assert scene.series(f"{name}_count") == {'{nodepool="web"}': 1}
+    assert scene.series(f"{name}_sum") == {'{nodepool="web"}': 60.5}
+
+
+def test_it_says_whether_it_sees_all_that_it_watches() -> None:
+    scene = Scene()
+    assert scene.series("cluster_state_synced") == {"": 1}
+    scene.world.mark(NODES, current=False)
+    assert scene.series("cluster_state_synced") == {"": 0}
+
+
 @pytest.mark.parametrize(
     ("condition", "reason"),
     [

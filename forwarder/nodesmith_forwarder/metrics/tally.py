@@ -30,6 +30,7 @@ _HELP = {
     "nodes_terminated_total": "Nodes gone, by NodePool and zone.",
     "nodes_drained_total": "Nodes of which all pods have left, by NodePool.",
     "nodeclaims_termination_duration_seconds": "From the deletion of a NodeClaim until it is gone.",
+    "nodeclaims_instance_termination_duration_seconds": "From the end of a NodeClaim's instance until that is gone.",
     "nodes_termination_duration_seconds": "From the deletion of a Node until it is gone.",
     "nodes_lifetime_duration_seconds": "From the creation of a Node until it is gone.",
     "pods_bound_duration_seconds": "From the creation of a pod until it is bound to a node.",
@@ -72,6 +73,8 @@ class Tally:
             self._counts["nodes_drained_total"][pool] += 1
         if after is None:
             self._gone("nodeclaims", claim, now, capacity_type=CAPACITY_TYPE)
+            name = "nodeclaims_instance_termination_duration_seconds"
+            self._observe_since(name, claim, _true_since(claim, "InstanceTerminating"), now)
 
     def _node(self, before: Any, after: Any, now: datetime) -> None:
         node = after or before
@@ -93,7 +96,11 @@ class Tally:
         self._since(f"{what}_termination_duration_seconds", obj, "deletionTimestamp", now)
 
     def _since(self, name: str, obj: Mapping[str, Any], field: str, now: datetime) -> None:
-        began = moment(obj, field)
+        self._observe_since(name, obj, moment(obj, field), now)
+
+    def _observe_since(
+        self, name: str, obj: Mapping[str, Any], began: datetime | None, now: datetime
+    ) -> None:
         if began is not None:
             self._observe(name, _labels(obj, nodepool=NODEPOOL), (now - began).total_seconds())
 
@@ -107,9 +114,14 @@ class Tally:
 
 
 def moment(obj: Mapping[str, Any], field: str) -> datetime | None:
-    """Read a time of an object's metadata; None where there is none. What counts must not break what watches."""
+    """Read a time of an object's metadata; None where there is none."""
+    return _time(obj.get("metadata") or {}, field)
+
+
+def _time(part: Mapping[str, Any], field: str) -> datetime | None:
+    """Read a time; None where there is none. What counts must not break what watches."""
     try:
-        return parse_time(obj["metadata"][field])
+        return parse_time(part[field])
     except UNREADABLE:
         return None
 
@@ -129,7 +141,16 @@ def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _is_true(claim: Mapping[str, Any] | None, kind: str) -> bool:
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions_of(claim))
+    return any(_says_true(condition, kind) for condition in conditions_of(claim))
+
+
+def _true_since(claim: Mapping[str, Any], kind: str) -> datetime | None:
+    found = (condition for condition in conditions_of(claim) if _says_true(condition, kind))
+    return _time(next(found, {}), "lastTransitionTime")
+
+
+def _says_true(condition: Mapping[str, Any], kind: str) -> bool:
+    return condition.get("type") == kind and condition.get("status") == "True"
 
 
 def conditions_of(obj: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
