@@ -17,12 +17,8 @@ from moto import mock_aws
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import EC2_CONFIG
-from nodesmith.model.nodeclasses import (
-    AMISelectorTerm,
-    EC2NodeClass,
-    SecurityGroupSelectorTerm,
-    SubnetSelectorTerm,
-)
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.selectorterms import AMISelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm
 from nodesmith.settings import Settings
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish
 from nodesmith_cli.local.cloud.seam import Ec2Seam

@@ -11,7 +11,6 @@ from typing import Any
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import REGISTERED, TERMINATION_FINALIZER
@@ -26,6 +25,7 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.nodes import Condition, Node
 from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.pods import Pod

@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape

@@ -10,12 +10,13 @@ from typing import Any
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, instance_types
+from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import NodeClassStatus
-from nodesmith.model.nodepools import NodeClassRef
+from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodespec import NodeClassRef
 from tests.fakes.cloud import CLUSTER, ready_status
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.events import Concern
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodepoolannotations import NODE_REPAIR
 from nodesmith.model.resources import Resources, parse_resources, total
 from nodesmith.model.times import format_time

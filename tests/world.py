@@ -26,13 +26,13 @@ from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import INITIALIZED, REGISTERED, ZONE
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.resources import Resources, format_resources, parse_resources, total
 from nodesmith.model.taints import DISRUPTED, UNREGISTERED

@@ -21,8 +21,9 @@ from nodesmith.adapters.statedtypes import ARCHITECTURES
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import NodeConfiguration, instance_types
+from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import CAPACITY_TYPES, ON_DEMAND, SPOT, did_you_mean
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 
 _PIPED_WIDTH = 132
 

@@ -11,12 +11,12 @@ from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.rebalancing import is_asked, rebalanced
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_zones, statuses

@@ -12,9 +12,9 @@ from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.provisioning import provision
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.model import labels
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import format_resources
 from nodesmith.model.times import format_time
 from tests import builders

@@ -13,7 +13,7 @@ from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import AwsCloud
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.model.garbage import Kind
-from nodesmith.model.instancetypes import NodeConfiguration, instance_types
+from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import (
     Launched,
     LaunchRequest,
@@ -25,7 +25,8 @@ from nodesmith.model.launches import (
     TemplateMissing,
 )
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodeClassRef
+from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.notices import Fate
 from nodesmith.ports import Cloud
 from tests.account import NODECLASS, REGION, SETTINGS, ZONES, account, client

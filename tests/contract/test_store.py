@@ -14,12 +14,13 @@ from moto import mock_aws
 
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.errors import Conflict, Transient
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.budgets import Budget
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.nodeclassstatus import (

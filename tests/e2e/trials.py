@@ -21,11 +21,11 @@ from nodesmith.adapters.nominations import nominate
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Conflict
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import labels_of
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import format_resources
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith_cli.local.cloud.nodes import conditions

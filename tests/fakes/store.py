@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from nodesmith.errors import Conflict
 from nodesmith.model import moves
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import (
     drain_time_item,
     health_item,

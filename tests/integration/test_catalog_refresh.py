@@ -11,8 +11,8 @@ from moto import mock_aws
 from nodesmith.adapters.catalogs import StoredCatalogs, embedded_catalog, embedded_prices, published_limits
 from nodesmith.adapters.pricing import AwsMarket
 from nodesmith.controllers.catalog import refresh_catalog
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.settings import catalog_key
 
 REGION = "eu-north-1"

@@ -16,9 +16,9 @@ from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.sidebyside import Spread, in_turn
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.times import format_time
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_custom, reduce_node

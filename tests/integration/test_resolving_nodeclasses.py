@@ -14,13 +14,9 @@ from moto.ec2 import ec2_backends
 from nodesmith.adapters.ec2 import AwsCloud
 from nodesmith.adapters.instanceprofiles import profile_name
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeclasses import (
-    AMISelectorTerm,
-    EC2NodeClass,
-    SecurityGroupSelectorTerm,
-    SubnetSelectorTerm,
-)
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
+from nodesmith.model.selectorterms import AMISelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm
 from tests.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
 from tests.fakes.cloud import CLUSTER
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.disruptions import REBALANCE_ZONES
 from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import parse_resources
 from nodesmith_cli.audit import audit
 from nodesmith_cli.planning import plan_json

@@ -3,10 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings, allocatable, capacity, overhead
+from nodesmith.model.capacity import allocatable, capacity, overhead
 from nodesmith.model.catalog import InstanceFacts
+from nodesmith.model.devices import AMI_FAMILIES
 from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.nodeclasses import AMI_FAMILIES
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.resources import Resources
 
 facts = st.builds(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from nodesmith.decisions.provisioning import Plan, PlannedNode, canonical, decide, plan_item, record, replay
 from nodesmith.decisions.scheduling.compatibility import label_refusal
 from nodesmith.decisions.scheduling.neighbours import Neighbours
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from nodesmith.model.launches import Override
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodepools import NodePool, parse_nodepool
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import total

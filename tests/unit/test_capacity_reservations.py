@@ -8,8 +8,8 @@ from typing import Any
 
 from nodesmith.adapters.reservations import capacity_reservations
 from nodesmith.model.ledgeritems import nodeclass_item, read_nodeclass
-from nodesmith.model.nodeclasses import CapacityReservationSelectorTerm
 from nodesmith.model.nodeclassstatus import CapacityReservation
+from nodesmith.model.selectorterms import CapacityReservationSelectorTerm
 from tests.builders import NOW, nodeclass_status
 
 OPEN = {

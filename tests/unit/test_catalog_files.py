@@ -15,7 +15,8 @@ from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.listedtypes import list_types
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog, Offering
-from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, instance_types
+from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.problems import Problem
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)

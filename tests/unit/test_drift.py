@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drift
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.model.catalog import Catalog, Offering
-from nodesmith.model.instancetypes import NodeConfiguration, instance_types
+from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase, from_item, to_item
@@ -28,6 +28,7 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.snapshot import Snapshot

@@ -5,16 +5,12 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings, allocatable, capacity, overhead, pods
+from nodesmith.model.capacity import allocatable, capacity, overhead, pods
 from nodesmith.model.catalog import InstanceFacts
+from nodesmith.model.devices import BlockDevice, BlockDeviceMapping, ConnectionTracking, NetworkInterface
 from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.nodeclasses import (
-    BlockDevice,
-    BlockDeviceMapping,
-    ConnectionTracking,
-    EC2NodeClass,
-    NetworkInterface,
-)
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.resources import Resources
 
 MIB, GIB = 2**20, 2**30

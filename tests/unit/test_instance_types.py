@@ -7,9 +7,10 @@ import pytest
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.model.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
-from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, NodeSettings, instance_types
+from nodesmith.model.devices import NetworkInterface
+from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import AWS_KEYS, CAPACITY_TYPE, OS, WINDOWS_BUILD, ZONE, ZONE_ID
-from nodesmith.model.nodeclasses import NetworkInterface
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.requirements import Operator, Requirements, requirement
 
 AL2023 = NodeConfiguration()

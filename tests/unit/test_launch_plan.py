@@ -9,8 +9,9 @@ import pytest
 
 from nodesmith.decisions.launch import MAX_OVERRIDES, launch_plan, subnet_by_zone
 from nodesmith.errors import Rejected
+from nodesmith.model.devices import BlockDevice, BlockDeviceMapping
 from nodesmith.model.launches import LaunchRequest
-from nodesmith.model.nodeclasses import BlockDevice, BlockDeviceMapping, EC2NodeClass
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import Subnet
 from nodesmith.model.resources import Resources
 from tests.fakes.cloud import CLUSTER

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.model.nodeclasses import (
+from nodesmith.model.devices import (
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
-    EC2NodeClass,
     MetadataOptions,
     NetworkInterface,
 )
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.requirements import Requirements, requirement
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options, plan, status

@@ -8,7 +8,8 @@ import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclasses import EC2NodeClass, PlacementGroupSelector
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.selectorterms import PlacementGroupSelector
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from nodesmith.model.backoffs import Backoff, next_backoff
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Backoff, Ledger, next_backoff
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
 from nodesmith.model.moves import MoveKind
 from nodesmith.model.nodeclassstatus import StatusCondition

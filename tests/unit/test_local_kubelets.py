@@ -11,8 +11,8 @@ import pytest
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.decisions.launch.userdata import user_data
+from nodesmith.model.devices import GIB
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses import GIB
 from nodesmith.model.resources import Resources, parse_resources
 from nodesmith.model.taints import Taint
 from nodesmith_cli.local.apiserver import ApiServer, Store

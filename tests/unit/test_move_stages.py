@@ -32,8 +32,8 @@ from nodesmith.decisions.disruption.stages import (
     next_step,
     strays,
 )
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Backoff
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.pauses import Pause

@@ -3,26 +3,27 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration, write_kubelet
-from nodesmith.model.nodeclasses import (
+from nodesmith.model.devices import (
     AMI_FAMILIES,
     DEFAULT_BLOCK_DEVICES,
     GIB,
-    AMISelectorTerm,
     BlockDevice,
     BlockDeviceMapping,
-    CapacityReservationSelectorTerm,
     ConnectionTracking,
-    EC2NodeClass,
     MetadataOptions,
     NetworkInterface,
+)
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration, write_kubelet
+from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.resources import Resources
+from nodesmith.model.selectorterms import (
+    AMISelectorTerm,
+    CapacityReservationSelectorTerm,
     PlacementGroupSelector,
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
-    parse_nodeclass,
 )
-from nodesmith.model.resources import Resources
 
 DISCOVERY = {"karpenter.sh/discovery": "demo"}
 SMALLEST: dict[str, Any] = {

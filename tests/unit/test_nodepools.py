@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from nodesmith.model.budgets import Budget
-from nodesmith.model.nodepools import NodeClassRef, NodePool, parse_nodepool
+from nodesmith.model.nodepools import NodePool, parse_nodepool
+from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.taints import Taint

@@ -11,10 +11,10 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.claims import any_value, claim_name
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.requirements import Requirement
 from nodesmith.model.resources import Resources
 from nodesmith.model.snapshot import Snapshot

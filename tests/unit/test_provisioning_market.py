@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
-from nodesmith.model.capacity import NodeConfiguration
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeclassstatus import Image
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import Resources
 from nodesmith.model.shapes import Shape
 from tests.builders import (

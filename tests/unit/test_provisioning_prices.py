@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import MinValuesPolicy
 from nodesmith.model.shapes import Shape
 from tests.builders import expression, inputs, nodepool_manifest, pods, shape, snapshot

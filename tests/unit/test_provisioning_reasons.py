@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.pools import pools as offered
 from nodesmith.decisions.provisioning.reasons import reason as why_left
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.model.ledger import Backoff
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.nodeclassstatus import StatusCondition
 from nodesmith.model.reasons import Reason
 from nodesmith.model.shapes import Shape

@@ -17,10 +17,10 @@ from nodesmith.decisions.provisioning import (
     record,
     replay,
 )
-from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import reduce_custom

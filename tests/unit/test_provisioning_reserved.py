@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.labels import RESERVED
 from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclassstatus import CapacityReservation
 from nodesmith.model.shapes import Shape
 from tests.builders import (

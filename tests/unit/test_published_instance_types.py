@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, instance_types
+from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 
 GOLDEN = Path(__file__).parent / "golden" / "instance-types.txt"
 LINES = [line.split() for line in GOLDEN.read_text().splitlines() if not line.startswith("#")]

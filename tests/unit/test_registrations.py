@@ -12,9 +12,10 @@ import pytest
 
 from nodesmith.decisions.lifecycle import registrations
 from nodesmith.decisions.provisioning import decide
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.commands import Command, Forget, GiveUp, Register
 from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import health_item, read_health
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import parsed_nodepools

@@ -12,12 +12,12 @@ import pytest
 
 from nodesmith.decisions.interruption import risks_after
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.decay import HALF_LIFE
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.risks import Risk
 from tests import builders
 from tests.builders import NOW, ZONES

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.shapes import Shape
 from tests.builders import (
     EXPRESS,

@@ -15,9 +15,9 @@ from nodesmith.decisions.scheduling.demands import Assignment, by_shape
 from nodesmith.decisions.scheduling.rooms import rooms
 from nodesmith.decisions.scheduling.spread import Domain, Tally, share_out
 from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
+from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.shapes import Shape
 from nodesmith.model.taints import Taint, Toleration
 from tests.builders import (

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, cheapest_shares, rooms
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import Resources
 from tests.builders import catalog
 

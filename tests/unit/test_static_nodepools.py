@@ -11,9 +11,9 @@ import pytest
 
 from nodesmith.decisions.provisioning import PlannedNode, replicas
 from nodesmith.decisions.surplus import surplus
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.labels import ZONE
 from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Backoff
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import parsed_nodepools
 from tests import builders

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import NodeSettings
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith_cli.audit.accounts import check_pods, check_prices, check_requests
 from nodesmith_cli.audit.apart import Aversions, check_anti_affinity
 from nodesmith_cli.audit.choices import check_min_values

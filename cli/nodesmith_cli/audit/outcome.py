@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import NodeSettings
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith_cli.audit.cluster import Cluster
 from nodesmith_cli.audit.machines import Machine, Refusal, machine
 from nodesmith_cli.audit.nodeclasses import RESERVATION_ID

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import InstanceType, NodeConfiguration, NodeSettings, instance_types
+from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.quantities import whole_units
 from nodesmith_cli.audit.cluster import Cluster
 from nodesmith_cli.audit.nodeclasses import Reservation, read_images, read_reservations

@@ -10,10 +10,10 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Rejected
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
 from nodesmith.observation.wire import decode, encode
 from nodesmith_cli.planning.claims import claims

@@ -18,8 +18,8 @@ from nodesmith.adapters.catalogfiles import read_catalog_file
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.errors import Rejected
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.local.manifests import STDIN
 from nodesmith_cli.local.places import region_of

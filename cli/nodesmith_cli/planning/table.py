@@ -11,9 +11,9 @@ from rich.text import Text
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import SPOT
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import CPU, MEMORY, Resources
 from nodesmith_cli.explain import price_and_bound
 from nodesmith_cli.local.report import Price

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.controllers.disruption import Disruption, disrupt
-from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.nodeconfiguration import NodeSettings
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
 from tests.benchmarks.ticks import Scene

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.nodeconfiguration import PreferencePolicy
+from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import PreferencePolicy
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.clusters import existing
 from tests.problems.planning import inputs_of

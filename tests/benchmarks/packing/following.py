@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, NODEPOOL, REGISTERED, ZONE
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import format_resources
 from tests.problems.planning import Planned, planned
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.adapters.catalogfiles import read_catalog_file
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, ZONE
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodepools import parse_nodepool
 from tests.builders import NOW, ZONES, catalog, expression, nodepool_manifest
 from tests.problems.firstfit import Kind

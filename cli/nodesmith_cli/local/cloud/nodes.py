@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.kubelet import KubeletConfiguration
 from nodesmith.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.taints import Effect, Taint
 from nodesmith.model.times import format_time

@@ -19,6 +19,7 @@ from nodesmith.decisions.termination.steps import closing_patch
 from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions, of_waiting
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model import garbage
+from nodesmith.model.backoffs import FIRST_BACKOFF, next_backoff
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -52,7 +53,7 @@ from nodesmith.model.launches import (
     Refused,
     TemplateMissing,
 )
-from nodesmith.model.ledger import FIRST_BACKOFF, Ledger, next_backoff
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.notices import Fate

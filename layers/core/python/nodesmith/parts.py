@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nodesmith.adapters.apiserver import ApiServer
     from nodesmith.adapters.ec2 import AwsCloud
     from nodesmith.adapters.store import DynamoStore
-    from nodesmith.model.capacity import NodeSettings
+    from nodesmith.model.nodeconfiguration import NodeSettings
 
 Event = Mapping[str, Any]
 Handler = Callable[[Event, object], Mapping[str, Any] | None]
@@ -134,7 +134,7 @@ class Parts:
 
     def node_settings(self) -> NodeSettings:
         """Give the settings that change what a node offers, and what pods may ask for."""
-        from nodesmith.model.capacity import NodeSettings
+        from nodesmith.model.nodeconfiguration import NodeSettings
 
         return NodeSettings(
             vm_memory_overhead_percent=self.settings.vm_memory_overhead_percent,

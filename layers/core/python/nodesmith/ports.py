@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import Eviction, PodOnNode
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass

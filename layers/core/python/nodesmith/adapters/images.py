@@ -14,9 +14,9 @@ from nodesmith.adapters.awserrors import error_code
 from nodesmith.adapters.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.networks import tag_filters, term_text
 from nodesmith.adapters.unresolved import Unresolved
-from nodesmith.model.nodeclasses import AMISelectorTerm
 from nodesmith.model.nodeclassstatus import Image
 from nodesmith.model.requirements import Requirements
+from nodesmith.model.selectorterms import AMISelectorTerm
 from nodesmith.model.times import parse_time
 
 _NO_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound", "ValidationException"})

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.adapters.unresolved import Unresolved
-from nodesmith.model.nodeclasses import SecurityGroupSelectorTerm, SubnetSelectorTerm
 from nodesmith.model.nodeclassstatus import SecurityGroup, Subnet
+from nodesmith.model.selectorterms import SecurityGroupSelectorTerm, SubnetSelectorTerm
 
 Filter = dict[str, Any]
 

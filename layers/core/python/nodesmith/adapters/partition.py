@@ -11,9 +11,10 @@ from http import HTTPStatus
 from typing import Any
 
 from nodesmith.model import moves
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import (
     read_backoff,
     read_cluster,

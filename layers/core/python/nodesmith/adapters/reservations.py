@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.networks import Filter, tag_filters
-from nodesmith.model.nodeclasses import CapacityReservationSelectorTerm
 from nodesmith.model.nodeclassstatus import CapacityReservation
+from nodesmith.model.selectorterms import CapacityReservationSelectorTerm
 
 CAPACITY_BLOCK = "capacity-block"
 BLOCK_ENDS_EARLY = timedelta(minutes=40)

@@ -22,11 +22,12 @@ from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.adapters.partition import Attributes, Found
 from nodesmith.adapters.section import Section, conflicts, written_once
 from nodesmith.model import moves
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import (
     backoff_item,
     cluster_item,

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 from nodesmith.decisions.provisioning import PlannedNode, canonical
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
 from nodesmith.effects import Settled, TypeLookup, intent, launch
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Store

@@ -14,12 +14,12 @@ from nodesmith.controllers.buying import Catalogs, write_down
 from nodesmith.controllers.news import Told, tell
 from nodesmith.decisions.disruption.stages import Scene
 from nodesmith.decisions.provisioning import Inputs, decision_id
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store

@@ -23,9 +23,9 @@ from nodesmith.decisions.provisioning import (
 )
 from nodesmith.effects import Settled, TypeLookup
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.ports import Blobs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 

@@ -10,21 +10,11 @@ from functools import lru_cache
 
 from nodesmith.model.attachments import ATTACHABLE_EBS, attachable_volumes
 from nodesmith.model.catalog import InstanceFacts
+from nodesmith.model.devices import BOTTLEROCKET, GIB
 from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.nodeclasses import BOTTLEROCKET, GIB
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.quantities import whole_units
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, total
-
-__all__ = [
-    "NodeConfiguration",
-    "NodeSettings",
-    "allocatable",
-    "capacity",
-    "eviction_threshold",
-    "overhead",
-    "pods",
-]
 
 MIB = 2**20
 _ARM64_FIRMWARE_MIB = 64

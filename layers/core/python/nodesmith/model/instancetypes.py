@@ -10,14 +10,12 @@ from typing import assert_never
 from nodesmith.model.attachments import ATTACHABLE_EBS, UNLIMITED
 from nodesmith.model.capacity import allocatable, capacity, overhead
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
+from nodesmith.model.devices import AL2023
 from nodesmith.model.instancelabels import ec2_labels, ec2_requirements, stated_labels, stated_requirements
-from nodesmith.model.nodeclasses import AL2023
 from nodesmith.model.nodeclassstatus import Image
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources
-
-__all__ = ["InstanceType", "NodeConfiguration", "NodeSettings", "image_for", "instance_types"]
 
 _DEFAULT_SETTINGS = NodeSettings()
 

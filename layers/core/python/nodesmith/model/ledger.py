@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodesmith.model.backoffs import FIRST_BACKOFF, LONGEST_BACKOFF, Backoff, next_backoff
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
@@ -15,8 +15,6 @@ from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
-
-__all__ = ["FIRST_BACKOFF", "LONGEST_BACKOFF", "Backoff", "Ledger", "next_backoff"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model import moves
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Backoff, Ledger
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import from_item, to_item
 from nodesmith.model.nodeclassstatus import (
     CapacityReservation,

@@ -9,15 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.model.devices import (
-    AL2,
     AL2023,
-    AMI_FAMILIES,
-    BOTTLEROCKET,
     CUSTOM,
     DEFAULT_BLOCK_DEVICES,
     DEFAULT_METADATA_OPTIONS,
     GIB,
-    WINDOWS_FAMILIES,
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
@@ -40,31 +36,6 @@ from nodesmith.model.selectorterms import (
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
-
-__all__ = [
-    "AL2",
-    "AL2023",
-    "AMI_FAMILIES",
-    "BOTTLEROCKET",
-    "CUSTOM",
-    "DEFAULT_BLOCK_DEVICES",
-    "GIB",
-    "NODE_TEMPLATE",
-    "WINDOWS_FAMILIES",
-    "AMISelectorTerm",
-    "BlockDevice",
-    "BlockDeviceMapping",
-    "CapacityReservationSelectorTerm",
-    "ConnectionTracking",
-    "EC2NodeClass",
-    "MetadataOptions",
-    "NetworkInterface",
-    "PlacementGroupSelector",
-    "SecurityGroupSelectorTerm",
-    "SubnetSelectorTerm",
-    "parse_nodeclass",
-    "parse_nodeclasses",
-]
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
 """Annotation: the AWSNodeTemplate of the cluster that is read as this EC2NodeClass."""

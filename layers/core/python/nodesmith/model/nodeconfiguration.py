@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nodesmith.model.devices import AL2023, GIB, WINDOWS_FAMILIES, NetworkInterface
 from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration
-from nodesmith.model.nodeclasses import AL2023, GIB, WINDOWS_FAMILIES, EC2NodeClass, NetworkInterface
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.policies import DefaultSpread, MinValuesPolicy, PreferencePolicy
-
-__all__ = ["NodeConfiguration", "NodeSettings", "PreferencePolicy"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,6 @@ from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.nodepools import NODE_POOL, TEMPLATE
 from nodesmith.model.taints import Taint
 
-__all__ = [
-    "NODES",
-    "Disruption",
-    "NodeClassRef",
-    "NodePool",
-    "owner_uid",
-    "parse_nodepool",
-    "parsed_nodepools",
-]
-
 NODES = "nodes"
 """The limit that counts nodes; all others are resources."""
 

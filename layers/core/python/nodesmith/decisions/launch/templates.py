@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from nodesmith.decisions.launch.tags import shared_tags, tag_list
 from nodesmith.decisions.launch.userdata import user_data
+from nodesmith.model.devices import GIB, BlockDeviceMapping, ConnectionTracking
 from nodesmith.model.labels import AWS_DOMAIN, SPOT
 from nodesmith.model.launches import LaunchTemplate
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses import GIB, BlockDeviceMapping, ConnectionTracking, EC2NodeClass
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 
 _MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-capacity-reservation"}

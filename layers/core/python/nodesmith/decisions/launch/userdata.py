@@ -13,10 +13,11 @@ from email.message import Message
 from email.parser import Parser
 from typing import Any
 
+from nodesmith.model.devices import CUSTOM
 from nodesmith.model.kubelet import write_kubelet
 from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_SYNC_TAINTS, is_label_value, kubelet_may_set
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses import CUSTOM, EC2NodeClass
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.nodespec import write_taints
 from nodesmith.model.taints import UNREGISTERED, Taint

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 from nodesmith.decisions.launch.tags import CLUSTER_TAG, KEEP_VOLUMES_TAG, MANAGED_BY_TAG, NODECLAIM_TAG
 from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
+from nodesmith.model.devices import AL2023, CUSTOM
 from nodesmith.model.labels import NODECLASS, NODEPOOL, ON_DEMAND
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import AL2023, CUSTOM, EC2NodeClass
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo
-from nodesmith.model.nodepools import NodeClassRef
+from nodesmith.model.nodespec import NodeClassRef
 
 SUPPORTED_FAMILIES = (AL2023, CUSTOM)
 _OUR_TAGS = frozenset({CLUSTER_TAG, MANAGED_BY_TAG, KEEP_VOLUMES_TAG, NODEPOOL, NODECLAIM_TAG, NODECLASS})

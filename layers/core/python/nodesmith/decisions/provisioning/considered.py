@@ -9,9 +9,9 @@ from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses, pools
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_offering, type_refusal
 from nodesmith.decisions.scheduling.templates import template_labels
-from nodesmith.model.capacity import NodeConfiguration
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodepools import NodePool, parse_nodepools
 from nodesmith.model.requirements import Requirement, Requirements
 

@@ -28,11 +28,11 @@ from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
 from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
 from nodesmith.decisions.scheduling.unsold import Unsold
-from nodesmith.model.capacity import NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.nodepools import parsed_nodepools, rebalances_zones
 from nodesmith.model.pods import Pod
 from nodesmith.model.policies import PreferencePolicy

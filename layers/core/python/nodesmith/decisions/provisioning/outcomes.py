@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from nodesmith.model import labels
+from nodesmith.model.backoffs import Backoff, next_backoff
 from nodesmith.model.catalog import Offering
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.launches import Instance, Launched, LaunchOutcome, NoCapacity, OfferingKey
-from nodesmith.model.ledger import Backoff, Ledger, next_backoff
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 
 

@@ -11,14 +11,15 @@ from nodesmith.decisions.provisioning.trials import health_of, limited_to_trial,
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.reservations import free_reservations
 from nodesmith.decisions.scheduling.templates import Template, template
-from nodesmith.model.capacity import NodeConfiguration, NodeSettings
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.labels import NODECLASS
 from nodesmith.model.learnedtypes import attaching, known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclasses
-from nodesmith.model.nodepools import NODES, NodeClassRef, NodePool, parse_nodepools
+from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodepools import NODES, NodePool, parse_nodepools
+from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.problems import Problem
 from nodesmith.model.resources import Resources, total
 from nodesmith.model.snapshot import Snapshot

@@ -14,7 +14,7 @@ from nodesmith.decisions.provisioning.refusals import Refusal
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.model.capacity import NodeSettings
+from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.shapes import Shape
 
 

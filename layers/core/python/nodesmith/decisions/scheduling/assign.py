@@ -22,8 +22,8 @@ from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.decisions.scheduling.views import keyed_spreads
 from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch
 from nodesmith.decisions.scheduling.wishing import Variants, Wishing
-from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.pods import Pod
+from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.shapes import Shape
 
 _MOST_RETURNS, _MOST_RETURNING = 3, 64

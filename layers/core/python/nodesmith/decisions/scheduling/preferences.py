@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from nodesmith.decisions.scheduling.launching import Launching
 from nodesmith.model.labels import ZONE
-from nodesmith.model.nodeconfiguration import PreferencePolicy
+from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.shapes import PodAffinityTerm, Shape
 

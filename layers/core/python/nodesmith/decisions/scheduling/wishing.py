@@ -8,8 +8,8 @@ from nodesmith.decisions.scheduling.following import shares_node
 from nodesmith.decisions.scheduling.placing import Ground, Placing
 from nodesmith.decisions.scheduling.preferences import RULES, Wishes
 from nodesmith.model.labels import HOSTNAME
-from nodesmith.model.nodeconfiguration import PreferencePolicy
 from nodesmith.model.pods import Pod
+from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.shapes import Shape
 
 Variants = Mapping[Shape, tuple[Shape, ...]]
