@@ -10,10 +10,12 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.shapes import Shape
 from tests.builders import (
     ZONES,
+    anti_affinity,
     bind,
     expression,
     inputs,
     node,
+    node_affinity,
     nodepool_manifest,
     pods,
     shape,
@@ -181,6 +183,46 @@ def test_pods_that_a_spread_over_nodes_counts_and_does_not_bind_come_first_too()
 
     assert placed(decided) == {"n-a": 3}
     assert [u.pods for u in decided.unplaced] == [("default/of-0-0000",)]
+
+
+def test_pods_for_which_nothing_can_be_bought_have_room_first() -> None:
+    """So many that no other order is tried."""
+    here, large, small = (
+        node("here", cpu="2", labels={RACK: "1"}),
+        shape("1"),
+        shape("500m", nodeSelector={RACK: "1"}),
+    )
+
+    decided = plan((large, 300), (small, 4), nodes=[here])
+
+    assert placed(decided) == {"here": 4}
+    assert not decided.unplaced
+
+
+def test_pods_for_which_nothing_can_be_bought_are_not_what_fills_the_domain_that_others_left_them() -> None:
+    here = node("here", cpu="2", labels={RACK: "1", CAPACITY: "spot"})
+    even = shape("100m", topologySpreadConstraints=spread(CAPACITY, hard=True))
+    large, small = shape("1"), shape("500m", nodeSelector={RACK: "1"})
+
+    decided = plan((large, 300), (small, 3), (even, 4), nodes=[here])
+
+    assert not decided.unplaced
+    assert placed(decided)["here"] >= 3
+
+
+def test_pods_that_no_node_takes_have_no_say_in_where_others_go() -> None:
+    huge = shape("9999", affinity=anti_affinity(key=ZONE))
+    on_demand = expression(CAPACITY, "In", "on-demand")
+    pools = [
+        nodepool_manifest("heavy", requirements=[on_demand, expression(ZONE, "In", C)], weight=10),
+        nodepool_manifest("light", requirements=[on_demand]),
+    ]
+
+    choosy = shape("1", affinity=node_affinity([expression(ZONE, "In", A, C)]))
+
+    decided = plan((huge, 1), (choosy, 1), pools=pools)
+
+    assert [n.claim.nodepool for n in decided.nodes] == ["heavy"]
 
 
 def test_pods_that_need_a_node_with_their_kind_join_those_that_may_bind_before_them() -> None:

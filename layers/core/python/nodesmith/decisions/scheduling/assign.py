@@ -77,12 +77,13 @@ def assign(
         there = [shape for room in rooms for shape in (*room.hosted, *room.expected)]
         known = Known.of(waiting, [*daemonsets, *there], launching, policy)
     neighbours, tried = known.neighbours, {shape: known.tried[shape] for shape in waiting}
+    vacancies = Vacancies(rooms, neighbours)
     ground = Ground(
         neighbours,
-        Vacancies(rooms, neighbours),
+        vacancies,
         Topology(rooms, neighbours.sets, launching),
         launching,
-        Watch(waiting, neighbours.sets, launching),
+        Watch(_within_reach(waiting, vacancies, launching), neighbours.sets, launching),
         choices,
         unsold,
     )
@@ -102,16 +103,32 @@ def _split(pending: Iterable[Pod], unsold: Unsold) -> tuple[list[Pod], list[Pod]
     return split
 
 
+def _within_reach(shapes: Iterable[Shape], vacancies: Vacancies, launching: Launching) -> list[Shape]:
+    """Leave out those of which no node takes any: what they ask about others' places concerns nobody."""
+    return [
+        shape
+        for shape in shapes
+        if not (shape.spreads or shape.affinities)
+        or launching.domains(shape, ())
+        or next(vacancies.candidates(shape), None)
+    ]
+
+
 def _in_turn(ground: Ground, tried: Variants) -> list[Shape]:
     """Order shapes by whom they wait for, then by size, which is the order they come in.
 
-    Any of them may be put first or last, but for those that follow others: where these are must be known.
+    Of those in one turn, and of those that any room will do for, who can have nothing bought comes first. Any may be
+    put first or last, but for those that follow others: where these are must be known.
     """
     turns = {shape: ground.watch.turn(each[0]) for shape, each in tried.items()}
+    bound = {s for s in turns if ground.vacancies.rooms and not ground.launching.domains(s, ())}
+    turns |= {shape: 0 for shape in bound if turns[shape] > FOLLOWS}
     first = [shape for shape in turns if len(turns) > 1 and ground.choices.pick(("turn", shape), 2)]
     free = [shape for shape, turn in turns.items() if len(turns) > 1 and turn != FOLLOWS]
     last = [shape for shape in free if ground.choices.pick((LAST, shape), 2)]
-    before = sorted((s for s, turn in turns.items() if turn < FOLLOWS), key=turns.__getitem__)
+    before = sorted(
+        (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in bound)
+    )
     strictest = {tried[s][0]: s for s in dict.fromkeys((*first, *turns)) if turns[s] == FOLLOWS}
     following = leaders_first(strictest, ground.neighbours.sets)
     after = [s for s, turn in turns.items() if turn > FOLLOWS]

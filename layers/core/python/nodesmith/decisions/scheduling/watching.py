@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.launching import Launching
@@ -19,13 +19,14 @@ FOLLOWS = 2
 class Watch:
     """By topology key, the label sets that hard spreads count, that affinity follows and anti-affinity shuns."""
 
-    def __init__(self, shapes: Iterable[Shape], sets: LabelSets, launching: Launching) -> None:
+    def __init__(self, shapes: Collection[Shape], sets: LabelSets, launching: Launching) -> None:
         self._sets, self._launching = sets, launching
         self._own: dict[Shape, list[Rule]] = {}
         self._rules: dict[Rule, None] = {}
         self._crowded = 0
         self._followed: dict[str, int] = {}
         self._shunned: Counter[tuple[str, int]] = Counter()
+        self._waiting = set(shapes)
         for shape in shapes:
             self._rules |= dict.fromkeys(self.own_rules(shape))
             self._crowded |= self._crowd_of(shape)
@@ -36,7 +37,9 @@ class Watch:
 
     def placed(self, shape: Shape) -> None:
         """Note that all pods of a shape have their places: from now on others look at them for what they shun."""
-        self._shunned.subtract(self._shunned_by(shape))
+        if shape in self._waiting:
+            self._waiting.remove(shape)
+            self._shunned.subtract(self._shunned_by(shape))
 
     def own_rules(self, shape: Shape) -> list[Rule]:
         """Give the hard spreads of a shape, see `spread_rules`."""
