@@ -13,6 +13,7 @@ from nodesmith.adapters.aliases import alias_parameters, arch_requirement
 from nodesmith.adapters.awserrors import error_code
 from nodesmith.adapters.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.networks import tag_filters, term_text
+from nodesmith.adapters.pages import rows
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.model.nodeclassstatus import Image
 from nodesmith.model.requirements import Requirements
@@ -103,9 +104,8 @@ def _by_filters(ec2: Any, terms: Iterable[AMISelectorTerm]) -> Iterator[Mapping[
 
 def _describe(ec2: Any, **query: Any) -> Iterator[Mapping[str, Any]]:
     query["Filters"] = [*query["Filters"], {"Name": "state", "Values": ["available"]}]
-    paginator = ec2.get_paginator("describe_images")
-    for page in paginator.paginate(**query, IncludeDeprecated=True, PaginationConfig={"PageSize": 1000}):
-        yield from page["Images"]
+    asked = {**query, "IncludeDeprecated": True, "PaginationConfig": {"PageSize": 1000}}
+    return rows(ec2, "describe_images", "Images", **asked)
 
 
 def _found(

@@ -9,6 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
+from nodesmith.adapters.pages import rows
 from nodesmith.decisions.launch.tags import CLUSTER_TAG, MANAGED_BY_TAG, NODECLAIM_TAG, owned_tag
 from nodesmith.errors import Transient
 from nodesmith.model.labels import ON_DEMAND, RESERVED, SPOT
@@ -45,10 +46,9 @@ def parts(values: Collection[str]) -> Iterator[list[str]]:
 def described(ec2: Any, *filters: Filter) -> Iterator[Instance]:
     """Give the instances that all filters let through. Raises Transient."""
     with transient_errors("ec2:DescribeInstances"):
-        paginator = ec2.get_paginator("describe_instances")
-        for page in paginator.paginate(Filters=list(filters), PaginationConfig={"PageSize": 1000}):
-            for reservation in page["Reservations"]:
-                yield from map(_instance, reservation["Instances"])
+        asked = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
+        for reservation in rows(ec2, "describe_instances", "Reservations", **asked):
+            yield from map(_instance, reservation["Instances"])
 
 
 def terminate(ec2: Any, instances: Collection[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nodesmith.adapters.pages import rows
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.model.nodeclassstatus import SecurityGroup, Subnet
 from nodesmith.model.selectorterms import SecurityGroupSelectorTerm, SubnetSelectorTerm
@@ -81,10 +82,9 @@ def _by_id(name: str, terms: Iterable[Any]) -> list[list[Filter]]:
     return [[{"Name": name, "Values": ids}]] if ids else []
 
 
-def _all(ec2: Any, operation: str, key: str, queries: Iterable[list[Filter]]) -> Iterator[Mapping[str, Any]]:
+def _all(ec2: Any, call: str, key: str, queries: Iterable[list[Filter]]) -> Iterator[Mapping[str, Any]]:
     for filters in queries:
-        for page in ec2.get_paginator(operation).paginate(Filters=filters):
-            yield from page[key]
+        yield from rows(ec2, call, key, Filters=filters)
 
 
 def _shown(terms: Iterable[Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC
 from typing import Any, assert_never
 
@@ -10,7 +10,8 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
 from nodesmith.adapters.instanceprofiles import profile_path
-from nodesmith.adapters.instances import Filter, ours, where
+from nodesmith.adapters.instances import ours, where
+from nodesmith.adapters.pages import rows
 from nodesmith.decisions.launch.tags import KEEP_VOLUMES_TAG, NODECLAIM_TAG
 from nodesmith.errors import Transient
 from nodesmith.model.garbage import Kind, Owned
@@ -18,7 +19,6 @@ from nodesmith.settings import Settings
 
 Client = Callable[[str], Any]
 Found = dict[str, Any]
-_DETACHED = where("status", "available")
 _GONE = frozenset(
     "InvalidLaunchTemplateId.NotFound InvalidLaunchTemplateName.NotFoundException InvalidVolume.NotFound "
     "InvalidNetworkInterfaceID.NotFound NoSuchEntity".split()
@@ -28,17 +28,20 @@ _GONE = frozenset(
 def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
     """Give what there is of a kind. Raises Transient."""
     made_by_us = ours(settings.cluster_name)
+    detached = [*made_by_us, where("status", "available")]
     with transient_errors(f"listing of kind {kind}"):
         match kind:
             case Kind.LAUNCH_TEMPLATE:
-                found = _pages(client("ec2"), "describe_launch_templates", "LaunchTemplates", made_by_us)
+                found = rows(
+                    client("ec2"), "describe_launch_templates", "LaunchTemplates", Filters=made_by_us
+                )
                 return [_template(each) for each in found]
             case Kind.VOLUME:
-                volumes = _pages(client("ec2"), "describe_volumes", "Volumes", [*made_by_us, _DETACHED])
+                volumes = rows(client("ec2"), "describe_volumes", "Volumes", Filters=detached)
                 return [_volume(each) for each in volumes if KEEP_VOLUMES_TAG not in _tags(each)]
             case Kind.NETWORK_INTERFACE:
                 call, key = "describe_network_interfaces", "NetworkInterfaces"
-                found = _pages(client("ec2"), call, key, [*made_by_us, _DETACHED])
+                found = rows(client("ec2"), call, key, Filters=detached)
                 return [Owned(kind, each["NetworkInterfaceId"]) for each in found]
             case Kind.INSTANCE_PROFILE:
                 return list(_profiles(client, settings))
@@ -76,21 +79,14 @@ def _remove(owned: Owned, client: Client) -> None:
             assert_never(owned.kind)
 
 
-def _pages(ec2: Any, call: str, key: str, filters: Sequence[Filter]) -> Iterator[Found]:
-    for page in ec2.get_paginator(call).paginate(Filters=list(filters)):
-        yield from page[key]
-
-
 def _profiles(client: Client, settings: Settings) -> Iterator[Owned]:
     if settings.isolated_vpc:  # IAM cannot be reached, so none was made
         return
     prefix = profile_path(settings.cluster_name, settings.region)
-    for page in client("iam").get_paginator("list_instance_profiles").paginate(PathPrefix=prefix):
-        for each in page["InstanceProfiles"]:
-            if each["Path"].startswith(
-                prefix
-            ):  # the path is the proof that it is ours: not left to a filter alone
-                yield _profile(each, each["Path"].removeprefix(prefix).strip("/"))
+    for each in rows(client("iam"), "list_instance_profiles", "InstanceProfiles", PathPrefix=prefix):
+        # The path is the proof that it is ours: not left to a filter alone.
+        if each["Path"].startswith(prefix):
+            yield _profile(each, each["Path"].removeprefix(prefix).strip("/"))
 
 
 def _profile(found: Found, owner_uid: str) -> Owned:

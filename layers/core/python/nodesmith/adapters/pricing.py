@@ -18,6 +18,7 @@ from botocore.config import Config
 from nodesmith.adapters.awserrors import all_errors
 from nodesmith.adapters.catalogs import published_limits
 from nodesmith.adapters.instancefacts import PublishedLimits, instance_facts
+from nodesmith.adapters.pages import rows
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import InstanceFacts
 
@@ -58,8 +59,8 @@ class AwsMarket:
             {"Name": "supported-virtualization-type", "Values": ["hvm"]},
             {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
         ]
-        rows = _pages(self.ec2, "describe_instance_types", "InstanceTypes", Filters=filters)
-        found = (instance_facts(described, self.limits) for described in rows)
+        types = _listed(self.ec2, "describe_instance_types", "InstanceTypes", Filters=filters)
+        found = (instance_facts(described, self.limits) for described in types)
         return {facts.name: facts for facts in found if facts}
 
     def zones(self) -> Mapping[str, str]:
@@ -71,8 +72,8 @@ class AwsMarket:
     def offered(self) -> Mapping[str, frozenset[str]]:
         """Give the zones in which each type is offered."""
         zones: dict[str, set[str]] = {}
-        call, rows = "describe_instance_type_offerings", "InstanceTypeOfferings"
-        for row in _pages(self.ec2, call, rows, LocationType="availability-zone"):
+        call, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
+        for row in _listed(self.ec2, call, key, LocationType="availability-zone"):
             zones.setdefault(row["InstanceType"], set()).add(row["Location"])
         return {name: frozenset(found) for name, found in zones.items()}
 
@@ -80,7 +81,7 @@ class AwsMarket:
         """Give the Linux spot price of each type and zone as of `now`, per hour."""
         latest: dict[tuple[str, str], tuple[datetime, float]] = {}
         asked = {"ProductDescriptions": list(_PRODUCTS), "StartTime": now}
-        for row in _pages(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
+        for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
             place, price = (row["InstanceType"], row["AvailabilityZone"]), float(row["SpotPrice"])
             if price > 0:
                 told = row["Timestamp"], price
@@ -111,7 +112,7 @@ class AwsMarket:
         }
         filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
         asked = {"ServiceCode": "AmazonEC2", "Filters": filters}
-        return _pages(self.price_list, "get_products", "PriceList", **asked)
+        return _listed(self.price_list, "get_products", "PriceList", **asked)
 
 
 def _priced(product: str, currency: str) -> tuple[str, float] | None:
@@ -132,8 +133,7 @@ def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
     return next((price for price in prices if price > 0), None)
 
 
-def _pages(client: Any, call: str, rows: str, **asked: Any) -> Iterator[Any]:
-    """Give the rows of all pages of a call. One that is refused is Rejected: it must not cost the others' answers."""
+def _listed(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
+    """Give the rows of a list. A call that is refused is Rejected: it must not cost the others' answers."""
     with all_errors(call):
-        for page in client.get_paginator(call).paginate(**asked):
-            yield from page[rows]
+        yield from rows(client, call, key, **asked)

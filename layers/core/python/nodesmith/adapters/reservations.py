@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.networks import Filter, tag_filters
+from nodesmith.adapters.pages import rows
 from nodesmith.model.nodeclassstatus import CapacityReservation
 from nodesmith.model.selectorterms import CapacityReservationSelectorTerm
 
@@ -43,8 +44,7 @@ def _queries(terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[list[
 
 def _active(ec2: Any, filters: list[Filter]) -> Iterator[Mapping[str, Any]]:
     active = {"Name": "state", "Values": ["active"]}
-    for page in ec2.get_paginator("describe_capacity_reservations").paginate(Filters=[*filters, active]):
-        yield from page["CapacityReservations"]
+    return rows(ec2, "describe_capacity_reservations", "CapacityReservations", Filters=[*filters, active])
 
 
 def _reservation(raw: Mapping[str, Any], now: datetime) -> CapacityReservation:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.adapters.instances import Filter, described, parts, where
+from nodesmith.adapters.pages import rows
 from nodesmith.model.ec2events import STATES
 from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.times import format_time
@@ -48,10 +49,8 @@ def _marked_spot_requests(ec2: Any, instances: Collection[str]) -> Iterator[Noti
     A request stays active until its instance has gone; no filter names instances in numbers, so all are read.
     """
     with transient_errors("ec2:DescribeSpotInstanceRequests"):
-        pages = ec2.get_paginator("describe_spot_instance_requests").paginate(
-            Filters=[where("state", "active")], PaginationConfig=_PAGE
-        )
-        for request in (request for page in pages for request in page["SpotInstanceRequests"]):
+        call, active = "describe_spot_instance_requests", [where("state", "active")]
+        for request in rows(ec2, call, "SpotInstanceRequests", Filters=active, PaginationConfig=_PAGE):
             status = request.get("Status") or {}
             if request.get("InstanceId") in instances and status.get("Code") in _MARKED:
                 until = _utc(status["UpdateTime"]) + WARNING
@@ -80,10 +79,8 @@ def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[N
 
 def _statuses(ec2: Any, instances: Collection[str], sought: Filter) -> Iterator[Mapping[str, Any]]:
     with transient_errors("ec2:DescribeInstanceStatus"):
-        pages = ec2.get_paginator("describe_instance_status").paginate(
-            Filters=[sought], IncludeAllInstances=True, PaginationConfig=_PAGE
-        )
-        for status in (status for page in pages for status in page["InstanceStatuses"]):
+        asked = {"Filters": [sought], "IncludeAllInstances": True, "PaginationConfig": _PAGE}
+        for status in rows(ec2, "describe_instance_status", "InstanceStatuses", **asked):
             if status["InstanceId"] in instances:
                 yield status
 
