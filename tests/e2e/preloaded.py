@@ -16,12 +16,14 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 _PACKAGES = ("nodesmith.adapters", "nodesmith.controllers", "nodesmith.decisions")
 _MODULES = ("nodesmith.runtime", "aws_lambda_powertools.metrics", "simplejson")
 """Not awslambdaric: it reads its settings when it is loaded."""
+_SERVICES = ("dynamodb", "ec2", "eks", "iam", "s3", "sqs", "ssm", "sts")
 
 
 def main() -> None:
@@ -29,6 +31,7 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)
     _import_all()
+    _read_descriptions()
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy every page
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever asked sees how they end
@@ -48,6 +51,20 @@ def _import_all() -> None:
     for package in _PACKAGES:
         for found in pkgutil.walk_packages(getattr(_import(package), "__path__", ()), f"{package}."):
             _import(found.name)
+
+
+def _read_descriptions() -> None:
+    """Keep what botocore reads of a service for its first client: megabytes of JSON, the same for all."""
+    from botocore.loaders import JSONFileLoader
+    from botocore.session import Session
+
+    read = cache(JSONFileLoader().load_file)
+    setattr(JSONFileLoader, "load_file", lambda _self, path: read(path))  # noqa: B010 another reader in its place
+    session = Session()
+    for service in _SERVICES:
+        session.create_client(
+            service, region_name="us-east-1", aws_access_key_id="nobody", aws_secret_access_key="nothing"
+        )
 
 
 def _import(module: str) -> Any:
