@@ -122,6 +122,17 @@ def test_nodes_of_a_static_nodepool_are_replaced_one_by_one_as_far_as_its_limit_
     assert len(set(names)) == 2
 
 
+def test_nodes_of_a_static_nodepool_are_not_replaced_while_it_has_too_many() -> None:
+    static = pool(replicas=2, requirements=[expression("karpenter.k8s.aws/instance-family", "In", "m5")])
+    workers = [drifted(name) for name in "abc"]
+    found = propose(fleet(workers, running(FULL, {"a": 1}), pools=[static]))
+    assert found.proposals == ()
+    assert {b.rule for b in found.blocked.values()} == {"Unreplaceable"}
+    assert "has 3 nodes and replicas is 2" in found.blocked["claim-a"].message
+    ending = Worker(workers[2].node, workers[2].claim.terminating("ScaledDown", "", NOW))
+    assert len(renewals(propose(fleet([*workers[:2], ending], running(FULL, {"a": 1}), pools=[static])))) == 2
+
+
 def test_a_second_look_turns_back_where_the_node_is_as_it_would_be_bought() -> None:
     begun = Move("m1", Reason.DRIFTED, ("claim-a",), Stage.PROPOSED, NOW, NOW)
     closed = changed(drifted("a"), taints=(DISRUPTED,))

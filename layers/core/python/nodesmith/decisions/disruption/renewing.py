@@ -76,9 +76,16 @@ def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
 
 
 def static_renewals(mine: Sequence[Candidate], under_way: Pass) -> list[Proposal] | str:
-    """Give the moves that replace nodes of a static NodePool one by one, as many as its limits allow, or why not."""
+    """Give the moves that replace nodes of a static NodePool one by one, as many as its limits allow, or why not.
+
+    While it has more nodes than replicas, none: who knows which of them will go.
+    """
     pool, inputs = mine[0].pool, under_way.inputs
     there = [c for c in inputs.ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
+    moving = inputs.ledger.replacements
+    serving = sum(not claim.is_ending and claim.name not in moving for claim in there)
+    if serving > (pool.replicas or 0):
+        return f"NodePool {pool.name} has {serving} nodes and replicas is {pool.replicas}: first some go"
     number = min(len(mine), _headroom(pool, len(there)))
     if number <= 0:
         return f"the limits of NodePool {pool.name} allow no node beside those it has"
