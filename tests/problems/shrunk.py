@@ -19,6 +19,7 @@ from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.disruptions import REBALANCE_ZONES
 from nodesmith.model.instancetypes import InstanceType, instance_types
+from nodesmith.model.labels import CAPACITY_TYPE
 from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.resources import parse_resources
 from nodesmith_cli.audit import audit
@@ -79,14 +80,18 @@ def _grown(seed: int) -> _Grown:
     return _Grown(problem, nodes, hosts)
 
 
-def shrunk(seed: int, *, rebalancing: bool = False) -> Cluster:
-    """Give the cluster of this number; all its NodePools that let pods be moved may ask for zones to be rebalanced."""
+def shrunk(seed: int, *, rebalancing: bool = False, drifting: bool = False) -> Cluster:
+    """Give the cluster of this number; all its NodePools that let pods be moved may ask for zones to be rebalanced.
+
+    They may have changed their mind about spot since, so that nodes drift, those that lack the label too.
+    """
     grown = _grown(seed // FROM_ONE)
     dice = random.Random(seed)  # noqa: S311
     kept: list[Manifest] = []
     for manifest in grown.problem.manifests:
         if manifest["kind"] == "NodePool":
-            kept.append(_disruptable(manifest, dice, {REBALANCE_ZONES: "On"} if rebalancing else {}))
+            nodepool = _disruptable(manifest, dice, {REBALANCE_ZONES: "On"} if rebalancing else {})
+            kept.append(_without_spot(nodepool) if drifting else nodepool)
         elif manifest["kind"] != "Pod":
             kept.append(manifest)
         elif dice.random() < 0.6:
@@ -108,6 +113,14 @@ def _disruptable(nodepool: Manifest, dice: random.Random, annotations: Mapping[s
     if disruption["consolidationPolicy"] != "WhenEmpty":
         metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
     return {**nodepool, "metadata": metadata, "spec": {**nodepool["spec"], "disruption": disruption}}
+
+
+def _without_spot(nodepool: Manifest) -> Manifest:
+    spec = nodepool["spec"]
+    inside = spec["template"]["spec"]
+    wanted = [*inside["requirements"], {"key": CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]
+    template = {**spec["template"], "spec": {**inside, "requirements": wanted}}
+    return {**nodepool, "spec": {**spec, "template": template}}
 
 
 def _bound(pod: Manifest, hosts: Mapping[str, str], dice: random.Random) -> Manifest:

@@ -23,9 +23,11 @@ _MOST_PASSES = 25
 
 
 @settings(max_examples=60)
-@given(seed=SEEDS)
-def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_place(seed: int) -> None:
-    cluster = shrunk(seed)
+@given(seed=SEEDS, drifting=st.booleans())
+def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_place(
+    seed: int, drifting: bool
+) -> None:
+    cluster = shrunk(seed, drifting=drifting)
     inputs = cluster.inputs()
 
     assert violations(cluster, inputs, propose(inputs)) == []

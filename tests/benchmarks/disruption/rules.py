@@ -8,8 +8,8 @@ from nodesmith.decisions.disruption.search import propose
 from tests.benchmarks.figures import Figure
 from tests.problems.shrunk import shrunk, violations
 
-_REBALANCING_EVERY = 4
-"""of so many clusters one has its zones rebalanced"""
+_EVERY = 4
+"""of so many clusters one has its zones rebalanced, and another drifts"""
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Checked:
 
     def look_at(self, seed: int) -> None:
         """Look at the cluster of this number."""
-        cluster = shrunk(seed, rebalancing=not seed % _REBALANCING_EVERY)
+        cluster = shrunk(seed, rebalancing=seed % _EVERY == 0, drifting=seed % _EVERY == 2)
         inputs = cluster.inputs()
         found = propose(inputs)
         said = violations(cluster, inputs, found)
