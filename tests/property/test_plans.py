@@ -29,6 +29,8 @@ _ONCE_WRONG = (
 _RISKY = 30
 _MANY_TIMES = (0, 7, 14, 18, 19, 24, 40)
 """Problems of some tens of pods that are bought for many times: minValues, limits, pods that find no place."""
+_TRIED_ONCE = ((14, 1.82), (18, 3.39), (30, 1.40))
+"""Problems whose tries did not suffice while most of them were spent on the same, and what their plans cost since."""
 _MOST_STEPS = 2_000_000
 """of packing in one decision; it does more than a million of them a second"""
 
@@ -85,6 +87,14 @@ def test_what_is_bought_for_many_times_takes_few_steps(seed: int) -> None:
     problem = draw(seed, LARGE)
 
     assert planned(problem.manifests, problem.catalog).plan["steps"] <= _MOST_STEPS
+
+
+@pytest.mark.parametrize(("seed", "price"), _TRIED_ONCE)
+def test_no_try_is_spent_on_what_was_tried_before(seed: int, price: float) -> None:
+    """Wishes that were read anew for each attempt made the same places look like others."""
+    problem = draw(seed, Mix(most_pods=30, most_shapes=6))
+
+    assert planned(problem.manifests, problem.catalog).price_hourly_usd <= price
 
 
 @pytest.mark.parametrize("mix", ["small", "large"])

@@ -100,7 +100,7 @@ def best(
     `hopeless` counts pods that no attempt could place.
     """
     usual = Choices()
-    assignment = assign(usual, Unsold())
+    first_assigned = assignment = assign(usual, Unsold())
     chosen = _corrected(assignment, usual, assign, buy)
     least, tries = bound(chosen), _tries(pods, offerings)
     if not usual.met or chosen.purchases >= tries:
@@ -113,16 +113,18 @@ def best(
     tree.grow(chosen, usual)
     steps, first = chosen.purchase.steps, chosen
     quick = pods > _FEW
-    looked = _corrected(assignment, usual, assign, buy, quick=True) if quick else chosen
+    looked: Attempt | None = None
     for choices in tree.scripts():
         if steps > (_MOST_STEPS_FOR_A_PLACE if chosen.unplaced > in_vain else _MOST_STEPS):
             break
         assignment = assign(choices, Unsold())
         if tree.has_seen(assignment, choices):
             continue
+        if quick and looked is None:
+            looked = _corrected(first_assigned, usual, assign, buy, quick=True)
         other = _corrected(assignment, choices, assign, buy, quick=quick)
         steps += other.purchase.steps
-        if quick and other.rank < looked.rank:
+        if looked is not None and other.rank < looked.rank:
             looked, over = other, _corrected(other.assignment, choices, assign, buy)
             steps += over.purchase.steps
             other = replace(over, tried=other.tried or over.tried, purchases=other.purchases)

@@ -20,9 +20,9 @@ from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
 from nodesmith.decisions.provisioning.sparing import sparing
-from nodesmith.decisions.scheduling.assign import assign
+from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Assignment
+from nodesmith.decisions.scheduling.demands import Assignment, by_shape
 from nodesmith.decisions.scheduling.launching import TemplateLaunching
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
@@ -69,6 +69,8 @@ def decide(inputs: Inputs) -> Plan:
     fresh += outdone
     launching, learned = TemplateLaunching(offers.templates), Learned()
     policy, daemonsets = inputs.settings.preference_policy, snapshot.daemonsets
+    there = [shape for room in free for shape in (*room.hosted, *room.expected)]
+    known = Known.of(dict(by_shape(fresh)), [*daemonsets, *there], launching, policy)
 
     def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
         return _buy(offers, assignment, inputs, Order(inputs.settings, choices, known=learned, quick=quick))
@@ -83,7 +85,7 @@ def decide(inputs: Inputs) -> Plan:
         def assigned(choices: Choices, unsold: Unsold) -> Assignment:
             mine, templates = [room.copy() for room in free], offers.templates
             return assign(
-                fresh, mine, launching, templates, daemonsets, policy, choices, unsold, wishes=wishes
+                fresh, mine, launching, templates, daemonsets, policy, choices, unsold, known, wishes
             )
 
         offerings = sum(len(template.stock) for template in offers.templates)
