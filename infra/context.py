@@ -55,7 +55,10 @@ def read_clusters(raw: Any) -> tuple[ClusterContext, ...]:
     Raises ValueError with every fault: where it is, what was found and what would be right.
     """
     if isinstance(raw, str):
-        raw = json.loads(raw)
+        try:
+            raw = json.loads(raw)
+        except ValueError as error:
+            raise ValueError(f"clusters: expected a JSON list, found {raw[:80]!r} ({error})") from None
     if not isinstance(raw, list) or not raw:
         raise ValueError(f"clusters: expected a list with at least one cluster, found {raw!r}")
     faults = [fault for at, entry in enumerate(raw) for fault in _faults(f"clusters[{at}]", entry)]
@@ -92,9 +95,10 @@ def _faults(where: str, entry: Any) -> Iterator[str]:
     yield from _unknown(where, entry, CLUSTER_KEYS)
     yield from _text(f"{where}.name", entry.get("name"), CLUSTER_NAME, "the name of an EKS cluster")
     yield from _text(f"{where}.region", entry.get("region"), REGION, "an AWS region such as us-east-1")
-    yield from _text(
-        f"{where}.alarmTopicArn", entry.get("alarmTopicArn", "arn:"), re.compile("arn:.*"), "an ARN"
-    )
+    if "alarmTopicArn" in entry:
+        topic = rf"arn:[a-z-]+:sns:{re.escape(str(entry.get('region')))}:\d{{12}}:[\w-]{{1,256}}"
+        expected = f"the ARN of an SNS topic in {entry.get('region')}"
+        yield from _text(f"{where}.alarmTopicArn", entry["alarmTopicArn"], re.compile(topic), expected)
     reserved = entry.get("interruptionConcurrency")
     if reserved is not None and (type(reserved) is not int or not CONCURRENCY <= reserved <= 1000):
         yield f"{where}.interruptionConcurrency: expected a number from {CONCURRENCY} to 1000, found {reserved!r}"

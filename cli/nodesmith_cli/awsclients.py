@@ -1,4 +1,4 @@
-"""AWS's clients with the user's own settings; where these do not do, it is said what would."""
+"""AWS's clients: with the user's own settings, and it is said where these do not do; or of a local AWS."""
 
 from __future__ import annotations
 
@@ -22,3 +22,16 @@ def aws_client(service: str, region: str) -> Any:
         raise Rejected("no AWS region is known: give --region, or set AWS_REGION") from None
     except BotoCoreError as error:  # such as a profile that is not there
         raise Rejected(f"AWS settings: {error}") from None
+
+
+def local_client(service: str, region: str, url: str) -> Any:
+    """Give the boto3 client of a service of an AWS that runs on this machine, at `url`."""
+    import boto3
+
+    return boto3.client(
+        service,
+        region_name=region,
+        endpoint_url=url,
+        aws_access_key_id="local",
+        aws_secret_access_key="local",  # noqa: S106 nobody checks them
+    )

@@ -75,7 +75,11 @@ def test_everything_that_can_be_said_is_read() -> None:
         ),
         (
             {"alarmTopicArn": "ops@example.com"},
-            "clusters[0].alarmTopicArn: expected an ARN, found 'ops@example.com'",
+            "clusters[0].alarmTopicArn: expected the ARN of an SNS topic in us-east-1, found 'ops",
+        ),
+        (
+            {"alarmTopicArn": "arn:aws:sns:eu-west-1:111122223333:on-call"},
+            "clusters[0].alarmTopicArn: expected the ARN of an SNS topic in us-east-1, found 'arn",
         ),
     ],
 )
@@ -88,6 +92,11 @@ def test_a_fault_is_named_with_what_would_be_right(change: dict[str, Any], messa
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(ValueError, match=r"clusters\[0\]\.name.*\nclusters\[1\]\.region"):
         read_clusters([{**GOOD, "name": ""}, {**GOOD, "region": ""}])
+
+
+def test_text_that_is_no_json_is_shown() -> None:
+    with pytest.raises(ValueError, match=r"clusters: expected a JSON list, found 'prod' \("):
+        read_clusters("prod")
 
 
 @pytest.mark.parametrize("raw", [None, [], {}])

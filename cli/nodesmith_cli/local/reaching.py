@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.awsclients import local_client
 from nodesmith_cli.local.clock import LocalClock
 
 EXTENSION = "nodesmith.dev/local"
@@ -31,15 +32,7 @@ class Reached:
 
     def client(self, service: str) -> Any:
         """Give a boto3 client of a service of its AWS."""
-        import boto3
-
-        return boto3.client(
-            service,
-            region_name=self.region,
-            endpoint_url=self.aws_url,
-            aws_access_key_id="local",
-            aws_secret_access_key="local",  # noqa: S106 nobody checks them
-        )
+        return local_client(service, self.region, self.aws_url)
 
 
 def reachable(kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from unittest.mock import patch
 # Without EC2's thousand public images, none of which a node boots, describing images takes 9 ms instead of 700.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
-import boto3
 from moto import backends
 from moto.dynamodb.responses import DynamoHandler
 from moto.moto_api._internal import moto_api_backend
@@ -23,6 +22,7 @@ from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
+from nodesmith_cli.awsclients import local_client
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_instance_profile, make_role
 from nodesmith_cli.local.cloud.announcing import announce_state, whole_events
@@ -132,13 +132,7 @@ class LocalAws:
         }
 
     def _connect(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            region_name=self.region,
-            endpoint_url=self.url,
-            aws_access_key_id="local",
-            aws_secret_access_key="local",  # noqa: S106 moto checks none
-        )
+        return local_client(service, self.region, self.url)
 
     def ensure_role(self, name: str) -> None:
         """Make a node role that a manifest names, so that manifests of a real cluster work here."""
