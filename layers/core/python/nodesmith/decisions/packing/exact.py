@@ -35,6 +35,8 @@ class Cheapest:
         self._items = items
         self._ordered = sorted(bins, key=lambda b: (b.price, b.key))
         self._places: dict[Vector, int] = {}
+        self.plans: dict[Vector, Sequence[Choice] | None] = {}
+        """what `exact` has found, by how many of each item are packed"""
 
     def of(self, counts: Sequence[int], radix: Sequence[int]) -> list[Bin | None]:
         """Give for every state the cheapest bin that holds all of it. What holds more is never earlier in the order."""
@@ -66,22 +68,30 @@ class Cheapest:
         return place
 
 
-def exact(cheapest: Cheapest, counts: Sequence[int]) -> list[Choice] | None:
+def exact(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
     """Give the cheapest nodes that hold so many of each item, or None where there are none. Purses are not asked."""
+    if counts not in cheapest.plans:
+        cheapest.plans[counts] = _solved(cheapest, counts)
+    return cheapest.plans[counts]
+
+
+def _solved(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
     radix = [1]
     for count in counts:
         radix.append(radix[-1] * (count + 1))
+    there = [i for i, count in enumerate(counts) if count]  # most are not: states are numbered alike without them
+    worth = [radix[i] for i in there]
     singles = cheapest.of(counts, radix)
     price = [0.0 if which is None else which.price + A_NODE for which in singles]
     best, part = [0.0], [0]
-    for state, vector in _states(counts):
+    for state, vector in _states([counts[i] for i in there]):
         if not state:
             continue
         first = next(i for i, n in enumerate(vector) if n)
-        parts = [k * radix[first] for k in range(1, vector[first] + 1)]
+        parts = [k * worth[first] for k in range(1, vector[first] + 1)]
         for i in range(first + 1, len(vector)):
             if vector[i]:
-                steps = range(0, (vector[i] + 1) * radix[i], radix[i])
+                steps = range(0, (vector[i] + 1) * worth[i], worth[i])
                 parts = [p + step for p in parts for step in steps]
         found = min(
             [(price[p] + best[state - p], p) for p in parts if singles[p] is not None], default=(inf, 0)
