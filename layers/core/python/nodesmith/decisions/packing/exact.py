@@ -79,7 +79,7 @@ def _solved(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
     radix = [1]
     for count in counts:
         radix.append(radix[-1] * (count + 1))
-    there = [i for i, count in enumerate(counts) if count]  # most are not: states are numbered alike without them
+    there = [i for i, count in enumerate(counts) if count]  # states are numbered alike without the others
     worth = [radix[i] for i in there]
     singles = cheapest.of(counts, radix)
     price = [0.0 if which is None else which.price + A_NODE for which in singles]
