@@ -259,6 +259,30 @@ def test_a_pod_that_was_seen_to_be_gone_is_the_later_event() -> None:
     assert decode(written).nodes[0].last_pod_event_at == gone
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("2026-11-21T11:40:00Z", "2026-11-21T11:40:00Z"),
+        ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"),
+        ("yesterday", "2026-11-21T11:00:00Z"),
+        (None, "2026-11-21T11:00:00Z"),
+    ],
+)
+def test_a_pod_that_went_before_anybody_watched_is_known_by_the_nodeclaim(
+    written: str | None, told: str
+) -> None:
+    machine = a_node(providerID="aws:///us-east-1a/i-1")
+    nodeclaim = {
+        "metadata": {"name": "c1"},
+        "status": {"providerID": "aws:///us-east-1a/i-1", "lastPodEventTime": written},
+    }
+    others = {"metadata": {"name": "c2"}, "status": {"lastPodEventTime": LATER}}
+    nameless = a_node("n2")
+    nameless["spec"].pop("providerID", None)
+    found = seen(bound_at("2026-11-21T11:00:00Z"), nodes=[machine, nameless], nodeclaims=[nodeclaim, others])
+    assert [each.last_pod_event_at for each in found.nodes] == [parse_time(told), None]
+
+
 def test_finalizers_of_nodes_and_of_karpenters_objects_are_kept() -> None:
     ours = ["karpenter.sh/termination"]
     manifest = a_node()

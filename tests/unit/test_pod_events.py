@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.podevents import stamp
-from nodesmith.decisions.podevents import MOST_AT_ONCE, last_pod_event, to_stamp
+from nodesmith.decisions.podevents import MOST_AT_ONCE, to_stamp
 from nodesmith.errors import Transient
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.snapshot import Snapshot
@@ -73,14 +73,6 @@ def many(count: int) -> tuple[list[NodeClaim], Snapshot]:
 def test_a_run_writes_some_and_those_first_that_have_been_quiet_the_longest() -> None:
     claims, seen = many(MOST_AT_ONCE + 20)
     assert list(to_stamp(claims, seen, NOW)) == [c.name for c in reversed(claims)][:MOST_AT_ONCE]
-
-
-def test_the_later_of_what_is_seen_and_what_is_written_counts() -> None:
-    machine = node(last_pod_event_at=CALM)
-    assert last_pod_event(machine, shown("c1", format_time(NOW))) == NOW
-    assert last_pod_event(machine, shown("c1", format_time(CALM - timedelta(hours=1)))) == CALM
-    assert last_pod_event(machine, None) == CALM
-    assert last_pod_event(node(), shown("c1")) is None
 
 
 def test_one_claim_that_cannot_be_written_does_not_keep_the_others() -> None:

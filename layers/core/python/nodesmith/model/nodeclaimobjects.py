@@ -22,7 +22,7 @@ from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.oldkinds import PROVISIONER
-from nodesmith.model.times import format_time
+from nodesmith.model.times import format_time, parse_time
 
 NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
 NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
@@ -216,6 +216,15 @@ def _written(condition: ObjectCondition) -> dict[str, Any]:
     }
 
 
+def shown_pod_event(manifest: Mapping[str, Any]) -> datetime | None:
+    """Read when a pod last came to a NodeClaim's node or left it, as the object shows it; nonsense is nothing."""
+    text = (manifest.get("status") or {}).get("lastPodEventTime")
+    try:
+        return parse_time(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
 def parse_nodeclaim(manifest: Mapping[str, object], now: datetime) -> Parsed[NodeClaim]:
     """Read a NodeClaim that a user has made, as a claim that is still to be launched. Never raises.
 
@@ -226,7 +235,7 @@ def parse_nodeclaim(manifest: Mapping[str, object], now: datetime) -> Parsed[Nod
         return Parsed(None, read.report.problems)
     metadata, spec = read.metadata, read.spec
     stamp = metadata.get("creationTimestamp")
-    created_at = datetime.fromisoformat(stamp) if stamp else now
+    created_at = parse_time(stamp) if stamp else now
     claim = NodeClaim(
         name=metadata["name"],
         nodepool=metadata.get("labels", {}).get(labels.NODEPOOL, ""),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.attachments import ATTACHABLE
 from nodesmith.model.namespaces import NAME_LABEL
+from nodesmith.model.nodeclaimobjects import shown_pod_event
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.ages import todays
 from nodesmith.observation.attachments import Attachments
@@ -47,7 +48,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "takenAt": taken_at.astimezone(UTC).isoformat(timespec="milliseconds"),
         "nodeNames": names,
         "nodes": [_node(node, attachments.offered(node)) for node in nodes],
-        "podEvents": _pod_events(observed, map(_name, nodes)),
+        "podEvents": _pod_events(observed, nodes),
         "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
         "daemonsets": sorted(observed.daemonsets, key=_text),
         "nodepools": sorted(karpenters.nodepools, key=_name),
@@ -73,13 +74,22 @@ def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mappi
     return {name: {k: v for k, v in own.items() if k in keys} for name, own in labels.items()}
 
 
-def _pod_events(observed: Observed, names: Iterable[str]) -> list[int]:
-    """Give when a pod last came to each node, began to leave it or was gone from it; 0 where nobody knows of any."""
+def _pod_events(observed: Observed, nodes: Iterable[Manifest]) -> list[int]:
+    """Give when a pod last came to each node, began to leave it or was gone from it; 0 where nobody knows of any.
+
+    What has gone before anybody watched is known by the NodeClaims, into which it was written.
+    """
     latest = dict(observed.departures)
     for pod in observed.pods:
         if pod.moved > latest.get(pod.node, 0):
             latest[pod.node] = pod.moved
-    return [latest.get(name, 0) for name in names]
+    written = {
+        provider_id: int(at.timestamp())
+        for claim in observed.nodeclaims
+        if (at := shown_pod_event(claim)) is not None and (provider_id := claim["status"].get("providerID"))
+    }
+    ids = ((node, (node.get("spec") or {}).get("providerID")) for node in nodes)
+    return [max(latest.get(_name(node), 0), written.get(provider_id, 0)) for node, provider_id in ids]
 
 
 class _Kind(NamedTuple):
