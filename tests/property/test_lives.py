@@ -17,13 +17,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.model.events import Concern
 from tests import builders
-from tests.world import CONCERNS, STEP, Boundaries, Manifest, Messages, World, pod_manifest
+from tests.world import COLLECTIONS, CONCERNS, STEP, TICK, Boundaries, Manifest, Messages, World, pod_manifest
 
 RUNS = int(os.environ.get("NODESMITH_LIVES", "1000"))
 """Lives looked at; more by night."""
 PARTS = 4
+LONGEST_AWAY = timedelta(minutes=3)
 _MOST_PODS = 8
 _Begin = Callable[..., None]
 
@@ -52,7 +54,7 @@ class Lives(RuleBasedStateMachine):
     def set_up(self, pods: int, queues: Messages, guarded: bool, nodepool: Manifest | None = None) -> None:
         """Give it its world."""
         manifests = {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)}
-        self.count, unwatched = pods, Boundaries(look=None)
+        self.count, self.was_restored, unwatched = pods, False, Boundaries(look=None)
         self.world = World(manifests, nodepool=nodepool, boundaries=unwatched, messages=queues)
         if guarded:
             self.world.guard(maxUnavailable=1)
@@ -109,7 +111,7 @@ class Lives(RuleBasedStateMachine):
         if names:
             del self.world.cluster.pods[names[which % len(names)]]
 
-    @rule(minutes=st.integers(1, 3), system=st.sampled_from(("cluster", "cloud")))
+    @rule(minutes=st.integers(1, LONGEST_AWAY // TICK), system=st.sampled_from(("cluster", "cloud")))
     def a_system_is_away(self, minutes: int, system: str) -> None:
         self.world.away[system] = self.world.now + timedelta(minutes=minutes)
 
@@ -131,6 +133,7 @@ class Lives(RuleBasedStateMachine):
     def the_ledger_is_restored(self) -> None:
         """As it was before time passed last: what was launched since has no claim."""
         self.world.store = deepcopy(self.kept)
+        self.was_restored = True
 
     @rule(which=st.integers(0, 3))
     def a_node_is_restored_without_its_provider_id(self, which: int) -> None:
@@ -156,6 +159,10 @@ class Lives(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.cloud.stock = {}
+        if (
+            self.was_restored
+        ):  # what the ledger has lost is found by garbage collection, once all systems answer
+            self.world.live(LONGEST_AWAY + COLLECTIONS * TICK + YOUNG)
         self.world.settle(patience=timedelta(hours=3))
         # what stands empty is for consolidation to see
         broken = [found for found in self.world.violations() if not found.startswith("idle instance")]
