@@ -13,9 +13,10 @@ from nodesmith.decisions.disruption.search import DEFAULT_STEPS, look_again, may
 from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.model.disruptions import MOST_AN_HOUR
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.taints import DISRUPTED
-from tests.builders import NOW, anti_affinity, expression, shape
+from tests.builders import NOW, anti_affinity, claim, expression, shape
 from tests.fleets import Worker, changed, fleet, pool, running, worker
 
 SMALL = shape("500m", "1Gi")
@@ -106,6 +107,17 @@ def test_sources_of_a_move_under_way_count_for_the_budget_and_are_no_candidates(
     assert [len(p.sources) for p in found.proposals] == [1]
     assert found.blocked["claim-a"].rule == "Moving"
     assert "a" not in found.proposals[0].destinations.values()
+
+
+def test_what_a_move_has_bought_is_no_node_that_goes() -> None:
+    """Two an hour may go: the source of the move under way is one, its replacement is none."""
+    slow = pool()
+    slow["metadata"]["annotations"] = {MOST_AN_HOUR: "2"}
+    under_way = replace(move("claim-a", stage=Stage.REPLACING), replacements=("claim-r",))
+    inputs = fleet(
+        four(), running(SMALL, {"a": 1}), pools=[slow], moves=[under_way], claims=[claim("claim-r")]
+    )
+    assert [len(p.sources) for p in propose(inputs).proposals] == [1]
 
 
 def test_a_pod_that_must_not_be_disrupted_keeps_its_node() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -20,11 +20,11 @@ from nodesmith.model.nodepools import NodePool
 
 
 class Allowed:
-    """What may still be disrupted, beside what is `moving` already. It shrinks as moves are chosen."""
+    """What may still be disrupted, beside the sources of moves under way. It shrinks as moves are chosen."""
 
-    def __init__(self, inputs: Inputs, moving_claims: Collection[str]) -> None:
-        self._inputs = inputs
-        self._going: list[NodeClaim] = [c for c in inputs.ledger.claims if c.name in moving_claims]
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs, sources = inputs, inputs.ledger.sources
+        self._going: list[NodeClaim] = [c for c in inputs.ledger.claims if c.name in sources]
         self._taken: Counter[str] = Counter()
         self._rooms: dict[tuple[str, Reason], int | None] = {}
         self._gone: dict[str, int] = {}

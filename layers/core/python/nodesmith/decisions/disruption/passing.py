@@ -38,7 +38,7 @@ class Pass:
         moving = inputs.ledger.sources | inputs.ledger.replacements
         self.inputs, self.survey = inputs, Survey(inputs, moving)
         self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
-        self.allowed = Allowed(inputs, moving)
+        self.allowed = Allowed(inputs)
         avoided = self.drift.keys() | set(again)
         closed = {one.node.name for one in self.survey.candidates if one.name in avoided}
         self.fleet = fleet(inputs, self.survey.pools, moving, closed)
