@@ -13,12 +13,12 @@ _PATIENCE_SECONDS = 1.0
 
 
 @contextmanager
-def told(to: Console, what: str) -> Iterator[None]:
-    """Show `what` from the second second on: a spinner on a terminal, elsewhere a line, and how long it took."""
+def told(to: Console, what: str, patience_seconds: float = _PATIENCE_SECONDS) -> Iterator[None]:
+    """Show `what` once patience is over: a spinner on a terminal, elsewhere a line; at last how long it took."""
     began = time.monotonic()
     spinner = to.status(what)
     timer = threading.Timer(
-        _PATIENCE_SECONDS, spinner.start if to.is_terminal else lambda: to.print(f"{what} …")
+        patience_seconds, spinner.start if to.is_terminal else lambda: to.print(f"{what} …")
     )
     timer.daemon = True
     timer.start()
@@ -29,5 +29,5 @@ def told(to: Console, what: str) -> Iterator[None]:
         timer.join()
         spinner.stop()
     took = time.monotonic() - began
-    if took > _PATIENCE_SECONDS:
+    if took > patience_seconds:
         to.print(f"{what}: {took:.1f} s", style="dim")
