@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nodesmith.model.capacity import allocatable, capacity, overhead
 from nodesmith.model.catalog import InstanceFacts
-from nodesmith.model.devices import AMI_FAMILIES
+from nodesmith.model.devices import DEFAULT_BLOCK_DEVICES
 from nodesmith.model.kubelet import KubeletConfiguration
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.resources import Resources
@@ -39,7 +39,7 @@ kubelets = st.builds(
 )
 configurations = st.builds(
     NodeConfiguration,
-    ami_family=st.sampled_from(AMI_FAMILIES),
+    ami_family=st.sampled_from(sorted(DEFAULT_BLOCK_DEVICES)),
     root_volume_bytes=st.integers(2**20, 2**46),
     instance_store_policy=st.sampled_from(["", "RAID0"]),
     kubelet=kubelets,

@@ -87,7 +87,7 @@ def test_a_provisioner_with_its_provider_becomes_a_pool_and_a_class_that_can_bot
     assert nodeclass.value is not None
     assert pool.value.nodeclass.name == nodeclass.value.name == "default"
     assert pool.value.labels["karpenter.sh/provisioner-name"] == "default"
-    assert pool.value.expire_after_seconds is None
+    assert pool.value.expire_after == "Never"
     assert nodeclass.value.role == "KarpenterNodeRole-blue"
     assert nodeclass.value.metadata_options.http_put_response_hop_limit == 2
 

@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 
 from nodesmith.model.devices import (
-    AMI_FAMILIES,
     DEFAULT_BLOCK_DEVICES,
     GIB,
     BlockDevice,
@@ -17,6 +16,7 @@ from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration, write_kubelet
 from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.resources import Resources
+from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 from nodesmith.model.selectorterms import (
     AMISelectorTerm,
     CapacityReservationSelectorTerm,
@@ -251,7 +251,7 @@ def test_the_root_volume_is_the_one_that_holds_pods_storage(
 
 
 def test_every_family_has_devices_of_its_own() -> None:
-    assert set(DEFAULT_BLOCK_DEVICES) == set(AMI_FAMILIES)
+    assert set(DEFAULT_BLOCK_DEVICES) == {*ALIAS_FAMILIES.values(), "Custom"}
 
 
 @pytest.mark.parametrize(

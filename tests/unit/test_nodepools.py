@@ -97,8 +97,7 @@ def complaint(manifest: Any) -> str:
 
 def test_a_pool_that_says_nothing_gets_the_defaults() -> None:
     pool = parsed(SMALLEST)
-    assert pool.expire_after_seconds == 720 * 3600
-    assert pool.termination_grace_period_seconds is None
+    assert (pool.expire_after, pool.termination_grace_period) == ("720h", None)
     assert pool.disruption.consolidate_after_seconds == 0
     assert pool.disruption.consolidation_policy == "WhenEmptyOrUnderutilized"
     assert pool.disruption.budgets == (Budget("10%"),)
@@ -121,8 +120,7 @@ def test_every_field_is_read() -> None:
     )
     assert pool.taints == (Taint("example.com/gpu", "NoSchedule", "true"),)
     assert pool.startup_taints == (Taint("example.com/cni", "NoExecute"),)
-    assert (pool.expire_after, pool.expire_after_seconds) == ("1h30m", 5400)
-    assert pool.termination_grace_period_seconds == 45
+    assert (pool.expire_after, pool.termination_grace_period) == ("1h30m", "45s")
     assert pool.disruption.consolidate_after_seconds is None
     assert pool.disruption.budgets == (
         Budget("0", ("Drifted",), "0 9 * * mon-fri", 8 * 3600),
@@ -200,7 +198,7 @@ def test_items_of_a_list_carry_no_kind_and_are_read_all_the_same() -> None:
 def test_nulls_count_as_absent() -> None:
     nulls = changed(SMALLEST, "spec|template|spec|expireAfter", "Never")
     nulls["spec"]["limits"] = nulls["spec"]["weight"] = nulls["spec"]["disruption"] = nulls["status"] = None
-    assert parsed(nulls).expire_after_seconds is None
+    assert parsed(nulls).expire_after == "Never"
     assert parsed(nulls).disruption == parsed(SMALLEST).disruption
 
 

@@ -31,7 +31,7 @@ def embedded_catalog(region: str = REFERENCE_REGION) -> Catalog:
     embedded = _embedded()
     sold = embedded.regions.get(region)
     if sold is None:
-        known = tuple(sorted(embedded.regions))
+        known = embedded_regions()
         hint = did_you_mean(region, known) or f", it knows {', '.join(known)}"
         raise Rejected(f"region: {region!r} is not in the embedded catalogue{hint}")
     prices = embedded_prices(region)

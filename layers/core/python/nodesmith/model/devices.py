@@ -71,7 +71,6 @@ def _default_device(name: str, gibibytes: int) -> BlockDeviceMapping:
 
 AL2023, AL2, BOTTLEROCKET, CUSTOM = "AL2023", "AL2", "Bottlerocket", "Custom"
 WINDOWS_FAMILIES = ("Windows2019", "Windows2022", "Windows2025")
-AMI_FAMILIES = (AL2, AL2023, BOTTLEROCKET, CUSTOM, *WINDOWS_FAMILIES)
 DEFAULT_BLOCK_DEVICES: Mapping[str, tuple[BlockDeviceMapping, ...]] = {
     AL2: (_default_device("/dev/xvda", 20),),
     AL2023: (_default_device("/dev/xvda", 20),),

@@ -37,7 +37,9 @@ class NodePool:
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
     expire_after: str = "720h"
+    """Greatest age of a node, or `Never`."""
     termination_grace_period: str | None = None
+    """How long a drain may take before pods are forced off; None for as long as it takes."""
     disruption: Disruption = USUAL_DISRUPTION
     limits: Resources = NOTHING
     """`NODES` among them. A resource that is not named is not limited; 0 allows nothing."""
@@ -50,16 +52,6 @@ class NodePool:
     hash: str = ""
     """Of the fields whose change replaces nodes (static drift)."""
     deleting: bool = False
-
-    @property
-    def expire_after_seconds(self) -> int | None:
-        """Greatest age of a node; None for `Never`."""
-        return duration_seconds(self.expire_after)
-
-    @property
-    def termination_grace_period_seconds(self) -> int | None:
-        """How long a drain may take before pods are forced off; None for as long as it takes."""
-        return duration_seconds(self.termination_grace_period)
 
     @property
     def owner_uid(self) -> str:
