@@ -26,8 +26,7 @@ def show_nodes(
 
     The snapshot is that of the bucket or folder, where one is named, else one taken now through the kubeconfig.
     """
-    kept = where.bucket or where.keep
-    snapshot, blobs = kept_snapshot(where) if kept else (live_snapshot(kubeconfig, now), None)
+    snapshot, blobs = snapshot_of(where, kubeconfig, now)
     prices = _prices(blobs)
     if not name:
         found = [tell(s, snapshot, prices, now) for s in subjects(snapshot, now) if s.is_ending]
@@ -52,8 +51,22 @@ def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
     return why_it_stays(subject.claim, claims, snapshot, catalog, now) if catalog is not None else None
 
 
-def live_snapshot(kubeconfig: str, now: datetime) -> Snapshot:
-    """Look at a cluster as it is now, through a kubeconfig. Raises Rejected, Transient."""
+def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:
+    """Give the newest snapshot of a bucket or folder, where one is named, else one of the cluster as it is now.
+
+    Raises Rejected, Transient.
+    """
+    if where.bucket or where.keep:
+        return _kept(where)
+    if where.cluster or where.region:
+        option = "--cluster" if where.cluster else "--region"
+        raise Rejected(
+            f"{option} goes with --bucket or --keep: a cluster as it is now is chosen by --kubeconfig"
+        )
+    return _live(kubeconfig, now), None
+
+
+def _live(kubeconfig: str, now: datetime) -> Snapshot:
     from nodesmith.adapters.observer import Observer
     from nodesmith.observation.wire import decode, encode
     from nodesmith_cli.planning.cluster import server_of
@@ -62,8 +75,7 @@ def live_snapshot(kubeconfig: str, now: datetime) -> Snapshot:
     return decode(encode(kubeconfig or "of the current context", now, observed))
 
 
-def kept_snapshot(where: Where) -> tuple[Snapshot, Blobs]:
-    """Give the newest snapshot that a bucket or folder holds. Raises Rejected where there is none."""
+def _kept(where: Where) -> tuple[Snapshot, Blobs]:
     from nodesmith.observation.wire import decode
 
     records, blobs = where.records()

@@ -17,7 +17,7 @@ from nodesmith.model.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, subjects
-from nodesmith_cli.explainnodecommand import kept_snapshot, live_snapshot
+from nodesmith_cli.explainnodecommand import snapshot_of
 from nodesmith_cli.printing import counted, print_told, span
 
 Told = Mapping[str, Any]
@@ -28,8 +28,7 @@ _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
     """Print it: of the cluster as it is now, or as the newest snapshot in a bucket or folder shows it."""
-    kept = where.bucket or where.keep
-    snapshot = kept_snapshot(where)[0] if kept else live_snapshot(kubeconfig, now)
+    snapshot, _ = snapshot_of(where, kubeconfig, now)
     told = tell(snapshot, now)
     print_told(told, lines(told), output)
     return SAME

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.explainnodecommand import live_snapshot
+from nodesmith_cli.explaincommands import Where
+from nodesmith_cli.explainnodecommand import snapshot_of
 from nodesmith_cli.local.commands import place_of
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.interruptcommand import interrupt
@@ -118,7 +119,8 @@ def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
     assert f"EC2 takes {instance} at " in capsys.readouterr().out
     until("its end has begun", lambda: "SpotInterrupted" in reasons(system, claim))
     now = now_at(str(kubeconfig))
-    (under_way,) = tell(live_snapshot(str(kubeconfig), now), now)["interruptions"]
+    snapshot, _ = snapshot_of(Where(), str(kubeconfig), now)
+    (under_way,) = tell(snapshot, now)["interruptions"]
     assert (under_way["name"], under_way["cause"]) == (name, "SpotInterrupted")
     assert 0 < under_way["secondsLeft"] < 90
     until("it is gone", lambda: name not in nodes(system))

@@ -144,6 +144,19 @@ def test_aws_settings_that_do_not_do_are_one_line_and_status_two(
     assert line.startswith(f"nodesmith: {said}")
 
 
+@pytest.mark.parametrize("command", [["status"], ["explain", "node"]])
+@pytest.mark.parametrize("option", [["--cluster", "prod"], ["--region", "us-east-1"]])
+def test_a_cluster_by_name_is_not_answered_with_the_one_that_kubectl_is_at(
+    command: list[str], option: list[str]
+) -> None:
+    result = CliRunner().invoke(app, [*command, *option])
+
+    assert isinstance(result.exception, Rejected)
+    assert str(result.exception).startswith(
+        f"{option[0]} goes with --bucket or --keep: a cluster as it is now"
+    )
+
+
 @pytest.mark.parametrize(
     ("pending", "faults", "status"),
     [(0, 0, OK), (1, 0, PODS_PENDING), (0, 1, BAD_INPUT), (1, 1, PODS_PENDING)],
