@@ -11,6 +11,16 @@ from infra.functions import Code
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = "eu-west-1"
+TALKING = [
+    "disruption",
+    "lifecycle",
+    "termination",
+    "readiness",
+    "observation",
+    "repair",
+    "garbagecollection",
+]
+"""The concerns that talk to the API server, in the order of the stack."""
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:on-call"
 CLUSTERS: list[dict[str, Any]] = [
     {"name": "alpha", "region": REGION, "nodeRoles": ["alpha-nodes", "alpha-gpu-nodes"]},

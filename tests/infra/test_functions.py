@@ -13,20 +13,11 @@ from infra.concerns import CLUSTER_CONCERNS
 from infra.functions import RUNTIME
 from layers.vendor.build import LAMBDA
 from nodesmith.settings import Settings, read_settings
-from tests.infra.deployment import REGION, ROOT
+from tests.infra.deployment import REGION, ROOT, TALKING
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
 SHARED = ["catalog", "routing"]
-TALKING = [
-    "disruption",
-    "lifecycle",
-    "termination",
-    "readiness",
-    "observation",
-    "repair",
-    "garbagecollection",
-]
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333"
 
 

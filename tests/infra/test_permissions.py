@@ -18,7 +18,7 @@ from nodesmith.settings import (
     partition_key,
     snapshot_key,
 )
-from tests.infra.deployment import REGION, ROOT
+from tests.infra.deployment import REGION, ROOT, TALKING
 from tests.infra.iam import may
 from tests.infra.templates import Template
 
@@ -206,15 +206,7 @@ def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> No
 def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:
     cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
     asking = [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}alpha")]
-    assert asking == [
-        "disruption",
-        "lifecycle",
-        "termination",
-        "readiness",
-        "observation",
-        "repair",
-        "garbagecollection",
-    ]
+    assert asking == TALKING
     assert not [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}beta")]
 
 
