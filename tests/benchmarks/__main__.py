@@ -20,6 +20,7 @@ from tests.benchmarks import (
     coldstart,
     crashes,
     disruption,
+    drain,
     hotpath,
     interruptions,
     notices,
@@ -40,6 +41,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "snapshots": snapshots.figures,
     "ticks": ticks.figures,
     "week": week.figures,
+    "drain": drain.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }

@@ -106,6 +106,7 @@ def _dynamodb(fleet: Fleet) -> tuple[float, float]:
     units = -(-size // 1024)
     commits = 2 * (calls["FakeStore.commit"] + units * len(fleet.cloud.instances))
     others = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_")) * 2
+    others += calls["FakeStore.take_turn"] + calls["FakeStore.end_turn"]
     return reads, commits + units * (calls["FakeStore.save"] + calls["FakeStore.forget"]) + others
 
 

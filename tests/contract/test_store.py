@@ -17,6 +17,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.budgets import Budget
 from nodesmith.model.draintimes import DrainTime
+from nodesmith.model.events import Concern
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
@@ -682,3 +683,27 @@ def fail(client: Any, call: str, code: str, **more: Any) -> None:
     answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 400}, **more}
     http = type("Response", (), {"status_code": 400})()
     client.meta.events.register(f"before-call.dynamodb.{call}", lambda **_: (http, answer))
+
+
+DRAINS = Concern.TERMINATION
+
+
+def test_one_run_has_its_turn_and_is_told_of_others_that_came(store: Store) -> None:
+    until = NOW + timedelta(seconds=10)
+    assert store.take_turn(DRAINS, NOW, until)
+    assert store.take_turn(Concern.LIFECYCLE, NOW, until), "that is another thing"
+    assert not store.take_turn(DRAINS, NOW + timedelta(seconds=3), NOW + timedelta(seconds=13))
+    assert store.end_turn(DRAINS, until), "others came"
+    assert store.take_turn(DRAINS, NOW + timedelta(seconds=4), NOW + timedelta(seconds=14))
+    assert not store.end_turn(DRAINS, NOW + timedelta(seconds=14)), "nobody came since"
+    assert store.load() == Ledger()
+
+
+def test_a_turn_that_nobody_ends_is_over_in_time_and_cannot_end_the_next(store: Store) -> None:
+    first, second = NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)
+    assert store.take_turn(DRAINS, NOW, first)
+    assert not store.take_turn(DRAINS, NOW, first), "twice at the same moment"
+    assert store.take_turn(DRAINS, first, second)
+    assert not store.end_turn(DRAINS, first)
+    assert not store.take_turn(DRAINS, first, second), "it lasts"
+    assert store.end_turn(DRAINS, second)

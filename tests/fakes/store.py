@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from nodesmith.errors import Conflict
 from nodesmith.model import moves
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
+from nodesmith.model.events import Concern
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Ledger
@@ -49,6 +51,8 @@ class FakeStore:
     nodepool_backoffs: dict[str, Backoff] = field(default_factory=dict)
     health: dict[str, RegistrationHealth] = field(default_factory=dict)
     paused: Pause | None = None
+    turns: dict[Concern, tuple[datetime, bool]] = field(default_factory=dict)
+    """until when, and whether others came"""
     departures: dict[str, Departure] = field(default_factory=dict)
     risks: dict[OfferingKey, Risk] = field(default_factory=dict)
     drain_times: dict[str, DrainTime] = field(default_factory=dict)
@@ -111,6 +115,22 @@ class FakeStore:
             self.departures[claim.name] = Departure(claim.name, claim.nodepool, claim.terminating_at)
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
+
+    def take_turn(self, concern: Concern, now: datetime, until: datetime) -> bool:
+        self.raise_before("take_turn")
+        ends, _ = self.turns.get(concern, (now, False))
+        is_free = ends <= now
+        self.turns[concern] = (until, False) if is_free else (ends, True)
+        self.raise_after("take_turn")
+        return is_free
+
+    def end_turn(self, concern: Concern, until: datetime) -> bool:
+        self.raise_before("end_turn")
+        ends, came = self.turns.get(concern, (None, False))
+        if ends == until:
+            del self.turns[concern]
+        self.raise_after("end_turn")
+        return came and ends == until
 
     def pause(self, pause: Pause | None) -> None:
         self.raise_before("pause")

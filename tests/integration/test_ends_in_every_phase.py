@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.controllers.termination import TURN
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.events import Concern
 from nodesmith.model.evictions import DENIED, EvictionRefused
@@ -248,3 +249,58 @@ def test_nodes_for_the_pods_of_nodes_that_end_are_asked_for_before_anything_is_d
     world.run(Concern.TERMINATION)
 
     assert woken == [True]
+
+
+def closings(world: World) -> Counter[str]:
+    """Count how often each Node was marked as being deleted."""
+    return Counter(
+        c.about[1] for c in world.cluster.calls if c.method == "request_deletion" and "Node" in c.about
+    )
+
+
+def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_look_again() -> None:
+    moment = Moment()
+    world = a_world(moment)
+    world.settle()
+    delete_objects("Node")(world)
+    world.observe()
+    moment.is_now = lambda: any(c.phase is Phase.TERMINATING for c in world.store.claims.values())
+    moment.happens = lambda: world.visit(Concern.TERMINATION)
+    world.hints.sent.clear()
+
+    world.run(Concern.TERMINATION)
+
+    assert moment.is_over
+    assert set(closings(world).values()) == {1}
+    why = [m.hint.why for m in world.hints.sent if m.concern is Concern.TERMINATION]
+    assert "others came meanwhile" in why
+
+
+def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
+    world = a_world()
+    world.settle()
+    delete_objects("Node")(world)
+    world.observe()
+    assert world.store.take_turn(Concern.TERMINATION, world.now, world.now + TURN)  # and its process is gone
+
+    world.run(Concern.TERMINATION)
+
+    assert not closings(world)
+    (again,) = (m for m in world.hints.sent if m.due_at == world.now + TURN)
+    assert again.concern is Concern.TERMINATION
+    world.now += TURN
+    world.run(Concern.TERMINATION)
+    assert closings(world)
+
+
+def test_a_run_that_failed_holds_up_nobody() -> None:
+    world = a_world()
+    world.settle()
+    delete_objects("Node")(world)
+    world.observe()
+    world.away["cluster"] = world.now + timedelta(minutes=1)
+    world.run(Concern.TERMINATION)
+    world.away.clear()
+    world.cluster.calls.clear()
+    world.run(Concern.TERMINATION)
+    assert closings(world)

@@ -6,7 +6,7 @@
 with their revision beside it, claims with their instance and reservation, too, by which the table has indexes: so a
 claim and the way to it are one write. Back-offs expire by the table's TTL a day after they end, risks when they come
 to nothing. `PAUSE` is there while disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and
-until the TTL.
+until the TTL. `TURN#concern` is there while a run does what one does at a time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.adapters.partition import Attributes, Found
 from nodesmith.adapters.section import Section, conflicts, written_once
+from nodesmith.adapters.turns import Turns
 from nodesmith.model import moves
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
+from nodesmith.model.events import Concern
 from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
@@ -57,6 +59,7 @@ class DynamoStore:
     def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
         self._client, self._table, self._clock = client, table, clock
         self._section = Section(client, table, partition_key(cluster))
+        self._turns = Turns(self._section)
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
 
@@ -132,6 +135,14 @@ class DynamoStore:
     def forget_move(self, move: Move) -> None:
         """Delete a move on condition of its revision; gone already is fine. Raises Conflict."""
         self._section.delete_revised(f"MOVE#{move.id}", move.revision, f"move {move.id}")
+
+    def take_turn(self, concern: Concern, now: datetime, until: datetime) -> bool:
+        """Begin a turn where there is none, or one that is over; else mark that somebody came, and give False."""
+        return self._turns.take(concern, now, until)
+
+    def end_turn(self, concern: Concern, until: datetime) -> bool:
+        """End that very turn; True where somebody came."""
+        return self._turns.end(concern, until)
 
     def pause(self, pause: Pause | None) -> None:
         """Write that disruption is paused or, with None, that it goes on."""

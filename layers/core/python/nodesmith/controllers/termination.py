@@ -38,6 +38,8 @@ from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
+TURN = timedelta(seconds=10)
+"""How long a run has the nodes that end to itself: two would ask for the same evictions, and make each other wait."""
 HURRY = timedelta(minutes=3)
 """Before a deadline: from then on looks come as fast as after something was done, so that each pod has its grace."""
 DENIAL = timedelta(minutes=5)
@@ -74,8 +76,29 @@ class Termination:
 def end_nodes(run: Termination) -> Counter[str]:
     """Take every claim that ends a step further; give the number of commands carried out, by kind.
 
-    Raises Transient after all others are done when a call failed.
+    Nothing is done while another run is at it, which then has somebody look again. Raises Transient after all others
+    are done when a call failed.
     """
+    began = run.clock()
+    until = began + TURN
+    if not run.store.take_turn(Concern.TERMINATION, began, until):
+        _set(run, TURN, began)  # whoever has it may have died
+        return Counter(TurnedAway=1)
+    try:
+        done = _look(run)
+    except (Transient, Rejected):
+        _hand_over(run, until)
+        raise
+    _hand_over(run, until)
+    return done
+
+
+def _hand_over(run: Termination, until: datetime) -> None:
+    if run.store.end_turn(Concern.TERMINATION, until):
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "others came meanwhile"))
+
+
+def _look(run: Termination) -> Counter[str]:
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
         return Counter()
