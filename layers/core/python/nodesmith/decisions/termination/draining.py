@@ -114,9 +114,8 @@ def _grace_seconds(pod: Pod, deadline: datetime | None, now: datetime) -> int:
 
 def attached(node: str, snapshot: Snapshot) -> list[str]:
     """Name the volumes that must be detached from a drained node, but for those of pods that stay on it."""
+    held = [attachment for attachment in snapshot.attachments if attachment.node == node]
+    if not held:
+        return []
     staying = {pod.key for pod in snapshot.pods if pod.node == node and not must_go(pod.shape)}
-    return sorted(
-        attachment.volume
-        for attachment in snapshot.attachments
-        if attachment.node == node and not staying.intersection(attachment.pods)
-    )
+    return sorted(attachment.volume for attachment in held if not staying.intersection(attachment.pods))

@@ -143,7 +143,9 @@ def _steps(
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
     elif not (found.evict or found.delete):  # while pods go, there is no need to say why it waits
-        waiting = replacement(onward) if patient else why_not_gone(onward, snapshot, now, allowances)
+        waiting = (
+            replacement(onward) if patient else why_not_gone(onward, snapshot, now, allowances, found.left)
+        )
         commands += _wait(waiting, onward)
     return commands
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,15 +43,21 @@ def is_told(waiting: Waiting, message: str) -> bool:
 
 
 def why_not_gone(
-    claim: NodeClaim, snapshot: Snapshot, now: datetime, allowances: Allowances | None = None
+    claim: NodeClaim,
+    snapshot: Snapshot,
+    now: datetime,
+    allowances: Allowances | None = None,
+    left: Sequence[Pod] | None = None,
 ) -> Waiting | None:
     """Give what an ending claim waits for; None for one that does not end, or goes on at the next look.
 
     `allowances` are what nodes that end before it have left of the snapshot's budgets; without them, all there is.
+    `left` are the pods that must still go, where that has been looked at.
     """
     match claim.phase:
         case Phase.TERMINATING:
-            return _drain(claim, snapshot, now, allowances or Allowances(snapshot.budgets))
+            left = _left(claim, snapshot, now) if left is None else left
+            return _drain(claim, left, now, allowances or Allowances(snapshot.budgets))
         case Phase.DRAINED:
             return _volumes(claim, snapshot)
         case Phase.TERMINATED:
@@ -75,9 +81,12 @@ def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
     )
 
 
-def _drain(claim: NodeClaim, snapshot: Snapshot, now: datetime, allowances: Allowances) -> Waiting | None:
+def _left(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> list[Pod]:
     name = _node_name(claim, snapshot)
-    left = [p for p in snapshot.pods if p.node == name and must_go(p.shape) and not is_stuck(p, now)]
+    return [p for p in snapshot.pods if p.node == name and must_go(p.shape) and not is_stuck(p, now)]
+
+
+def _drain(claim: NodeClaim, left: Sequence[Pod], now: datetime, allowances: Allowances) -> Waiting | None:
     if not left:
         return None
     first = min(map(tier, left))
