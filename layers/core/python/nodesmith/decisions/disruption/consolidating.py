@@ -33,9 +33,6 @@ _MOST_TRIALS = 5
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-_Best = tuple[Proposal, Sequence[Candidate], Trial]
-
-
 @dataclass(slots=True)
 class _Lot:
     """Candidates that are looked at together: those still `waiting`, in order, and what their pods are worth."""
@@ -90,22 +87,23 @@ def _look_at_next(lot: _Lot, under_way: Pass) -> None:
 
 def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequence[Candidate]:
     """Accept the best move of a set or a part of it, and give its sources; none where there is none worth it."""
-    best: _Best | None = None
-    parts = deque(_halves(window))
+    best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
+    parts = deque((part, 0.0) for part in _halves(window))
     tried: set[tuple[str, ...]] = set()
+    free_usd = lot.free_usd
     while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
-        sources = parts.popleft()
+        sources, beside_usd = parts.popleft()
         names, least = tuple(one.name for one in sources), best[0].worth_usd if best else 0.0
-        free_usd = _free_usd(sources, best, lot, under_way)
-        if names in tried or _most_worth(sources, lot.prices, free_usd, under_way) <= least:
+        if names in tried or _most_worth(sources, lot.prices, free_usd + beside_usd, under_way) <= least:
             continue
         tried.add(names)
         trial = under_way.try_without(sources)
         found = under_way.judge.consolidation(sources, trial)
         if isinstance(found, Proposal) and found.worth_usd > least:
             best = found, sources, trial
-        parts.extendleft(_fitting(sources, trial))
-        parts.extendleft(_not_bought_again(sources, trial))
+            free_usd = min(free_usd, _used_usd(sources, trial, lot.prices))  # a part will hardly find more
+        parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
+        parts.extendleft(_not_bought_again(sources, trial, lot.prices, under_way))
     if best is None:
         return ()
     under_way.accept(best[1], best[0], best[2])
@@ -131,38 +129,30 @@ def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Ca
         yield found
 
 
-def _not_bought_again(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Candidate]]:
-    """Give the nodes but for those like what would be bought for their pods; of those alike the fullest stay."""
+def _not_bought_again(
+    sources: Sequence[Candidate], trial: Trial, known: Prices, under_way: Pass
+) -> Iterator[tuple[Sequence[Candidate], float]]:
+    """Give the nodes but for those like what would be bought for their pods, and what these have free is worth.
+
+    Of those alike the fullest stay.
+    """
     bought = Counter(_make(node) for node in trial.nodes)
-    staying: set[str] = set()
+    staying: list[Candidate] = []
     for one in sorted(sources, key=lambda one: (-one.harm, one.name)):
         make = one.node.labels.get(INSTANCE_TYPE, ""), one.node.labels.get(CAPACITY_TYPE, "")
         if bought[make]:
             bought[make] -= 1
-            staying.add(one.name)
-    found = [one for one in sources if one.name not in staying]
-    if staying and found:
-        yield found
+            staying.append(one)
+    names = {one.name for one in staying}
+    if 0 < len(names) < len(sources):
+        rooms = under_way.fleet.rooms_of(one.node.name for one in staying)
+        yield [one for one in sources if one.name not in names], known.free(rooms)
 
 
 def _make(node: PlannedNode) -> tuple[str, str]:
     """Give the instance type and capacity type that a node will mostly be."""
     first = min(node.request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type))
     return first.instance_type, node.request.capacity_type
-
-
-def _free_usd(sources: Sequence[Candidate], best: _Best | None, lot: _Lot, under_way: Pass) -> float:
-    """Give what the free room is worth that pods of these nodes may find.
-
-    Outside a larger set that has been tried it is hardly more than what its pods have found; beside that there is what
-    the others of that set have free.
-    """
-    if best is None:
-        return lot.free_usd
-    _, larger, trial = best
-    beside = {one.node.name for one in larger} - {one.node.name for one in sources}
-    used = _used_usd(larger, trial, lot.prices)
-    return min(lot.free_usd, used + lot.prices.free(under_way.fleet.rooms_of(beside)))
 
 
 def _most_worth(sources: Sequence[Candidate], known: Prices, free_usd: float, under_way: Pass) -> float:

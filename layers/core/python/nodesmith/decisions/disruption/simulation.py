@@ -171,7 +171,7 @@ class Fleet:
         """Give the rooms that a trial with pods of these shapes may fill."""
         return self._standing.opened(shapes)
 
-    def rooms_of(self, nodes: Collection[str]) -> list[Room]:
+    def rooms_of(self, nodes: Iterable[str]) -> list[Room]:
         """Give the rooms of Nodes (by name) as they stand."""
         return [self._standing.rooms[name] for name in sorted(nodes) if name in self._standing.rooms]
 
