@@ -2,8 +2,8 @@
 
 Sets are made within a NodePool, for pods mostly keep to one, then of all that is left. Of nodes that were looked at
 equally long ago those come first that waste most beyond the harm of moving their pods. A set is tried as a whole, as
-packing is a matter of the whole; then without the nodes that would only be bought again; then those of it that others
-have room for alone; then its first half, and so on.
+packing is a matter of the whole; then without the nodes that would only be bought again, where steps suffice; then
+those of it that others have room for alone; then its first half, and so on.
 Nothing is tried of which it is known beforehand that it cannot be worth it.
 """
 
@@ -103,7 +103,8 @@ def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequenc
             best = found, sources, trial
             free_usd = min(free_usd, _used_usd(sources, trial, lot.prices))  # a part will hardly find more
         parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
-        parts.extendleft(_not_bought_again(sources, trial, lot.prices, under_way))
+        if isinstance(found, Proposal) and under_way.has_time:
+            parts.extendleft(_not_bought_again(sources, trial, lot.prices, under_way))
     if best is None:
         return ()
     under_way.accept(best[1], best[0], best[2])

@@ -51,6 +51,8 @@ class Pass:
         self.gone: set[str] = set()
         self.destinations: set[str] = set()
         self._is_thorough = len(self.survey.candidates) <= FEW
+        self.has_time = 2 * sum(len(one.pods) for one in self.survey.candidates) <= steps
+        """whether steps suffice to look at every node twice"""
         self.good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
 
     def _zones(self, *, again: bool) -> Zones | None:
