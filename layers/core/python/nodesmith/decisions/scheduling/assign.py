@@ -121,13 +121,13 @@ def _in_turn(ground: Ground, tried: Variants) -> list[Shape]:
     put first or last, but for those that follow others: where these are must be known.
     """
     turns = {shape: ground.watch.turn(each[0]) for shape, each in tried.items()}
-    bound = {s for s in turns if ground.vacancies.rooms and not ground.launching.domains(s, ())}
-    turns |= {shape: 0 for shape in bound if turns[shape] > FOLLOWS}
+    rooms_only = {s for s in turns if ground.vacancies.rooms and not ground.launching.domains(s, ())}
+    turns |= {shape: 0 for shape in rooms_only if turns[shape] > FOLLOWS}
     first = [shape for shape in turns if len(turns) > 1 and ground.choices.pick(("turn", shape), 2)]
     free = [shape for shape, turn in turns.items() if len(turns) > 1 and turn != FOLLOWS]
     last = [shape for shape in free if ground.choices.pick((LAST, shape), 2)]
     before = sorted(
-        (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in bound)
+        (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in rooms_only)
     )
     strictest = {tried[s][0]: s for s in dict.fromkeys((*first, *turns)) if turns[s] == FOLLOWS}
     following = leaders_first(strictest, ground.neighbours.sets)
