@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.worth import totals, worth_usd
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from nodesmith.model.moves import Reason
@@ -124,6 +126,22 @@ def test_balanced_counts_the_nodes_that_may_not_be_disrupted_too() -> None:
     runs = running(shape("750m", "100Mi"), {"a": 4, "b": 4, "y": 1, "z": 1})
     assert propose(fleet([large(), large("b")], runs[:8], pools=pools)).proposals
     assert not propose(fleet([large(), large("b"), *dear], runs, pools=pools)).proposals
+
+
+def test_what_another_nodepool_saves_pays_for_no_pods_of_a_balanced_one() -> None:
+    """A dear node of few pods goes together with a cheap one of many: as a whole it would be worth it."""
+    workers = [
+        worker("cheap", pool="careful"),
+        worker("kept", "m5.8xlarge", cpu="32", memory="128Gi", pool="careful"),
+        worker("dear", "m5.8xlarge", cpu="32", memory="128Gi"),
+    ]
+    runs = running(shape("100m", "100Mi"), {"cheap": 20, "kept": 1, "dear": 1})
+    worths = []
+    for policy in ("WhenEmptyOrUnderutilized", "Balanced"):
+        survey = Survey(fleet(workers, runs, pools=[pool(), pool("careful", policy=policy)]))
+        sources = [one for one in survey.candidates if one.name != "claim-kept"]
+        worths.append(worth_usd(sources, 0.1, totals(survey), NOW))
+    assert worths[0] > 0 > worths[1]
 
 
 def spot(

@@ -62,12 +62,23 @@ def worth_usd(
     known: Mapping[str, PoolTotals],
     now: datetime,
 ) -> float:
-    """Give what a move is worth; less than 0 where it is not to be made. Nodes bought cost so much, at the dearest."""
-    saving = fsum(source.price_hourly_usd for source in sources) - bought_hourly_usd
-    life = expected_hours(sources, now)
-    harm = fsum(eviction_usd(source, known, life) * source.harm for source in sources if source.harm)
+    """Give what a move is worth; less than 0 where it is not to be made. Nodes bought cost so much, at the dearest.
+
+    It is worth no more than to any of its NodePools with policy Balanced: what others save pays for none of their pods.
+    """
+    price = fsum(source.price_hourly_usd for source in sources)
+    saving, life = price - bought_hourly_usd, expected_hours(sources, now)
+    harms = [eviction_usd(source, known, life) * source.harm if source.harm else 0.0 for source in sources]
     lost = fsum(source.lost_usd for source in sources)
-    return saving * life - harm - lost - bought_hourly_usd * OVERLAP_HOURS
+    worth = saving * life - fsum(harms) - lost - bought_hourly_usd * OVERLAP_HOURS
+    balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == _BALANCED}
+    for pool in sorted(balanced) if price else ():
+        mine = [
+            (s.price_hourly_usd, harm) for s, harm in zip(sources, harms, strict=True) if s.pool.name == pool
+        ]
+        share = fsum(own for own, _ in mine) / price
+        worth = min(worth, saving * share * life - fsum(harm for _, harm in mine))
+    return worth
 
 
 def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours: float) -> float:
