@@ -17,19 +17,20 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+from layers.vendor.build import LAMBDA
 from requirements.install import OLDEST_PYTHON, UV, run, uv_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 _COMPILED = ROOT / "requirements" / "lambda-packing.txt"
 _OURS = ("layers/core/python", "cli", "forwarder", ".")
-_NEWEST_MINOR = 20
-"""further than any Python that there is"""
+_NEWEST_MINOR = int(LAMBDA.python.partition(".")[2])
+"""Lambda's: for later ones the pinned packages may have nothing compiled."""
 NONE_FOUND = "only one Python is on this machine: that plans are the same on another was NOT tried"
 
 
 @cache
 def other_python() -> Path | None:
-    """Give the newest Python that is of another minor version than this one; None where there is none."""
+    """Give the newest Python, up to Lambda's, of another minor version than this one; None where there is none."""
     return next(filter(_runs, _candidates()), None)
 
 
