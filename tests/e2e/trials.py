@@ -12,12 +12,14 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.apiserver import ApiServer, Unfit, connect
 from nodesmith.adapters.nominations import nominate
+from nodesmith.adapters.objectpaths import pod_path
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Conflict
@@ -26,33 +28,47 @@ from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import labels_of
 from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.pods import pod_requests
+from nodesmith.model.quantities import cpu_milli
 from nodesmith.model.resources import format_resources
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane
 from tests.problems.drawing import Problem
 from tests.problems.planning import inputs_of
+from tests.problems.rarities import OVERHEAD
 from tests.storage import volume
 
 Manifest = dict[str, Any]
 GATE = [{"name": "nodesmith.dev/all-nodes-are-there"}]
 NAMESPACES = ("default", "other", "kube-system")
 _PATHS = {
-    "Pod": "/api/v1/namespaces/{}/pods",
-    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
-    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
-    "Node": "/api/v1/nodes",
-    "PersistentVolume": "/api/v1/persistentvolumes",
-    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
-    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "DaemonSet": ("/apis/apps/v1", "daemonsets"),
+    "Pod": ("/api/v1", "pods"),
+    "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
+    "Node": ("/api/v1", "nodes"),
+    "PersistentVolume": ("/api/v1", "persistentvolumes"),
+    "StorageClass": ("/apis/storage.k8s.io/v1", "storageclasses"),
+    "CSINode": ("/apis/storage.k8s.io/v1", "csinodes"),
+}
+"""In the order in which they are cleared away, so that nobody makes a pod again."""
+_PRIORITY_CLASSES = {-5: "least", 10: "more", 1000: "most"}
+"""Of the priorities that `tests.problems.rarities` draws: a pod may only name a class."""
+_CLASSES: Mapping[str, Sequence[Manifest]] = {
+    "/apis/scheduling.k8s.io/v1/priorityclasses": [
+        {"metadata": {"name": name}, "value": value} for value, name in _PRIORITY_CLASSES.items()
+    ],
+    "/apis/node.k8s.io/v1/runtimeclasses": [
+        {"metadata": {"name": "heavy"}, "handler": "heavy", "overhead": {"podFixed": OVERHEAD}}
+    ],
 }
 _AT_ONCE = 8
 _UNGATED = {"op": "remove", "path": "/spec/schedulingGates"}
 _UNREGISTERED = {"key": UNREGISTERED.key, "effect": str(UNREGISTERED.effect)}
-_GLANCE_SECONDS = 0.1
+_GLANCE_SECONDS = 0.05
 _LOOKS_EVERY_SECONDS = 1.0  # lifecycle looks at least that often while nodes start and pods are bound
-_FORGOTTEN_SECONDS = 10.0
-_PATIENCE_SECONDS = 25.0  # kube-scheduler tries a pod again after 1, 2, 4, 8 and 10 s
+_FORGOTTEN_SECONDS = 3.0
+_PATIENCE_SECONDS = 20.0  # kube-scheduler tries a pod again after 1, 2, 4, 8 and 10 s
 _FAKE = {"kwok.x-k8s.io/node": "fake"}
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _EBS_ZONE = "topology.ebs.csi.aws.com/zone"
@@ -62,7 +78,7 @@ _EBS_ZONE = "topology.ebs.csi.aws.com/zone"
 class Verdict:
     """What became of one plan: how many pods have a node by it, how many of them run on that very node.
 
-    `missed` are those that run nowhere, with kube-scheduler's reason.
+    `missed` are those that run nowhere, with kube-scheduler's reason, `trials` how many plans it took.
     """
 
     seed: int
@@ -82,7 +98,8 @@ class Trial:
 
     @classmethod
     def of(cls, problem: Problem) -> Trial:
-        """Plan for a problem."""
+        """Plan for a problem, without the pods that no API server lets in."""
+        problem = replace(problem, manifests=tuple(m for m in problem.manifests if _is_valid(m)))
         inputs = inputs_of(problem.manifests, problem.catalog)
         return cls(problem, inputs, decide(inputs))
 
@@ -94,6 +111,13 @@ class Trial:
         """Give all pods that have a node by the plan, each with its node."""
         there = {pod: node for node, pods in (self.plan.placed or {}).items() for pod in pods}
         return {**there, **self.bought()}
+
+    def next(self, standing: Iterable[Manifest]) -> Trial:
+        """Plan for what is left, with the cluster as it stands now."""
+        kept = (m for m in self.problem.manifests if m["kind"] not in _PATHS)
+        problem = replace(self.problem, manifests=(*kept, *map(_as_seen, standing)))
+        inputs = replace(inputs_of(problem.manifests, problem.catalog), decision="the next one")
+        return Trial(problem, inputs, decide(inputs))
 
     def nodes(self) -> list[Manifest]:
         """Make the planned nodes, each of an offering drawn from those it was asked for with."""
@@ -110,19 +134,29 @@ class Court:
         self._threads = ThreadPoolExecutor(_AT_ONCE)
 
     def prepare(self, problem: Problem) -> None:
-        """Make the namespaces as all problems have them."""
+        """Make the namespaces as all problems have them, and the classes that pods may name."""
         for manifest in problem.of_kind("Namespace"):
             try:
                 self._server.create("/api/v1/namespaces", manifest)
             except Conflict:
                 self._server.patch(f"/api/v1/namespaces/{manifest['metadata']['name']}", manifest)
+        for path, classes in _CLASSES.items():
+            for each in classes:
+                self._server.create(path, each)
         self._until(lambda: all(self._server.get(_account(name)) for name in NAMESPACES), "service accounts")
 
     def judge(self, trial: Trial) -> Verdict:
-        """Try a plan, and clear everything away."""
+        """Try a plan, and what would be planned next where it leaves pods; clear everything away."""
         try:
             self._make(trial)
-            return self._tried(trial)
+            verdict = self._tried(trial)
+            if not verdict.missed:
+                return verdict
+            following = trial.next([each for kind in _PATHS for each in self._list(kind)])
+            self._create(following.nodes())
+            self._until(self._all_nodes_open, "nodes without the taint of nodes that are not ready")
+            left = {key: why for key, why in verdict.missed.items() if key not in following.placed()}
+            return replace(verdict, missed={**left, **self._tried(following).missed}, trials=2)
         finally:
             self._clear()
 
@@ -145,12 +179,12 @@ class Court:
         self._open(trial)
         self._bind(bought, trial.problem.seed)
         pods = {_key(pod): pod for pod in self._list("Pod")}
-        went = {key: pods[key]["spec"].get("nodeName") for key in placed}
+        went = {key: _node_of(pods.get(key)) for key in placed}
         return Verdict(
             trial.problem.seed,
             len(placed),
             sum(went[key] == node for key, node in placed.items()),
-            {key: _why(pods[key]) for key, node in went.items() if not node},
+            {key: _why(pods.get(key)) for key, node in went.items() if not node},
         )
 
     def _bind(self, wanted: Mapping[str, str], seed: int) -> None:
@@ -162,18 +196,19 @@ class Court:
         """Give pods to kube-scheduler, in an order that is drawn."""
         drawn = random.Random(seed).sample(sorted(pods), len(pods))  # noqa: S311
         for pod in drawn:
-            self._server.patch_if(_pod_path(pod), [_UNGATED], read_seconds=10)
+            with suppress(Unfit):  # it has been released already
+                self._server.patch_if(pod_path(pod), [_UNGATED], read_seconds=10)
 
     def _open(self, trial: Trial) -> None:
         for node in trial.nodes():
             taints = [t for t in node["spec"]["taints"] if t != _UNREGISTERED]
-            self._server.patch(f"{_PATHS['Node']}/{node['metadata']['name']}", {"spec": {"taints": taints}})
+            self._server.patch(_object_path(node), {"spec": {"taints": taints}})
 
     def _settle(self, wanted: Mapping[str, str]) -> None:
         """Wait until all are bound or time is up, and nominate again who has lost it, as lifecycle does.
 
         kube-scheduler forgets a pod whose affinity has a namespaceSelector when the pod it waits for is bound (its hint
-        knows no namespaces), and tries all pods again after five minutes; here it is made to after ten seconds.
+        knows no namespaces), and tries all pods again after five minutes; here it is made to after three seconds.
         """
         started = looked = time.monotonic()
         forgotten = False
@@ -189,7 +224,7 @@ class Court:
             if not forgotten and time.monotonic() - started > _FORGOTTEN_SECONDS:
                 forgotten = True
                 for key in waiting:
-                    self._server.patch(_pod_path(key), {"metadata": {"labels": {"look": "again"}}})
+                    self._server.patch(pod_path(key), {"metadata": {"labels": {"look": "again"}}})
             time.sleep(_GLANCE_SECONDS)
 
     def _nominate(self, wanted: Mapping[str, str]) -> None:
@@ -210,12 +245,13 @@ class Court:
             node = claim["metadata"].get("annotations", {}).get(_SELECTED_NODE)
             if node and not claim["spec"].get("volumeName"):
                 try:
-                    self._server.create(_PATHS["PersistentVolume"], self._volume(claim, node))
+                    made = self._volume(claim, node)
+                    self._server.create(_path(made), made)
                 except Conflict:
                     continue  # it is being bound
 
     def _volume(self, claim: Manifest, node: str) -> Manifest:
-        there = self._server.get(f"{_PATHS['Node']}/{node}")
+        there = self._server.get(_object_path({"kind": "Node", "metadata": {"name": node}}))
         assert there is not None
         metadata = claim["metadata"]
         manifest = volume(
@@ -232,28 +268,27 @@ class Court:
         return {**manifest, "apiVersion": "v1", "kind": "PersistentVolume"}
 
     def _clear(self) -> None:
-        self._delete(self._list("DaemonSet"))
-        self._delete(self._list("Pod"), grace="?gracePeriodSeconds=0")
-        for kind in ("PersistentVolumeClaim", "PersistentVolume", "Node", "CSINode", "StorageClass"):
-            self._delete(self._list(kind))
-        self._until(lambda: not any(self._list(kind) for kind in _PATHS), "an empty cluster")
+        left = ["Pod", *(kind for kind in _PATHS if self._delete(self._list(kind)))]
+        self._until(lambda: not any(self._list(kind) for kind in left), "an empty cluster")
 
     def _create(self, manifests: Iterable[Manifest]) -> None:
         list(self._threads.map(lambda manifest: self._server.create(_path(manifest), manifest), manifests))
 
     def _list(self, kind: str) -> list[Manifest]:
-        paths = [_PATHS[kind].format(name) for name in NAMESPACES] if "{}" in _PATHS[kind] else [_PATHS[kind]]
-        found = [item for path in paths for page in self._server.pages(path) for item in page["items"]]
-        return [{**item, "kind": kind} for item in found]
+        pages = self._server.pages("/".join(_PATHS[kind]))
+        return [{**item, "kind": kind} for page in pages for item in page["items"]]
 
-    def _delete(self, manifests: Sequence[Manifest], grace: str = "") -> None:
+    def _delete(self, manifests: Sequence[Manifest]) -> bool:
+        """Delete what there is, if anything; tell whether there was."""
+
         def one(manifest: Manifest) -> None:
-            path = f"{_path(manifest)}/{manifest['metadata']['name']}"
+            path = _object_path(manifest)
             if manifest["metadata"].get("finalizers"):
                 self._server.patch(path, {"metadata": {"finalizers": None}})
-            self._server.delete(path + grace)
+            self._server.delete(f"{path}?gracePeriodSeconds=0")
 
         list(self._threads.map(one, manifests))
+        return bool(manifests)
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -306,14 +341,43 @@ def _there(node: Manifest) -> Manifest:
     return {**node, "metadata": {**metadata, "labels": labels}, "status": status}
 
 
+def _as_seen(manifest: Manifest) -> Manifest:
+    """Give a live object as nodesmith reads it, which knows its own nominations; classes have been resolved."""
+    group = _PATHS[manifest["kind"]][0].removeprefix("/apis/").removeprefix("/api/")
+    seen = {**manifest, "apiVersion": group}
+    if manifest["kind"] == "Pod":
+        classes = {"priorityClassName", "runtimeClassName"}
+        seen["spec"] = {key: value for key, value in manifest["spec"].items() if key not in classes}
+        seen["status"] = {k: v for k, v in manifest["status"].items() if k != "nominatedNodeName"}
+    return seen
+
+
+def _is_valid(manifest: Manifest) -> bool:
+    """Tell whether the API server takes it: a pod must not ask for less as a whole than its containers do."""
+    spec = manifest.get("spec", {})
+    if manifest["kind"] != "Pod" or "resources" not in spec:
+        return True
+    own = {part: spec[part] for part in ("containers", "initContainers") if part in spec}
+    return pod_requests(own).cpu_milli <= cpu_milli(spec["resources"]["requests"]["cpu"])
+
+
 def _split(pods: Iterable[Manifest]) -> tuple[list[Manifest], list[Manifest]]:
     """Split pods into those that run already and those that wait."""
     split: tuple[list[Manifest], list[Manifest]] = [], []
     for pod in pods:
-        split["nodeName" not in pod["spec"]].append(
-            {**pod, "spec": {**pod["spec"], "containers": [_limited(c) for c in pod["spec"]["containers"]]}}
-        )
+        split["nodeName" not in pod["spec"]].append({**pod, "spec": _admitted(pod["spec"])})
     return split
+
+
+def _admitted(spec: Manifest) -> Manifest:
+    """Write a pod's spec as the API server takes it: by the names of classes, and with limits."""
+    given = {key: value for key, value in spec.items() if key not in {"priority", "overhead"}}
+    given["containers"] = [_limited(container) for container in spec["containers"]]
+    if "priority" in spec:
+        given["priorityClassName"] = _PRIORITY_CLASSES[spec["priority"]]
+    if "overhead" in spec:
+        given["runtimeClassName"] = "heavy"
+    return given
 
 
 def _limited(container: Manifest) -> Manifest:
@@ -323,7 +387,13 @@ def _limited(container: Manifest) -> Manifest:
     return {**container, "resources": {"requests": requests, "limits": limits}}
 
 
-def _why(pod: Manifest) -> str:
+def _node_of(pod: Manifest | None) -> str:
+    return str(pod["spec"].get("nodeName") or "") if pod else ""
+
+
+def _why(pod: Manifest | None) -> str:
+    if pod is None:
+        return "preempted"
     conditions_ = pod.get("status", {}).get("conditions") or ()
     return next((str(c.get("message")) for c in conditions_ if c["type"] == "PodScheduled"), "never tried")
 
@@ -333,12 +403,13 @@ def _key(manifest: Manifest) -> str:
 
 
 def _path(manifest: Manifest) -> str:
-    return _PATHS[manifest["kind"]].format(manifest["metadata"].get("namespace"))
+    group, plural = _PATHS[manifest["kind"]]
+    namespace = manifest["metadata"].get("namespace")
+    return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"
 
 
-def _pod_path(key: str) -> str:
-    namespace, _, name = key.partition("/")
-    return f"{_PATHS['Pod'].format(namespace)}/{name}"
+def _object_path(manifest: Manifest) -> str:
+    return f"{_path(manifest)}/{manifest['metadata']['name']}"
 
 
 def _account(namespace: str) -> str:

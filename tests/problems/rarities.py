@@ -13,6 +13,7 @@ from typing import Any
 from tests.builders import expression
 
 Manifest = dict[str, Any]
+OVERHEAD = {"cpu": "120m", "memory": "64Mi"}
 _CPU = "karpenter.kwok.sh/instance-cpu"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -41,7 +42,7 @@ def _spec(dice: random.Random, spec: Manifest) -> Manifest:
         if dice.random() < 0.3:
             term[dice.choice(("matchLabelKeys", "mismatchLabelKeys"))] = ["version"]
     rare = {
-        "overhead": (0.1, {"cpu": "120m", "memory": "64Mi"}),
+        "overhead": (0.1, dict(OVERHEAD)),
         "resources": (0.1, {"requests": {"cpu": dice.choice(("2", "3"))}}),
         "priority": (0.2, dice.choice((-5, 10, 1000))),
         "schedulingGates": (0.04, [{"name": "example.com/quota"}]),
