@@ -35,21 +35,23 @@ def messages(lost: float, doubled: float, seed: int) -> Messages:
     return Messages(lost=lost, doubled=doubled, delayed=lost, seed=seed)
 
 
-def beginning(fewest: int, most: int) -> Callable[[_Begin], _Begin]:
-    """Draw what a life begins with: so many pods, queues that may fail, and whether a budget guards the pods."""
+def beginning(fewest: int, most: int, **more: Any) -> Callable[[_Begin], _Begin]:
+    """Draw what a life begins with: so many pods, queues that may fail, whether a budget guards the pods, and more."""
     chances = {"lost": st.sampled_from((0.0, 0.0, 0.3)), "doubled": st.sampled_from((0.0, 0.3))}
     queues = st.builds(messages, **chances, seed=st.integers(0, 2**16))
-    begins: Any = initialize(pods=st.integers(fewest, most), queues=queues, guarded=st.booleans())
+    begins: Any = initialize(pods=st.integers(fewest, most), queues=queues, guarded=st.booleans(), **more)
     return begins  # type: ignore[no-any-return]
 
 
 class Lives(RuleBasedStateMachine):
     """One cluster, with one NodePool."""
 
-    @beginning(1, 4)
-    def begin(self, pods: int, queues: Messages, guarded: bool) -> None:
+    @beginning(1, 4, age=st.sampled_from((0, 4, 8, 12)))
+    def begin(self, pods: int, queues: Messages, guarded: bool, age: int) -> None:
+        """So many steps old: nodes are there in most lives before anything happens to them."""
         self.set_up(pods, queues, guarded)
         self.world.observe()
+        self.world.live(age * STEP)
 
     def set_up(self, pods: int, queues: Messages, guarded: bool, nodepool: Manifest | None = None) -> None:
         """Give it its world."""
@@ -63,6 +65,10 @@ class Lives(RuleBasedStateMachine):
     def time_passes(self, steps: int) -> None:
         self.kept = deepcopy(self.world.store)
         self.world.live(steps * STEP)
+
+    @rule()
+    def a_step_passes(self) -> None:
+        self.world.step()
 
     @rule(moment=st.integers(1, 40))
     def a_function_is_killed(self, moment: int) -> None:
