@@ -18,7 +18,8 @@ from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodepoolannotations import SPOT_TYPES
-from tests.builders import NOW, expression, pods, shape
+from tests import builders
+from tests.builders import NOW, expression, pods, shape, spread
 from tests.fleets import Worker, fleet, pool, running, worker
 
 FAMILY = "karpenter.k8s.aws/instance-family"
@@ -244,6 +245,26 @@ def test_pods_that_wait_anyway_never_block_and_keep_what_room_there_is_for_them(
     promised = pods(shape("1500m", "1Gi", app="late"), 1)
     found = propose(fleet(workers, [*running_pods, *promised], pools=[pool()]))
     assert all("b" not in p.destinations.values() for p in found.proposals)
+
+
+def test_what_must_be_spread_moves_only_once_pods_that_are_counted_for_it_are_bound() -> None:
+    """Zone 1 may spare a pod when another has come there, but kube-scheduler may put that one elsewhere, or later."""
+    kept = {"karpenter.sh/do-not-disrupt": "true"}
+    zones = builders.ZONES
+    workers = [
+        worker("a", zone=zones[0]),
+        worker("full", zone=zones[0], annotations=kept),
+        worker("b", zone=zones[1], annotations=kept),
+    ]
+    web = shape("1", "1Gi", topologySpreadConstraints=spread(hard=True))
+    there = [*running(shape("2500m", "1Gi", app="other"), {"full": 1}), *running(web, {"a": 1, "b": 1})]
+    two = [pool(requirements=[expression(ZONE, "In", *zones[:2])])]
+
+    waiting = propose(fleet(workers, [*there, *pods(web, prefix="late")], pools=two))
+    bound = propose(fleet(workers, [*there, *running(web, {"full": 1}, key="default/late")], pools=two))
+
+    assert not waiting.proposals
+    assert [set(p.destinations.values()) for p in bound.proposals] == [{"b"}]
 
 
 def test_a_node_whose_own_pods_have_just_come_takes_none_of_another() -> None:

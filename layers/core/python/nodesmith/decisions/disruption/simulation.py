@@ -73,7 +73,7 @@ class Fleet:
     """What stands and what may be bought, as all trials of a pass see it. Changes only by `settle`.
 
     `moving` are claims that moves under way take; what is `avoided` is no destination. `promised` names the rooms in
-    which pods that wait for a node will find their place.
+    which pods that wait for a node will find their place; until then nothing that looks at them is moved.
     """
 
     def __init__(
@@ -88,10 +88,8 @@ class Fleet:
         ground = without_ending(preempting_only(seen, claims), claims)
         ground = without(ground, {c.provider_id for c in claims if c.name in moving and c.provider_id})
         offers = pools(ground, inputs.ledger, inputs.catalog, settings, inputs.now)
-        self.tiers, self.promised = (
-            tuple(tuple(map(_widely, tier)) for tier in offers.tiers),
-            frozenset[str](),
-        )
+        self.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
+        self.promised, self._early = frozenset[str](), frozenset[Shape]()
         self._inputs, self._daemonsets = inputs, ground.daemonsets
         self._launching = TemplateLaunching(offers.templates)
         self._shapes = {pod.key: pod.shape for pod in ground.pods}
@@ -124,6 +122,11 @@ class Fleet:
             if fresh or outdone:
                 placed = self._assign([*fresh, *outdone], free, Choices(), Unsold(), others).placed
                 self.promised = frozenset(placed)
+                there = {key for keys in placed.values() for key in keys}
+                expected = {p.shape for p in wanted if not p.node and p.key in there}
+                self._early = frozenset(
+                    s for s in {*self._shapes.values()} if any(_leans_on(s, e) for e in expected)
+                )
         return free
 
     def try_without(
@@ -133,11 +136,12 @@ class Fleet:
 
         What is bought at a price so near to its bound is `good_enough` not to be thought about further.
         """
-        refused = [p.key for s in sources for p in s.pods if p.refusal or shape_refusal(p.shape)]
-        if refused:
-            return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
         pods = [replace(pod, shape=self._shapes[pod.key]) for source in sources for pod in source.pods]
         shapes = {pod.shape: None for pod in pods}
+        stuck = {shape for shape in shapes if shape_refusal(shape) or shape in self._early}
+        refused = [pod.key for pod in pods if pod.refusal or pod.shape in stuck]
+        if refused:
+            return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
         free = self._standing.without({source.node.name for source in sources}, shapes)
         filled: list[tuple[Assignment, list[Room]]] = []
 
@@ -226,6 +230,15 @@ class Fleet:
         if inputs.settings.preference_policy == PreferencePolicy.IGNORE:
             return nodes
         return evenly(nodes, {t.name: t for tier in self.tiers for t in tier}, left, self._shapes)
+
+
+def _leans_on(shape: Shape, other: Shape) -> bool:
+    """Tell whether it takes pods of another shape for these to be allowed somewhere."""
+    counted = any(
+        s.hard and s.selector is not None and s.selector.matches(other.labels) for s in shape.spreads
+    )
+    company = any(not term.weight and not term.anti and term.selects(other) for term in shape.affinities)
+    return company or (counted and other.namespace == shape.namespace)
 
 
 def _widely(template: Template) -> Template:
