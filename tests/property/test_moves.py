@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.disruption.costs import price_of
@@ -23,6 +23,7 @@ _MOST_PASSES = 25
 
 
 @settings(max_examples=60)
+@example(seed=5242, drifting=True)  # a spread that held only by pods that were not bound yet
 @given(seed=SEEDS, drifting=st.booleans())
 def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_place(
     seed: int, drifting: bool
@@ -59,6 +60,7 @@ def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_n
 
 
 @settings(max_examples=15)
+@example(seed=5840)  # pods were moved from those whom others, moved as well, must be near
 @given(seed=SEEDS)
 def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too(seed: int) -> None:
     cluster = shrunk(seed, rebalancing=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import nodesmith_cli.audit
 
 ROOM = Path(nodesmith_cli.audit.__file__).parent
-GIVEN = {"catalog", "instancetypes", "nodeclasses", "quantities"}
+GIVEN = {"catalog", "instancetypes", "nodeclasses", "nodeconfiguration", "quantities"}
 """of nodesmith.model: what can be bought, as given data, and how to read an amount"""
 
 

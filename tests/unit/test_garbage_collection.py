@@ -125,6 +125,20 @@ def test_pods_are_not_left_on_an_instance_without_a_claim_it_is_taken_back_and_d
     assert (back.nodepool, back.nodeclass.name, back.node_name) == ("default", "default", "node-i-1")
 
 
+def test_a_node_that_may_be_the_instance_s_is_drained_though_it_lost_the_id_that_would_tell() -> None:
+    kind = {"node.kubernetes.io/instance-type": "m5.large", "topology.kubernetes.io/zone": ZONES[0]}
+    lost = replace(node(ready=True), provider_id="")
+    alike = replace(lost, labels={**lost.labels, **kind})
+    (taken,) = found(facts(instances=[instance()], nodes=[alike]))
+    assert isinstance(taken, TakeBack)
+    assert [back.node_name for back in taken.claims] == ["node-i-1"]
+    other = replace(alike, labels={**alike.labels, "node.kubernetes.io/instance-type": "m5.xlarge"})
+    known = claim("default-2", "i-2", node_name="node-i-1")
+    assert Terminate(("i-1",), "Unclaimed") in found(facts(instances=[instance()], nodes=[other]))
+    both = facts(instances=[instance(), instance("i-2", "default-2")], nodes=[alike], claims=[known])
+    assert found(both) == [Terminate(("i-1",), "Unclaimed")]
+
+
 def test_a_node_that_was_never_registered_has_no_pods_and_goes_with_its_instance() -> None:
     alone = facts(instances=[instance()], nodes=[node(ready=True, registered=False)])
     assert found(alone) == [Terminate(("i-1",), "Unclaimed")]

@@ -45,7 +45,7 @@ from nodesmith.model.nodepools import NodePool, rebalances_zones
 from nodesmith.model.pods import Pod
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.resources import NOTHING
-from nodesmith.model.shapes import Shape
+from nodesmith.model.shapes import PodAffinityTerm, Shape
 from nodesmith.model.snapshot import Snapshot
 
 _MANY = 1_000_000
@@ -89,7 +89,7 @@ class Fleet:
         ground = without(ground, {c.provider_id for c in claims if c.name in moving and c.provider_id})
         offers = pools(ground, inputs.ledger, inputs.catalog, settings, inputs.now)
         self.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
-        self.promised, self._early = frozenset[str](), frozenset[Shape]()
+        self.promised, self._early, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
         self._inputs, self._daemonsets = inputs, ground.daemonsets
         self._launching = TemplateLaunching(offers.templates)
         self._shapes = {pod.key: pod.shape for pod in ground.pods}
@@ -138,7 +138,7 @@ class Fleet:
         """
         pods = [replace(pod, shape=self._shapes[pod.key]) for source in sources for pod in source.pods]
         shapes = {pod.shape: None for pod in pods}
-        stuck = {shape for shape in shapes if shape_refusal(shape) or shape in self._early}
+        stuck = {shape for shape in shapes if shape_refusal(shape) or self._is_needed(shape)}
         refused = [pod.key for pod in pods if pod.refusal or pod.shape in stuck]
         if refused:
             return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
@@ -164,6 +164,10 @@ class Fleet:
         chosen = self._chosen(decided, shapes)
         mine = next(mine for found, mine in filled if found is chosen.assignment)
         return _trial(chosen, self._written_down(chosen.purchase, mine), mine, len(ways))
+
+    def _is_needed(self, shape: Shape) -> bool:
+        """Tell whether pods of a shape stay as others are not bound yet: they look at those, or are their company."""
+        return shape in self._early or any(_wants(other, shape) for other in self._followers)
 
     def _chosen(self, decided: Try, shapes: Iterable[Shape]) -> Attempt:
         ignores = self._inputs.settings.preference_policy == PreferencePolicy.IGNORE
@@ -194,6 +198,7 @@ class Fleet:
         """
         for source in sources:
             self._standing.drop(source.node.name)
+            self._followers.update(filter(_company, (self._shapes[pod.key] for pod in source.pods)))
         if trial is None:
             return
         self.tiers = trial.tiers
@@ -237,8 +242,17 @@ def _leans_on(shape: Shape, other: Shape) -> bool:
     counted = any(
         s.hard and s.selector is not None and s.selector.matches(other.labels) for s in shape.spreads
     )
-    company = any(not term.weight and not term.anti and term.selects(other) for term in shape.affinities)
-    return company or (counted and other.namespace == shape.namespace)
+    return _wants(shape, other) or (counted and other.namespace == shape.namespace)
+
+
+def _wants(shape: Shape, other: Shape) -> bool:
+    """Tell whether pods of a shape may only be where there is one of another."""
+    return any(term.selects(other) for term in _company(shape))
+
+
+def _company(shape: Shape) -> list[PodAffinityTerm]:
+    """Give the terms of required affinity to other pods."""
+    return [term for term in shape.affinities if not term.weight and not term.anti]
 
 
 def _widely(template: Template) -> Template:

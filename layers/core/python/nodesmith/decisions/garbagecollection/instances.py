@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from nodesmith.decisions.garbagecollection.facts import YOUNG, Facts
-from nodesmith.model.labels import NODECLASS, NODEPOOL, REGISTERED
+from nodesmith.model.labels import INSTANCE_TYPE, NODECLASS, NODEPOOL, REGISTERED, ZONE
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
@@ -31,7 +31,18 @@ def in_service(facts: Facts, instance: Instance) -> Node | None:
     if not instance.claim:
         return None
     nodes = (node for node in facts.snapshot.nodes if node.provider_id == instance.provider_id)
-    return next((node for node in nodes if node.labels.get(REGISTERED) == "true"), None)
+    return next((node for node in nodes if node.labels.get(REGISTERED) == "true"), _restored(facts, instance))
+
+
+def _restored(facts: Facts, instance: Instance) -> Node | None:
+    """Give a Node that may be this instance's, and does not say so any more.
+
+    Nothing but zone and type tells: rather a node is drained that need not be than an instance with pods terminated.
+    """
+    claimed = {node.name for claim in facts.ledger.claims for node in facts.snapshot.nodes_of(claim)}
+    kind = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
+    lost = (node for node in facts.snapshot.nodes if node.is_restored and node.name not in claimed)
+    return next((node for node in lost if kind.items() <= node.labels.items()), None)
 
 
 def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
