@@ -8,16 +8,18 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
+from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL
-from nodesmith.model.moves import Move
+from nodesmith.model.moves import Move, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodes import Node
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
+from nodesmith.model.taints import DISRUPTED
 from tests import builders
 
 
@@ -113,6 +115,17 @@ def fleet(
     )
     all_claims = (*(worker.claim for worker in workers), *claims)
     return builders.inputs(snapshot=seen, ledger=builders.ledger(claims=all_claims, moves=tuple(moves)))
+
+
+def begun(inputs: Inputs, first: Proposal) -> tuple[Move, Inputs]:
+    """Give the move that was proposed, and its cluster at the second look: in the ledger, its nodes tainted."""
+    move = Move("m1", first.reason, first.sources, Stage.PROPOSED, builders.NOW, builders.NOW)
+    nodes = tuple(
+        replace(node, taints=(DISRUPTED,)) if f"claim-{node.name}" in first.sources else node
+        for node in inputs.snapshot.nodes
+    )
+    seen = replace(inputs.snapshot, nodes=nodes)
+    return move, replace(inputs, snapshot=seen, ledger=replace(inputs.ledger, moves=(move,)))
 
 
 def changed(worker: Worker, **fields: Any) -> Worker:

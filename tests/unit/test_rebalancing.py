@@ -22,10 +22,9 @@ from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.pods import Pod
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import DISRUPTED
 from tests.benchmarks.disruption.fleets import launched
 from tests.builders import NOW, ZONES, expression, shape
-from tests.fleets import Worker, fleet, pool, running, worker
+from tests.fleets import Worker, begun, fleet, pool, running, worker
 from tests.moved import after
 
 A, B, C = ZONES
@@ -146,19 +145,14 @@ def test_a_node_is_left_alone_until_its_pods_have_been_quiet_for_an_hour(minutes
 def test_a_second_look_finds_the_same_and_turns_back_where_others_have_gone_meanwhile() -> None:
     inputs = uneven()
     first = unbalanced(propose(inputs))[0]
-    begun = Move("m1", Reason.UNBALANCED, first.sources, Stage.PROPOSED, NOW, NOW)
-    closed = tuple(
-        replace(n, taints=(DISRUPTED,)) if f"claim-{n.name}" in first.sources else n
-        for n in inputs.snapshot.nodes
-    )
-    seen = replace(inputs.snapshot, nodes=closed)
-    inputs = replace(inputs, snapshot=seen, ledger=replace(inputs.ledger, moves=(begun,)))
-    again = look_again([begun], inputs)["m1"]
+    move, inputs = begun(inputs, first)
+    again = look_again([move], inputs)["m1"]
     assert isinstance(again, Proposal)
     assert again.destinations == first.destinations
+    seen = inputs.snapshot
     left = tuple(pod for pod in seen.pods if pod.node not in {"a1", "a2"} or pod.key.endswith("-0000"))
     evened = replace(inputs, snapshot=replace(seen, pods=left[:1]))
-    assert "no better" in str(look_again([begun], evened)["m1"])
+    assert "no better" in str(look_again([move], evened)["m1"])
 
 
 def test_while_pods_of_a_kind_are_on_their_way_no_others_of_it_are_moved() -> None:

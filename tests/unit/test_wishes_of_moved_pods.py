@@ -15,9 +15,8 @@ from nodesmith.decisions.disruption.search import look_again, propose
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.model.disruptions import REBALANCE_ZONES
 from nodesmith.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
-from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.moves import Reason
 from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import DISRUPTED
 from tests.benchmarks.disruption.fleets import launched
 from tests.builders import (
     NOW,
@@ -28,7 +27,7 @@ from tests.builders import (
     shape,
     spread,
 )
-from tests.fleets import Worker, changed, fleet, pool, running, worker
+from tests.fleets import Worker, begun, changed, fleet, pool, running, worker
 from tests.moved import after
 
 NAMES = ("a", "b", "c")
@@ -172,14 +171,8 @@ def test_nodes_that_are_renewed_stay_in_the_zones_that_their_pods_wish_for() -> 
 def test_a_second_look_finds_the_same_move() -> None:
     inputs = spread_out((4, 3, 3), web())
     (first,) = propose(inputs).proposals
-    begun = Move("m1", Reason.UNDERUTILIZED, first.sources, Stage.PROPOSED, NOW, NOW)
-    nodes = tuple(
-        replace(n, taints=(DISRUPTED,)) if f"claim-{n.name}" in first.sources else n
-        for n in inputs.snapshot.nodes
-    )
-    seen = replace(inputs.snapshot, nodes=nodes)
-    inputs = replace(inputs, snapshot=seen, ledger=replace(inputs.ledger, moves=(begun,)))
-    again = look_again([begun], inputs)["m1"]
+    move, inputs = begun(inputs, first)
+    again = look_again([move], inputs)["m1"]
     assert isinstance(again, Proposal), again
     assert again.destinations == first.destinations
 

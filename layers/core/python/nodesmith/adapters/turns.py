@@ -29,9 +29,8 @@ class Turns:
             came = {":now": times[":now"], ":came": {"BOOL": True}}
             if self._write(concern, "SET came = :came", "ends > :now", came):
                 return False
-        return (
-            False  # it ended and began between our questions: who has it now looks at what we would have seen
-        )
+        # It ended and began between our questions: who has it now looks at what we would have seen.
+        return False
 
     def end(self, concern: Concern, until: datetime) -> bool:
         """End the turn that was to last `until`; True where somebody came."""

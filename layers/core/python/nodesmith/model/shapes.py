@@ -26,6 +26,12 @@ class Spread:
     honor_affinity: bool = True
     honor_taints: bool = False
 
+    def selects(self, other: Shape, namespace: str) -> bool:
+        """Tell whether it counts pods of a shape, as one of pods in `namespace`."""
+        return (
+            self.selector is not None and other.namespace == namespace and self.selector.matches(other.labels)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:

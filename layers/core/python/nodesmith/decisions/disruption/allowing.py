@@ -17,6 +17,7 @@ from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import NodePool
+from nodesmith.model.pods import Pod
 
 
 class Allowed:
@@ -73,9 +74,8 @@ class Allowed:
             if left is not None and taken[one.pool.name] >= left:
                 yield one, ""
                 continue
-            is_asked = (
-                self._inputs.snapshot.budgets and one.held is None
-            )  # what is held may go by a deadline only
+            # What is held may go by a deadline only, and that asks no budget of pods.
+            is_asked = self._inputs.snapshot.budgets and one.held is None
             keeper = self._keeper(one, spent) if is_asked else ""
             if not keeper:
                 taken[one.pool.name] += 1
@@ -109,16 +109,15 @@ class Allowed:
         """Count a move."""
         for source in sources:
             self._taken[source.pool.name] += 1
-            for pod in source.pods:
-                if must_go(pod.shape) and not pod.deleting:
-                    self._evictions.count(pod)
+            for pod in _evicted(source.pods):
+                self._evictions.count(pod)
 
     def _keeper(self, one: Candidate, spent: Counter[str]) -> str:
         """Name the budget that lets none of a node's pods go beside those of nodes before it; empty for none.
 
         So every node that goes can begin to drain at once; how fast the others follow is for the budgets to say.
         """
-        guarded = [pod for pod in one.pods if must_go(pod.shape) and not pod.deleting]
+        guarded = _evicted(one.pods)
         for pod in guarded:
             if not self._evictions.permits(pod, spent):
                 return self._evictions.guards(pod.shape)[0].key
@@ -131,6 +130,10 @@ class Allowed:
             return
         pods = by_node(snapshot.pods)
         for node in filter(None, map(snapshot.node_of, self._going)):
-            for pod in moving(pods.get(node.name, ())):
-                if must_go(pod.shape) and not pod.deleting:
-                    self._evictions.count(pod)
+            for pod in _evicted(moving(pods.get(node.name, ()))):
+                self._evictions.count(pod)
+
+
+def _evicted(pods: Iterable[Pod]) -> list[Pod]:
+    """Give those that an eviction will be asked for when their node goes: whoever goes anyway is not counted again."""
+    return [pod for pod in pods if must_go(pod.shape) and not pod.deleting]

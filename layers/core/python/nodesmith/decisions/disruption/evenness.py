@@ -68,8 +68,7 @@ def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
         count
         for namespace, spread in spreads
         for (there, shape), count in hosted.items()
-        if there == zone and shape.namespace == namespace
-        if spread.selector is not None and spread.selector.matches(shape.labels)
+        if there == zone and spread.selects(shape, namespace)
     )
 
 

@@ -37,6 +37,7 @@ from nodesmith.decisions.scheduling.pending import provisionable, shape_refusal,
 from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
 from nodesmith.decisions.scheduling.rooms import Room, is_going, nominations, rooms
 from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.decisions.scheduling.topology import attractions
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.labels import SPOT, ZONE
@@ -45,7 +46,7 @@ from nodesmith.model.nodepools import NodePool, rebalances_zones
 from nodesmith.model.pods import Pod
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.resources import NOTHING
-from nodesmith.model.shapes import PodAffinityTerm, Shape
+from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 
 _MANY = 1_000_000
@@ -198,7 +199,7 @@ class Fleet:
         """
         for source in sources:
             self._standing.drop(source.node.name)
-            self._followers.update(filter(_company, (self._shapes[pod.key] for pod in source.pods)))
+            self._followers.update(filter(attractions, (self._shapes[pod.key] for pod in source.pods)))
         if trial is None:
             return
         self.tiers = trial.tiers
@@ -239,20 +240,13 @@ class Fleet:
 
 def _leans_on(shape: Shape, other: Shape) -> bool:
     """Tell whether it takes pods of another shape for these to be allowed somewhere."""
-    counted = any(
-        s.hard and s.selector is not None and s.selector.matches(other.labels) for s in shape.spreads
-    )
-    return _wants(shape, other) or (counted and other.namespace == shape.namespace)
+    counted = any(spread.hard and spread.selects(other, shape.namespace) for spread in shape.spreads)
+    return counted or _wants(shape, other)
 
 
 def _wants(shape: Shape, other: Shape) -> bool:
     """Tell whether pods of a shape may only be where there is one of another."""
-    return any(term.selects(other) for term in _company(shape))
-
-
-def _company(shape: Shape) -> list[PodAffinityTerm]:
-    """Give the terms of required affinity to other pods."""
-    return [term for term in shape.affinities if not term.weight and not term.anti]
+    return any(term.selects(other) for term in attractions(shape))
 
 
 def _widely(template: Template) -> Template:

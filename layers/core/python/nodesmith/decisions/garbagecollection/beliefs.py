@@ -39,8 +39,7 @@ def ended_claims(facts: Facts) -> Iterator[End]:
 
 def left_nodes(facts: Facts) -> Iterator[Release]:
     """Release our Nodes that have neither claim nor instance; one that is Ready has an instance, whatever EC2 says."""
-    claims, alive = facts.ledger.claims, facts.alive
-    claimed = {node.name for claim in claims for node in facts.snapshot.nodes_of(claim)}
+    claimed, alive = facts.claimed, facts.alive
     for node in sorted(facts.snapshot.nodes, key=lambda n: n.name):
         instance = instance_id(node.provider_id)
         if NODEPOOL not in node.labels or node.name in claimed or instance in alive:

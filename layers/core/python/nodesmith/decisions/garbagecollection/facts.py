@@ -41,6 +41,11 @@ class Facts:
         return frozenset(self.living) | {instance.id for instance in self.instances}
 
     @property
+    def claimed(self) -> frozenset[str]:
+        """The names of the Nodes that are a claim's."""
+        return frozenset(node.name for claim in self.ledger.claims for node in self.snapshot.nodes_of(claim))
+
+    @property
     def pending(self) -> list[NodeClaim]:
         """The claims whose instance may come at any moment."""
         return [claim for claim in self.ledger.claims if claim.phase is Phase.PENDING]

@@ -31,7 +31,8 @@ def in_service(facts: Facts, instance: Instance) -> Node | None:
     if not instance.claim:
         return None
     nodes = (node for node in facts.snapshot.nodes if node.provider_id == instance.provider_id)
-    return next((node for node in nodes if node.labels.get(REGISTERED) == "true"), _restored(facts, instance))
+    registered = next((node for node in nodes if node.labels.get(REGISTERED) == "true"), None)
+    return registered or _restored(facts, instance)
 
 
 def _restored(facts: Facts, instance: Instance) -> Node | None:
@@ -39,7 +40,7 @@ def _restored(facts: Facts, instance: Instance) -> Node | None:
 
     Nothing but zone and type tells: rather a node is drained that need not be than an instance with pods terminated.
     """
-    claimed = {node.name for claim in facts.ledger.claims for node in facts.snapshot.nodes_of(claim)}
+    claimed = facts.claimed
     kind = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
     lost = (node for node in facts.snapshot.nodes if node.is_restored and node.name not in claimed)
     return next((node for node in lost if kind.items() <= node.labels.items()), None)
