@@ -186,7 +186,7 @@ def digest(world: World) -> bytes:
     """Give what tells a world from others: all that time, functions and the world itself go by."""
     held = {name: value for name, value in vars(world).items() if name not in _NO_STATE}
     parts = [_written(name, held.pop(name)) for name in _PORTS]
-    parts += [f"{name}={value!r}" for name, value in sorted(held.items()) if not callable(value)]
+    parts += [_said(name, value) for name, value in sorted(held.items()) if not callable(value)]
     return blake2b("\n".join(parts).encode(), digest_size=16).digest()
 
 
@@ -198,4 +198,9 @@ def _written(name: str, port: Any) -> str:
         values["objects"] = {
             key: data for key, data in port.objects.items() if key != shown and "/decisions/" not in key
         }
-    return "\n".join(f"{name}.{each}={value!r}" for each, value in values.items() if not callable(value))
+    return "\n".join(_said(f"{name}.{each}", value) for each, value in values.items() if not callable(value))
+
+
+def _said(name: str, value: object) -> str:
+    """Give a value's name and what it is; two sets with the same members may go through them in different orders."""
+    return f"{name}={sorted(value, key=repr) if isinstance(value, set | frozenset) else value!r}"

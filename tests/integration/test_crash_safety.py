@@ -197,6 +197,15 @@ def test_a_copied_world_goes_the_same_way_and_leaves_the_other_alone() -> None:
     assert crashpairs.digest(world) == crashpairs.digest(there) != before
 
 
+def test_worlds_that_want_the_same_pods_are_alike_in_whichever_order_they_came() -> None:
+    one, other = (crashes.ENDS[0].begun(Boundaries()) for _ in range(2))
+    one.wanted, other.wanted = ({"a/1", "a/9"}, {"a/9", "a/1"})
+    one.wanted.update(f"b/{n}" for n in range(100))
+    other.wanted.update(f"b/{n}" for n in reversed(range(100)))
+    assert list(one.wanted) != list(other.wanted)
+    assert crashpairs.digest(one) == crashpairs.digest(other)
+
+
 def test_to_die_at_moments_that_change_nothing_between_them_is_the_same() -> None:
     reading, writing = "FakeStore.load", "FakeStore.save"
     crossed = [(f"{when} {call}", 1) for call in (reading, writing) for when in ("before", "after")]
