@@ -14,6 +14,7 @@ from nodesmith.controllers.drifting import note_drift
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, drifting, noted
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
+from nodesmith.errors import Failures
 from nodesmith.model.catalog import Catalog, Offering
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance
@@ -262,7 +263,7 @@ def test_ledger_and_object_say_it_and_a_claim_that_moved_on_keeps_no_other_from_
     first, second = inputs.ledger.claims
     store.save(first)
     drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
-    assert note_drift(drift, inputs, store, cluster, []) == 1
+    assert note_drift(drift, inputs, store, cluster, Failures()) == 1
     assert [claim.drift for claim in store.load().claims] == ["", "NodePoolDrifted"]
     (drifted_one,) = [
         c for c in cluster.nodeclaims[second.name]["status"]["conditions"] if c["type"] == "Drifted"

@@ -9,6 +9,7 @@ from nodesmith.controllers.hashes import renew_hashes, state_hashes
 from nodesmith.decisions import hashes
 from nodesmith.decisions.disruption.drift import Today, drifted
 from nodesmith.decisions.hashes import rehashed, unstated
+from nodesmith.errors import Failures
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodepools import NodePool, parse_nodepool
@@ -46,7 +47,7 @@ def test_objects_are_told_their_hashes_once() -> None:
             (cluster.nodepools["default"], pool()),
             (cluster.nodeclasses["default"], NODECLASS),
         ]
-        return state_hashes(objects, cluster, [])
+        return state_hashes(objects, cluster, Failures())
 
     assert state() == ("NodePool/default", "EC2NodeClass/default")
     assert cluster.nodepools["default"]["metadata"]["annotations"] == {
@@ -95,7 +96,7 @@ def test_ledger_and_object_say_the_new_hashes_and_a_claim_that_moved_on_keeps_no
     first, second = store.load().claims
     store.save(first)
     pools, nodeclasses = {"default": pool()}, {"default": NODECLASS}
-    assert renew_hashes([first, second], pools, nodeclasses, store, cluster, []) == 1
+    assert renew_hashes([first, second], pools, nodeclasses, store, cluster, Failures()) == 1
     assert [c.has_comparable_hashes for c in store.load().claims] == [False, True]
     annotations = cluster.nodeclaims[second.name]["metadata"]["annotations"]
     assert annotations[POOL_HASH] == pool().hash

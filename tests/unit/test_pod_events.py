@@ -9,7 +9,7 @@ import pytest
 
 from nodesmith.controllers.podevents import stamp
 from nodesmith.decisions.podevents import MOST_AT_ONCE, to_stamp
-from nodesmith.errors import Transient
+from nodesmith.errors import Failures, Transient
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import format_time
@@ -84,7 +84,7 @@ def test_one_claim_that_cannot_be_written_does_not_keep_the_others() -> None:
             raise Transient("the API server is away")
 
     cluster.raise_before = refuse
-    failures: list[str] = []
+    failures = Failures()
     assert stamp(claims, seen, cluster, NOW, failures) == 2
-    assert failures == ["NodeClaim c001: the API server is away"]
+    assert str(failures) == "NodeClaim c001: the API server is away"
     assert cluster.nodeclaims["c000"]["status"] == {"lastPodEventTime": format_time(CALM)}

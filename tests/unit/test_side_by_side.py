@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from nodesmith.controllers.sidebyside import Spread, each, in_turn
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Conflict, Failures, Rejected, Transient
 from nodesmith.model.commands import Release, Wait
 from tests.builders import claim
 
@@ -26,18 +26,18 @@ def test_what_fails_for_one_claim_is_noted_and_the_others_go_on(spread: Spread) 
         return "told"
 
     done: Counter[str] = Counter()
-    failures: list[str] = []
+    failures = Failures()
     came = each(spread, STEPS, work, done, failures)
     assert came == {"default-0": "told", **errors}
     assert done == {"Wait": 1, "Conflict": 1}
-    assert failures == ["NodeClaim default-2: 503", "NodeClaim default-3: no"]
+    assert str(failures) == "NodeClaim default-2: 503; NodeClaim default-3: no"
 
 
 def test_steps_are_taken_at_the_same_time() -> None:
     """Each waits until all are there, which none of them would be if they came one after the other."""
     together = Barrier(len(STEPS), timeout=10)
     with ThreadPoolExecutor(len(STEPS)) as threads:
-        came = each(threads.map, STEPS, lambda _: together.wait(), Counter(), [])
+        came = each(threads.map, STEPS, lambda _: together.wait(), Counter(), Failures())
     assert set(came.values()) == {0, 1, 2, 3}
 
 
@@ -46,4 +46,4 @@ def test_what_is_no_error_of_ours_stops_everything() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        each(in_turn, [Release(claim(), "n1")], bug, Counter(), [])
+        each(in_turn, [Release(claim(), "n1")], bug, Counter(), Failures())

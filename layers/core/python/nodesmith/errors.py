@@ -8,6 +8,13 @@ NodesmithError
 No capacity is not here: it is knowledge (`model.launches.NoCapacity`), recorded with a growing back-off.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
 
 class NodesmithError(Exception):
     """Base of all errors that nodesmith raises on purpose."""
@@ -27,3 +34,34 @@ class Transient(NodesmithError):
 
 class Conflict(NodesmithError):
     """A conditional write lost: the state it was decided on is no longer the newest."""
+
+
+class Failures:
+    """What failed for some of many, kept until all have had their turn: then its `with` block ends in Transient."""
+
+    def __init__(self) -> None:
+        self._told: list[str] = []
+
+    def __str__(self) -> str:
+        return "; ".join(self._told)
+
+    def add(self, error: NodesmithError, about: str = "") -> None:
+        """Keep an error; `about` names whose it is."""
+        self._told.append(f"{about}: {error}" if about else str(error))
+
+    @contextmanager
+    def of(self, about: str = "") -> Iterator[None]:
+        """Keep the Transient or Rejected that ends the block."""
+        try:
+            yield
+        except (Transient, Rejected) as error:
+            self.add(error, about)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._told and error is None:
+            raise Transient(str(self))

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
 from nodesmith.adapters.pages import rows
 from nodesmith.decisions.launch.tags import CLUSTER_TAG, MANAGED_BY_TAG, NODECLAIM_TAG, owned_tag
-from nodesmith.errors import Transient
+from nodesmith.errors import Failures, Transient
 from nodesmith.model.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.launches import Instance
 
@@ -72,14 +72,10 @@ def terminate(ec2: Any, instances: Collection[str]) -> None:
 
 def _terminate_singly(ec2: Any, ids: Sequence[str]) -> None:
     """EC2 refuses the whole call for one id that it does not know, or will not end."""
-    failures: list[str] = []
-    for one in ids:
-        try:
-            terminate(ec2, [one])
-        except Transient as error:
-            failures.append(str(error))
-    if failures:
-        raise Transient("; ".join(failures))
+    with Failures() as failures:
+        for one in ids:
+            with failures.of():
+                terminate(ec2, [one])
 
 
 def _capacity_type(found: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search import propose
 from nodesmith.decisions.disruption.stages import SECOND_LOOK, strays
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Conflict
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
@@ -47,16 +47,13 @@ def disrupt(run: Disruption) -> Look | None:
     if data is None:
         return None
     look = Look(run, own_snapshot(data, run.cluster_name), data, run.store.load())
-    try:
-        open_again(look, strays(look.scene()))
-    except (Transient, Rejected) as error:
-        look.failures.append(str(error))
-    began = run.clock()
-    carry_on(look)
-    if run.clock() - began < ENOUGH and _is_worthwhile(look):
-        _search(look)
-    if look.failures:
-        raise Transient("; ".join(look.failures))
+    with look.failures as failures:
+        with failures.of():
+            open_again(look, strays(look.scene()))
+        began = run.clock()
+        carry_on(look)
+        if run.clock() - began < ENOUGH and _is_worthwhile(look):
+            _search(look)
     return look
 
 
@@ -90,10 +87,8 @@ def _search(look: Look) -> None:
     elif found.is_finished:
         memory.seen, memory.until = _seen(look), next_change(inputs)
     look.done["ClaimsDrifting"] = note_drift(found.drift, inputs, run.store, run.cluster, look.failures)
-    try:
+    with look.failures.of():
         run.tell(telling.of_blocked(found.blocked, look.ledger.claims), TOLD_AT_ONCE)
-    except (Transient, Rejected) as error:
-        look.failures.append(str(error))
 
 
 def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
@@ -108,12 +103,10 @@ def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
         look.done["Conflict"] += 1
     look.done["MovesProposed"] += len(begun)
     for move in begun:
-        try:
+        with look.failures.of(f"move {move.id}"):
             sources = look.claims(move.sources)
             close(look, sources)
             run.tell(telling.of_proposal(move, sources))
-        except (Transient, Rejected) as error:
-            look.failures.append(f"move {move.id}: {error}")
     for reason in sorted({move.reason for move in begun}):
         run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)
     return len(begun)

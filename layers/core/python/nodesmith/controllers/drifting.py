@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from nodesmith.controllers.rewriting import rewrite
 from nodesmith.decisions.disruption.drift import noted
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.errors import Failures
 from nodesmith.ports import Cluster, Store
 
 MOST_AT_ONCE = 200
@@ -14,7 +15,7 @@ MOST_AT_ONCE = 200
 
 
 def note_drift(
-    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: list[str]
+    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
 ) -> int:
     """Write down which claims drift now, or do no longer; count them. The oldest come first, as they do to go."""
     changed = noted(inputs.ledger.claims, drift, inputs.now)

@@ -10,7 +10,7 @@ from datetime import datetime
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
 from nodesmith.effects import collect
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, TakeBack, Terminate
 from nodesmith.model.snapshot import Snapshot
@@ -45,38 +45,39 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
 
     The snapshot is read before AWS is asked, and the ledger after it: `decisions/garbagecollection` says why.
     """
-    report, failures = GarbageReport(), list[str]()
+    report = GarbageReport()
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
         return report
-    facts = _look(run, snapshot, failures)
-    found, left = garbage(facts)
-    report.counts["Left"] = left
-    for each in found:
-        try:
-            collect(each, run.store, run.cloud, run.cluster)
-            names = _names(each)
-            report.counts[_counted(each)] += len(names)
-            report.collected += names
-        except Conflict:
-            report.counts["Conflict"] += 1
-        except (Transient, Rejected) as error:
-            failures.append(str(error))
-    if any(isinstance(each, End | TakeBack) for each in found):
-        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
-    if failures:
-        raise Transient("; ".join(failures))
+    with Failures() as failures:
+        found, report.counts["Left"] = garbage(_look(run, snapshot, failures))
+        for each in found:
+            with failures.of():
+                _collect(run, each, report)
+        if any(isinstance(each, End | TakeBack) for each in found):
+            run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     return report
 
 
-def _look(run: GarbageCollection, snapshot: Snapshot, failures: list[str]) -> Facts:
+def _collect(run: GarbageCollection, each: Garbage, report: GarbageReport) -> None:
+    try:
+        collect(each, run.store, run.cloud, run.cluster)
+    except Conflict:
+        report.counts["Conflict"] += 1
+        return
+    names = _names(each)
+    report.counts[_counted(each)] += len(names)
+    report.collected += names
+
+
+def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Facts:
     instances = run.cloud.owned_instances()
     owned: dict[Kind, Sequence[Owned]] = {}
     for kind in Kind:
         try:
             owned[kind] = run.cloud.owned(kind)
         except Transient as error:  # the other kinds need not wait
-            failures.append(str(error))
+            failures.add(error)
     ledger, now = run.store.load(), run.clock()
     since = still_detached(run.detached_since, owned, now)
     run.detached_since.clear()
@@ -85,14 +86,14 @@ def _look(run: GarbageCollection, snapshot: Snapshot, failures: list[str]) -> Fa
     return Facts(snapshot, instances, owned, ledger, living, since, now)
 
 
-def _living(run: GarbageCollection, suspected: list[str], failures: list[str]) -> Sequence[str]:
+def _living(run: GarbageCollection, suspected: list[str], failures: Failures) -> Sequence[str]:
     """Who of the suspects lives: all of them while EC2 does not say."""
     if not suspected:
         return ()
     try:
         return sorted(run.cloud.living(suspected))
     except Transient as error:
-        failures.append(str(error))
+        failures.add(error)
         return suspected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.controllers.rewriting import rewrite
 from nodesmith.decisions.hashes import rehashed, unstated
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Failures
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodepools import NodePool
@@ -17,16 +17,14 @@ Read = Iterable[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
 """Objects of the API server, as they are and as they were read."""
 
 
-def state_hashes(objects: Read, cluster: Cluster, failures: list[str]) -> tuple[str, ...]:
+def state_hashes(objects: Read, cluster: Cluster, failures: Failures) -> tuple[str, ...]:
     """Write onto each object the hash of its content where it does not say so; give `Kind/name` of those written."""
     written: list[str] = []
     for statement in filter(None, (unstated(obj, read) for obj, read in objects)):
         about = f"{statement.kind}/{statement.name}"
-        try:
+        with failures.of(about):
             cluster.annotate(statement.kind, statement.name, statement.annotations)
             written.append(about)
-        except (Transient, Rejected) as error:
-            failures.append(f"{about}: {error}")
     return tuple(written)
 
 
@@ -36,7 +34,7 @@ def renew_hashes(
     nodeclasses: Mapping[str, EC2NodeClass],
     store: Store,
     cluster: Cluster,
-    failures: list[str],
+    failures: Failures,
 ) -> int:
     """Give claims of another version today's hashes, in the ledger and on their objects; count them."""
     return rewrite(rehashed(claims, pools, nodeclasses), store, cluster, failures)

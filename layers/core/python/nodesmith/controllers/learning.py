@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nodesmith.errors import Transient
+from nodesmith.errors import Failures, Transient
 from nodesmith.model.commands import Command, Initialize
 from nodesmith.model.learned import Boot, Offered, boot_of, learned
 from nodesmith.model.nodeclaims import NodeClaim
@@ -18,7 +18,7 @@ def learn(
     commands: Iterable[Command],
     claims: Iterable[NodeClaim],
     snapshot: Snapshot,
-    failures: list[str],
+    failures: Failures,
 ) -> None:
     """Compare what nodes show with what is known, and keep what is less.
 
@@ -34,7 +34,7 @@ def learn(
         if lessons:
             store.learn(lessons)
     except Transient as error:
-        failures.append(str(error))
+        failures.add(error)
 
 
 def _lessons(shown: Iterable[NodeClaim], expected: dict[str, int], store: Store) -> dict[Boot, Offered]:

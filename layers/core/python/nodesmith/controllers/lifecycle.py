@@ -21,7 +21,7 @@ from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.decisions.surplus import surplus
 from nodesmith.effects import carry_out
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Failures, Transient
 from nodesmith.model.commands import (
     Command,
     End,
@@ -34,6 +34,7 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.events import Concern, Hint
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.objectevents import ObjectEvent
@@ -72,12 +73,18 @@ def follow(run: Lifecycle) -> Counter[str]:
     if snapshot is None:
         return Counter()
     ledger, now = run.store.load(), run.clock()
-    failures: list[str] = []
+    with Failures() as failures:
+        return _steps(run, snapshot, ledger, now, failures)
+
+
+def _steps(
+    run: Lifecycle, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
+) -> Counter[str]:
     checked = to_check(ledger.claims, snapshot, now)
     try:
         instances = run.cloud.instances_of(checked) if checked else {}
     except Transient as error:  # whoever has a Node need not wait for EC2
-        failures.append(str(error))
+        failures.add(error)
         checked, instances = [], {}
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
@@ -92,17 +99,13 @@ def follow(run: Lifecycle) -> Counter[str]:
     _take_back(run, commands, failures)
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
     done.update({"PodEvent": stamped} if stamped else {})
-    try:
+    with failures.of():
         told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
         told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
         done.update({"Event": told} if told else {})
-    except (Transient, Rejected) as error:
-        failures.append(str(error))
     _wake(run, commands, done, moving)
     registering.wake(run.hints, run.cluster_name, health)
     _wake_for_users(run, unclaimed(snapshot, ledger.claims))
-    if failures:
-        raise Transient("; ".join(failures))
     return done
 
 
@@ -112,7 +115,7 @@ def _carry_out(
     claims: Sequence[NodeClaim],
     snapshot: Snapshot,
     done: Counter[str],
-    failures: list[str],
+    failures: Failures,
 ) -> None:
     """Nominate pods for all Nodes, then open all, then take each claim on, and last note whose end begins.
 
@@ -146,7 +149,7 @@ def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> 
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "NodeClaims made by hand"))
 
 
-def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> None:
+def _take_back(run: Lifecycle, commands: list[Command], failures: Failures) -> None:
     """Delete objects written for claims that another run has forgotten meanwhile: nobody would look for them again."""
     written = {
         command.claim.name for command in commands if not isinstance(command, Forget | Nominate | Open)
@@ -154,13 +157,11 @@ def _take_back(run: Lifecycle, commands: list[Command], failures: list[str]) -> 
     try:
         gone = written - set(run.store.known(written)) if written else ()
     except Transient as error:
-        failures.append(str(error))
+        failures.add(error)
         return
     for name in sorted(gone):
-        try:
+        with failures.of(f"NodeClaim {name}"):
             run.cluster.delete_nodeclaim(name)
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {name}: {error}")
 
 
 def _wake(run: Lifecycle, commands: list[Command], done: Counter[str], moving: Collection[str]) -> None:

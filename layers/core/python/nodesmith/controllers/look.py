@@ -14,6 +14,7 @@ from nodesmith.controllers.buying import Catalogs, write_down
 from nodesmith.controllers.news import Told, tell
 from nodesmith.decisions.disruption.stages import Scene
 from nodesmith.decisions.provisioning import Inputs, decision_id
+from nodesmith.errors import Failures
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.learned import Boot, Offered
@@ -87,7 +88,7 @@ class Look:
     data: bytes
     ledger: Ledger
     done: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
+    failures: Failures = field(default_factory=Failures)
     decisions: list[str] = field(default_factory=list)
 
     def scene(self) -> Scene:

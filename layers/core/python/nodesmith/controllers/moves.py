@@ -56,7 +56,7 @@ def _goes_on(look: Look, move: Move) -> bool:
         look.reload()
         look.run.wake_me(timedelta(seconds=5))
     except (Transient, Rejected) as error:
-        look.failures.append(f"move {move.id}: {error}")
+        look.failures.add(error, f"move {move.id}")
     return False
 
 

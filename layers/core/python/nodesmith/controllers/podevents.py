@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from nodesmith.decisions.podevents import to_stamp
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Failures
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import format_time
@@ -14,14 +14,12 @@ from nodesmith.ports import Cluster
 
 
 def stamp(
-    claims: Iterable[NodeClaim], snapshot: Snapshot, cluster: Cluster, now: datetime, failures: list[str]
+    claims: Iterable[NodeClaim], snapshot: Snapshot, cluster: Cluster, now: datetime, failures: Failures
 ) -> int:
     """Write the pod events that are due; give of how many claims. What fails is added to `failures`."""
     stamped = 0
     for name, at in to_stamp(claims, snapshot, now).items():
-        try:
+        with failures.of(f"NodeClaim {name}"):
             cluster.merge_status("NodeClaim", name, {"lastPodEventTime": format_time(at)})
             stamped += 1
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {name}: {error}")
     return stamped

@@ -17,7 +17,7 @@ from nodesmith.decisions.readiness import (
     ready_condition,
     to_resolve,
 )
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
@@ -68,20 +68,21 @@ def make_ready(run: Readiness) -> ReadinessReport:
     if snapshot is None:
         return ReadinessReport()
     ledger, now = run.store.load(), run.clock()
-    failures: list[str] = []
     parsed = [*zip(snapshot.nodeclasses, parse_nodeclasses(snapshot.nodeclasses), strict=True)]
     pools = [*zip(snapshot.nodepools, parse_nodepools(snapshot.nodepools), strict=True)]
-    statuses, changed = _resolve(run, parsed, ledger, now, failures)
-    health = _health(run, pools, statuses, ledger)
-    updates = _updates(snapshot, pools, parsed, statuses, health, ledger.paused, now)
-    written = tuple(f"{u.kind}/{u.name}" for u in updates if _write(run.cluster, u, failures))
-    written += _hashed(run, pools, parsed, ledger, failures)
-    if changed:
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
-    if failures:
-        raise Transient("; ".join(failures))
+    with Failures() as failures:
+        statuses, changed = _resolve(run, parsed, ledger, now, failures)
+        health = _health(run, pools, statuses, ledger)
+        written: list[str] = []
+        for update in _updates(snapshot, pools, parsed, statuses, health, ledger.paused, now):
+            with failures.of(f"{update.kind} {update.name}"):
+                _write(run.cluster, update)
+                written.append(f"{update.kind}/{update.name}")
+        written += _hashed(run, pools, parsed, ledger, failures)
+        if changed:
+            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
-    return ReadinessReport(tuple(changed), written, unhealthy)
+    return ReadinessReport(tuple(changed), tuple(written), unhealthy)
 
 
 def _health(
@@ -98,7 +99,7 @@ def _health(
 
 
 def _resolve(
-    run: Readiness, parsed: ParsedClasses, ledger: Ledger, now: datetime, failures: list[str]
+    run: Readiness, parsed: ParsedClasses, ledger: Ledger, now: datetime, failures: Failures
 ) -> tuple[dict[str, NodeClassStatus], list[str]]:
     """Resolve what is due; give the newest status of each EC2NodeClass, and the names of those that changed."""
     nodeclasses = list(_readable(parsed))
@@ -113,7 +114,7 @@ def _resolve(
     try:
         cluster = run.cloud.cluster_info()
     except (Transient, Rejected) as error:
-        failures.append(f"cluster {run.cluster_name}: {error}")
+        failures.add(error, f"cluster {run.cluster_name}")
         return statuses, changed
     if cluster != ledger.cluster:
         run.store.save_cluster(cluster)
@@ -122,7 +123,7 @@ def _resolve(
         try:
             status = run.cloud.resolve(nodeclass, cluster, now)
         except Transient as error:
-            failures.append(f"EC2NodeClass {nodeclass.name}: {error}")
+            failures.add(error, f"EC2NodeClass {nodeclass.name}")
             continue
         run.store.save_nodeclass(status)
         if _means_more(ledger.nodeclasses.get(nodeclass.name), status):
@@ -163,7 +164,7 @@ def _updates(
 
 
 def _hashed(
-    run: Readiness, pools: ParsedPools, parsed: ParsedClasses, ledger: Ledger, failures: list[str]
+    run: Readiness, pools: ParsedPools, parsed: ParsedClasses, ledger: Ledger, failures: Failures
 ) -> tuple[str, ...]:
     """State the hashes of today's kinds of objects, and renew those of claims; give the objects written."""
     read: list[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
@@ -196,16 +197,11 @@ def _shown_by(manifest: Mapping[str, Any], kind: str, origin: str) -> str:
     return _OLD_KINDS[origin] if annotations.get(origin) else ""
 
 
-def _write(cluster: Cluster, update: StatusUpdate, failures: list[str]) -> bool:
-    try:
-        cluster.merge_status(update.kind, update.name, update.status)
-        warnings = [
-            ObjectEvent(update.kind, update.name, "ValidationFailed", each, warning=True)
-            for each in update.warnings
-        ]
-        if warnings:
-            cluster.publish(warnings)
-    except (Transient, Rejected) as error:
-        failures.append(f"{update.kind} {update.name}: {error}")
-        return False
-    return True
+def _write(cluster: Cluster, update: StatusUpdate) -> None:
+    cluster.merge_status(update.kind, update.name, update.status)
+    warnings = [
+        ObjectEvent(update.kind, update.name, "ValidationFailed", each, warning=True)
+        for each in update.warnings
+    ]
+    if warnings:
+        cluster.publish(warnings)

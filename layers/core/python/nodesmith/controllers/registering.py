@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from nodesmith.errors import Conflict, Transient
+from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Register
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.registrationhealth import RegistrationHealth
@@ -17,7 +17,7 @@ def keep(
     health: Mapping[str, RegistrationHealth],
     commands: list[Command],
     done: Counter[str],
-    failures: list[str],
+    failures: Failures,
 ) -> list[Command]:
     """Write what is known anew; give the commands but for those of which it could not be written: they must wait."""
     unkept: set[str] = set()
@@ -29,7 +29,7 @@ def keep(
             done["Conflict"] += 1
         except Transient as error:
             unkept.add(nodepool)
-            failures.append(f"NodePool {nodepool}: {error}")
+            failures.add(error, f"NodePool {nodepool}")
     return [
         command
         for command in commands

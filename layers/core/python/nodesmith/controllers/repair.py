@@ -11,7 +11,7 @@ from nodesmith.controllers.news import Told, tell
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.repair import Finding, findings
 from nodesmith.effects import begin_end
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Conflict, Failures
 from nodesmith.model.commands import End
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.nodepoolannotations import NODE_REPAIR
@@ -48,28 +48,25 @@ def repair_nodes(run: Repair) -> Counter[str]:
     ledger, now = run.store.load(), run.clock()
     found = findings(ledger.claims, snapshot, parsed_nodepools(snapshot.nodepools), now)
     done: Counter[str] = Counter({"NodesUnhealthy": len(found)})
-    failures: list[str] = []
-    for finding in found:
-        try:
-            if finding.ending is not None:
-                begin_end(End(finding.ending), run.store, run.cluster)
-                done["NodesRepaired"] += 1
-            done["RepairsBlocked"] += bool(finding.held_by)
-            _tell(run, finding, now)
-        except Conflict:
-            done["Conflict"] += 1
-        except (Transient, Rejected) as error:
-            failures.append(f"Node {finding.node.name}: {error}")
-    if done["NodesRepaired"]:
-        for concern in (Concern.TERMINATION, Concern.PROVISIONING):
-            run.hints.send(concern, Hint(run.cluster_name, "sick nodes end"))
-    if failures:
-        raise Transient("; ".join(failures))
+    with Failures() as failures:
+        for finding in found:
+            with failures.of(f"Node {finding.node.name}"):
+                _treat(run, finding, now, done)
+        if done["NodesRepaired"]:
+            for concern in (Concern.TERMINATION, Concern.PROVISIONING):
+                run.hints.send(concern, Hint(run.cluster_name, "sick nodes end"))
     return done
 
 
-def _tell(run: Repair, finding: Finding, now: datetime) -> None:
-    tell(run.cluster, [_event(finding)], run.told, now, AGAIN_AFTER)
+def _treat(run: Repair, finding: Finding, now: datetime, done: Counter[str]) -> None:
+    try:
+        if finding.ending is not None:
+            begin_end(End(finding.ending), run.store, run.cluster)
+            done["NodesRepaired"] += 1
+        done["RepairsBlocked"] += bool(finding.held_by)
+        tell(run.cluster, [_event(finding)], run.told, now, AGAIN_AFTER)
+    except Conflict:
+        done["Conflict"] += 1
 
 
 def _event(finding: Finding) -> ObjectEvent:

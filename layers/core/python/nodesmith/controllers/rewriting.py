@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Conflict, Failures
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.ports import Cluster, Store
 
 
-def rewrite(claims: Iterable[NodeClaim], store: Store, cluster: Cluster, failures: list[str]) -> int:
+def rewrite(claims: Iterable[NodeClaim], store: Store, cluster: Cluster, failures: Failures) -> int:
     """Write claims as they are; count them. One that has moved on meanwhile is left: the next run finds it again."""
     count = 0
     for claim in claims:
-        try:
+        with failures.of(f"NodeClaim {claim.name}"), suppress(Conflict):
             cluster.apply_nodeclaim(manifest(store.save(claim)))
             count += 1
-        except Conflict:
-            continue
-        except (Transient, Rejected) as error:
-            failures.append(f"NodeClaim {claim.name}: {error}")
     return count

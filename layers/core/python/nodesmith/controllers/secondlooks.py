@@ -71,7 +71,7 @@ class _Carrying:
             look.run.wake_me(timedelta(seconds=5))
             return isinstance(found, str) or not found.replacements
         except (Transient, Rejected) as error:
-            look.failures.append(f"move {move.id}: {error}")
+            look.failures.add(error, f"move {move.id}")
         return True
 
     def _stands(self, move: Move, found: Proposal) -> None:

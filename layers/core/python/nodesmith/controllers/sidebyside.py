@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.errors import Conflict, Failures, Rejected, Transient
 from nodesmith.model.commands import Command, SingleEnding
 
 Item = TypeVar("Item")
@@ -30,7 +30,7 @@ def each(
     steps: Sequence[Step],
     work: Callable[[Step], Result],
     done: Counter[str],
-    failures: list[str],
+    failures: Failures,
 ) -> Mapping[str, Result | Conflict | Transient | Rejected]:
     """Carry out one step of each claim; give by claim what came of it. What is done, and what failed, is noted."""
 
@@ -46,7 +46,7 @@ def each(
             case Conflict():
                 done["Conflict"] += 1
             case Transient() | Rejected() as error:
-                failures.append(f"NodeClaim {step.claim.name}: {error}")
+                failures.add(error, f"NodeClaim {step.claim.name}")
             case _:
                 done[type(step).__name__] += 1
     return {step.claim.name: result for step, result in zip(steps, came, strict=True)}

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.reckoning import Reckoning
@@ -15,7 +14,7 @@ from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -103,18 +102,23 @@ def _look(run: Termination) -> Counter[str]:
     if snapshot is None:
         return Counter()
     ledger, now = run.store.load(), run.clock()
+    with Failures() as failures:
+        return _steps(run, snapshot, ledger, now, failures)
+
+
+def _steps(
+    run: Termination, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
+) -> Counter[str]:
     done: Counter[str] = Counter()
-    failures: list[str] = []
     claims = _begun(run, ledger, snapshot, now, done, failures)
     run.reckoning.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):
-        _raise(failures)
         return done
     checked = to_check(claims, snapshot)
     try:
         instances = run.cloud.instances_of(checked) if checked else {}
     except Transient as error:  # whoever still has pods need not wait for EC2
-        failures.append(str(error))
+        failures.add(error)
         checked, instances = [], {}
     known = ledger.drain_times
     commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now), known)
@@ -123,9 +127,9 @@ def _look(run: Termination) -> Counter[str]:
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
         lesson = learned(known.get(nodepool), beyond, now)
         if lesson is not None:
-            _try(partial(run.store.save_drain_time, nodepool, lesson), failures)
+            with failures.of():
+                run.store.save_drain_time(nodepool, lesson)
     _wake(run, claims, commands, done, now)
-    _raise(failures)
     return done
 
 
@@ -135,7 +139,7 @@ def _begun(
     snapshot: Snapshot,
     now: datetime,
     done: Counter[str],
-    failures: list[str],
+    failures: Failures,
 ) -> list[NodeClaim]:
     """Give the ledger's claims, those whose end begins now as they are from then on.
 
@@ -147,13 +151,14 @@ def _begun(
 
     begun = each(run.spread, to_end(ledger.claims, snapshot, now), begin, done, failures)
     if done["End"]:
-        _try(lambda: run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes end")), failures)
+        with failures.of():
+            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes end"))
     claims = {claim.name: claim for claim in ledger.claims}
     return list({**claims, **{n: c for n, c in begun.items() if isinstance(c, NodeClaim)}}.values())
 
 
 def _carry_out(
-    run: Termination, commands: Sequence[TerminationCommand], done: Counter[str], failures: list[str]
+    run: Termination, commands: Sequence[TerminationCommand], done: Counter[str], failures: Failures
 ) -> None:
     """Close Nodes, let the pods of all of them leave, take each claim on, and terminate all instances in one call.
 
@@ -165,15 +170,19 @@ def _carry_out(
     evictions = [c for c in others if isinstance(c, Evict)]
     deletions = [c for c in others if isinstance(c, DeletePods)]
     if evictions:
-        _try(lambda: _evict(run, evictions), failures)
+        with failures.of():
+            _evict(run, evictions)
         done["Evict"] += sum(len(command.pods) for command in evictions)
     if deletions:
-        _try(lambda: delete_pods(deletions, run.cluster), failures)
+        with failures.of():
+            delete_pods(deletions, run.cluster)
         done["DeletePods"] += sum(len(command.pods) for command in deletions)
     _each(run, [c for c in others if isinstance(c, Wait | Advance | Release)], done, failures)
     last = [c for c in others if isinstance(c, TerminateInstances)]
-    if last and _try(lambda: terminate(last, run.cloud), failures):
-        _each(run, last, done, failures)
+    if last:
+        with failures.of():
+            terminate(last, run.cloud)
+            _each(run, last, done, failures)
 
 
 def _evict(run: Termination, commands: Sequence[Evict]) -> None:
@@ -190,17 +199,8 @@ def _denied(run: Termination, now: datetime) -> frozenset[str]:
     return frozenset(run.denied)
 
 
-def _try(calls: Callable[[], object], failures: list[str]) -> bool:
-    try:
-        calls()
-    except (Transient, Rejected) as error:
-        failures.append(str(error))
-        return False
-    return True
-
-
 def _each(
-    run: Termination, commands: Sequence[SingleEnding], done: Counter[str], failures: list[str]
+    run: Termination, commands: Sequence[SingleEnding], done: Counter[str], failures: Failures
 ) -> Mapping[str, object]:
     return each(run.spread, commands, lambda c: carry_out_end(c, run.store, run.cluster), done, failures)
 
@@ -235,8 +235,3 @@ def _set(run: Termination, wait: timedelta, now: datetime) -> None:
         Concern.TERMINATION, Hint(run.cluster_name, "nodes end"), max(1, round(wait.total_seconds()))
     )
     run.alarm.due = now + wait
-
-
-def _raise(failures: Sequence[str]) -> None:
-    if failures:
-        raise Transient("; ".join(failures))
