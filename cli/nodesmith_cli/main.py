@@ -65,7 +65,8 @@ def local_run(
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
     region: RegionOption = "",
     longest: Annotated[
-        str, typer.Option("--for", help="Give up after this much of the cluster's time.")
+        str,
+        typer.Option("--for", help="Give up when nothing has happened for this much of the cluster's time."),
     ] = "5m",
     speed: SpeedOption = 10,
     no_capacity: NoCapacityOption = None,

@@ -3,9 +3,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith_cli.local.decisions import Decisions
+from nodesmith_cli.local.quiet import FOR_GOOD
 from nodesmith_cli.local.timeline import Timeline
 from nodesmith_cli.records import Folder
 
@@ -25,11 +27,12 @@ class Objects:
     def decide(self, minute: int, **plan: Any) -> str:
         empty: dict[str, Any] = {"nodes": [], "placed": {}, "waiting": {}, "unplaced": [], "ignored": []}
         decision = f"20261121T08{minute:02}00Z-aaaaaaaa"
-        record = {
+        record: dict[str, Any] = {
             "format": "nodesmith-decision",
             "version": 1,
             "id": decision,
             "at": f"2026-11-21T08:{minute:02}:00+00:00",
+            "inputs": {"snapshot": {"takenAt": f"2026-11-21T07:{minute:02}:00+00:00"}},
         }
         record["plan"] = {**empty, "problems": [], "priceHourlyUsd": 0.0, **plan}
         self.data[f"clusters/shop/decisions/{decision}.json.gz"] = gzip.compress(json.dumps(record).encode())
@@ -60,12 +63,13 @@ def test_the_last_word_about_a_pod_counts() -> None:
         0, unplaced=unplaced("default/a", "no NodePool"), ignored=unplaced("default/b", "opted out")
     )
     decisions.collect()
-    assert decisions.refused() == {"default/a", "default/b"}
+    seen = datetime(2026, 11, 21, 7, 0, tzinfo=UTC)
+    assert decisions.refused() == {"default/a": seen, "default/b": FOR_GOOD}
 
     objects.decide(1, waiting={"default/a": "default-x1"})
     decisions.collect()
 
-    assert decisions.refused() == {"default/b"}
+    assert decisions.refused() == {"default/b": FOR_GOOD}
     assert decisions.reasons() == {"default/a": "waits for NodeClaim default-x1", "default/b": "opted out"}
 
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local.quiet import Scene, undecided_nodepools, unrest
+from nodesmith_cli.local.quiet import FOR_GOOD, Scene, undecided_nodepools, unrest
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+HELPED = "Pod/default/a may be helped by what has just happened"
 
 
 def ago(seconds: float) -> datetime:
@@ -37,8 +38,8 @@ def claim(initialized: str) -> dict[str, Any]:
     return {"kind": "NodeClaim", "metadata": {"name": "c"}, "status": {"conditions": conditions}}
 
 
-def scene(changed: float = 60, refused: bool = False, **objects: Any) -> Scene:
-    return Scene(NOW, ago(changed), frozenset({"default/a"} if refused else ()), **objects)
+def scene(changed: float = 60, refused: datetime | None = None, **objects: Any) -> Scene:
+    return Scene(NOW, ago(changed), {} if refused is None else {"default/a": refused}, **objects)
 
 
 def test_an_empty_cluster_is_quiet() -> None:
@@ -70,13 +71,16 @@ def test_what_is_under_way_is_unrest_however_long_it_takes(objects: dict[str, An
 @pytest.mark.parametrize(
     ("changed", "refused", "said"),
     [
-        (3600, False, "Pod/default/a waits for a decision or for its node"),
-        (5, True, "Pod/default/a may be helped by what has just happened"),
-        (30, True, ""),
+        (3600, None, "Pod/default/a waits for a decision or for its node"),
+        (5, ago(1), HELPED),
+        (3600, ago(3590), HELPED),
+        (60, ago(40), ""),
+        (5, FOR_GOOD, HELPED),
+        (20, FOR_GOOD, ""),
     ],
 )
-def test_a_pending_pod_is_stuck_when_it_was_refused_and_nothing_has_happened_since(
-    changed: float, refused: bool, said: str
+def test_a_pending_pod_is_stuck_when_who_looked_after_the_last_change_had_settled_refused_it(
+    changed: float, refused: datetime | None, said: str
 ) -> None:
     assert unrest(scene(changed, refused, pods=[pod()])) == said
 
@@ -88,8 +92,8 @@ def test_a_statefulset_whose_first_pod_is_stuck_makes_no_more_and_is_not_waited_
     stuck["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "uid": "u1"}]
     sets = {"statefulsets": [db]}
 
-    assert unrest(scene(60, True, pods=[stuck], workloads=sets)) == ""
-    assert unrest(scene(60, True, workloads=sets)) == "StatefulSet/web has not all its pods"
+    assert unrest(scene(60, NOW, pods=[stuck], workloads=sets)) == ""
+    assert unrest(scene(60, NOW, workloads=sets)) == "StatefulSet/web has not all its pods"
 
 
 def test_pods_that_have_ended_do_not_disturb() -> None:
@@ -99,16 +103,17 @@ def test_pods_that_have_ended_do_not_disturb() -> None:
 def test_nodepools_are_undecided_until_their_ready_condition_says_yes_or_no() -> None:
     def pool(name: str, *status: str) -> dict[str, Any]:
         conditions = [{"type": "Ready", "status": each} for each in status]
-        return {"metadata": {"name": name}, "status": {"conditions": conditions}}
+        return {"kind": "NodePool", "metadata": {"name": name}, "status": {"conditions": conditions}}
 
     pools = [pool("yes", "True"), pool("no", "False"), pool("unknown", "Unknown"), pool("new")]
-    assert undecided_nodepools(pools) == ["unknown", "new"]
+    assert undecided_nodepools(pools) == ["NodePool/unknown", "NodePool/new"]
 
 
-def test_a_refused_pod_is_not_stuck_while_a_nodepool_is_still_undecided() -> None:
-    new = {"metadata": {"name": "new"}}
+@pytest.mark.parametrize("kind", ["NodePool", "EC2NodeClass"])
+def test_a_refused_pod_is_not_stuck_while_a_nodepool_or_its_class_is_still_undecided(kind: str) -> None:
+    new = {"kind": kind, "metadata": {"name": "new"}}
 
-    said = unrest(scene(3600, True, pods=[pod()], nodepools=[new]))
+    said = unrest(scene(3600, NOW, pods=[pod()], nodepools=[new]))
 
-    assert said == "NodePool/new is not known to be ready or not"
+    assert said == f"{kind}/new is not known to be ready or not"
     assert unrest(scene(3600, nodepools=[new])) == ""

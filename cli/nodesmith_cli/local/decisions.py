@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from nodesmith.model.times import parse_time
 from nodesmith.settings import decision_key, decision_snapshot_key
 from nodesmith_cli.explain import in_a_sentence, summary
+from nodesmith_cli.local.quiet import FOR_GOOD
 from nodesmith_cli.local.timeline import DECIDED, Entry, Timeline
 from nodesmith_cli.records import Blobs, Folder, Records
 
@@ -56,13 +58,16 @@ class Decisions:
             found |= reasons_of(record)
         return found
 
-    def refused(self) -> frozenset[str]:
-        """Give the pods for which the last decision about them bought nothing."""
-        found: set[str] = set()
+    def refused(self) -> dict[str, datetime]:
+        """Give the pods for which the last decision about them bought nothing, and when its snapshot was taken."""
+        found: dict[str, datetime] = {}
         for record in self.all:
-            found -= helped_by(record)
-            found |= refused_by(record).keys()
-        return frozenset(found)
+            plan, looked = record["plan"], parse_time(record["inputs"]["snapshot"]["takenAt"])
+            found |= {pod: looked for group in plan["unplaced"] for pod in group["pods"]}
+            found |= {pod: FOR_GOOD for group in plan["ignored"] for pod in group["pods"]}
+            for pod in helped_by(record):
+                found.pop(pod, None)
+        return found
 
     def problems(self) -> tuple[str, ...]:
         """Give what the last decision could not use."""

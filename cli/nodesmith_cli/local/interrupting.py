@@ -50,7 +50,7 @@ class Interrupted:
     nodes: int = 0
 
 
-def interrupt_two(system: LocalSystem, longest_seconds: float) -> Interrupted | None:
+def interrupt_two(system: LocalSystem, patience_seconds: float) -> Interrupted | None:
     """Let EC2 take two spot nodes, and wait until they are gone and all pods run; None where there are no such."""
     before = system.report()
     victims = [node.name for node in before.nodes if node.capacity_type == SPOT][:_VICTIMS]
@@ -62,18 +62,15 @@ def interrupt_two(system: LocalSystem, longest_seconds: float) -> Interrupted | 
         for node in victims:
             provider_id = str(system.objects.get("nodes", node)["spec"]["providerID"])
             announce_interruption(events, system.aws.region, provider_id.rpartition("/")[2], began)
-    left = ""
 
-    def over() -> bool:
-        nonlocal left
+    def under_way() -> str:
         there = {str(node["metadata"]["name"]) for node in system.objects.list("nodes")}
         still, running = sorted(there & set(victims)), system.report().running
-        left = f"{still[0]} is still there" if still else ""
-        if not left and running < before.running:
-            left = f"{running} of {before.running} pods run"
-        return not left
+        if still:
+            return f"{still[0]} is still there"
+        return f"{running} of {before.running} pods run" if running < before.running else ""
 
-    wait_for(system, longest_seconds, over)
+    left = wait_for(system, patience_seconds, under_way)
     entries = [entry for entry in system.timeline.entries if entry.at >= began]
     bought = _bought(entries, began, {name: node for node, name in system.claims_by_node().items()})
     taken = [_taken(name, entries, began, homes) for name in victims]

@@ -15,6 +15,8 @@ from nodesmith_cli.local.eventsource import EventSource, Mapped
 from nodesmith_cli.local.functions import Function
 
 LONGEST_POLL_SECONDS = 20
+_LONGEST_END_SECONDS = 60
+"""Of life. On a busy machine an invocation takes its time, and would fail if what it calls ended before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class EventSources:
     def join(self) -> None:
         """Wait for what is being worked on when `stopping` is set."""
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(_LONGEST_END_SECONDS)
 
     def _poll(self, source: EventSource) -> None:
         while not self._stopping.is_set():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith_cli.local.timeline import View, condition, pod_key
+from nodesmith_cli.local.timeline import View, condition, pod_key, reference
 
 CALM = timedelta(seconds=20)
 """How long nothing may have happened before refused pods count as stuck; a retry, or a change, comes sooner."""
+FOR_GOOD = datetime.max.replace(tzinfo=UTC)
+"""When a pod was refused for what it is itself, whatever the cluster looks like."""
 REPLICATED = ("deployments", "replicasets", "statefulsets")
 WORKLOADS = (*REPLICATED, "daemonsets", "jobs")
 
@@ -21,12 +23,13 @@ class Scene:
 
     now: datetime
     last_change: datetime
-    refused: frozenset[str] = frozenset()
-    """Pods (namespace/name) for which the last decision about them bought nothing."""
+    refused: Mapping[str, datetime] = field(default_factory=dict)
+    """pods (namespace/name) for which the last decision about them bought nothing, and when its snapshot was taken"""
     calm: timedelta = CALM
     pods: Iterable[View] = ()
     nodeclaims: Iterable[View] = ()
     nodepools: Iterable[View] = ()
+    """and EC2NodeClasses, whatever they are called"""
     workloads: Mapping[str, Iterable[View]] = field(default_factory=dict)
     """by resource: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs"""
 
@@ -45,9 +48,9 @@ def unrest(scene: Scene) -> str:
 
 
 def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
-    """Name the NodePools of which nobody has said yet whether they are ready."""
+    """Name (`Kind/name`) the NodePools, and EC2NodeClasses, of which nobody has said yet whether they are ready."""
     return [
-        pool["metadata"]["name"]
+        reference(pool)
         for pool in nodepools
         if condition(pool, "Ready").get("status") not in {"True", "False"}
     ]
@@ -111,16 +114,21 @@ def _unresolved(scene: Scene) -> str:
     """A pod that was refused while nobody knew whether a NodePool is ready has not been looked at in earnest."""
     undecided = undecided_nodepools(scene.nodepools)
     if undecided and any(_is_waiting(pod) for pod in scene.pods):
-        return f"NodePool/{undecided[0]} is not known to be ready or not"
+        return f"{undecided[0]} is not known to be ready or not"
     return ""
 
 
 def _undecided(scene: Scene) -> str:
-    """A pending pod is over and done with when it was refused, and nothing has happened since that could help it."""
-    for pod in scene.pods:
-        if _is_waiting(pod) and pod_key(pod) not in scene.refused:
+    """A pending pod is over and done with when it was refused by who looked after the last change had settled.
+
+    However slow this machine is: that nothing happens for a while may mean that nobody has looked yet.
+    """
+    settled = scene.last_change + scene.calm
+    for pod in filter(_is_waiting, scene.pods):
+        looked = scene.refused.get(pod_key(pod))
+        if looked is None:
             return f"Pod/{pod_key(pod)} waits for a decision or for its node"
-        if _is_waiting(pod) and scene.now - scene.last_change < scene.calm:
+        if scene.now < settled or looked < settled:
             return f"Pod/{pod_key(pod)} may be helped by what has just happened"
     return ""
 

@@ -19,6 +19,7 @@ from nodesmith_cli.local.report import Report
 from nodesmith_cli.local.system import LocalSystem
 
 _GLANCE_SECONDS = 0.2
+_MOST_PATIENCES = 10
 _READY_WITHIN_SECONDS = 30
 _DEFAULTS = ("nodeclass.yaml", "nodepool.yaml")
 
@@ -64,41 +65,41 @@ def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
             if isinstance(spec.get(name), str) and spec[name]:
                 ensure(spec[name])
     faults = apply_documents(system.objects, surroundings)
-    wait_for(system, _READY_WITHIN_SECONDS, lambda: not undecided_nodepools(system.scene().nodepools))
+    wait_for(system, _READY_WITHIN_SECONDS, lambda: ", ".join(undecided_nodepools(system.scene().nodepools)))
     return faults + apply_documents(system.objects, workloads)
 
 
-def settle(system: LocalSystem, longest_seconds: float) -> str:
-    """Run until quiet, at most so many seconds of the cluster's time; say what is still under way then."""
-    left = "nothing"
-
-    def quiet() -> bool:
-        nonlocal left
-        left = unrest(system.scene())
-        return not left
-
-    wait_for(system, longest_seconds, quiet)
-    return left
+def settle(system: LocalSystem, patience_seconds: float) -> str:
+    """Run until quiet; say what is still under way where patience ended first."""
+    return wait_for(system, patience_seconds, lambda: unrest(system.scene()))
 
 
-def simulate(system: LocalSystem, manifests: Manifests, longest_seconds: float) -> Outcome:
+def simulate(system: LocalSystem, manifests: Manifests, patience_seconds: float) -> Outcome:
     """Apply manifests and run until quiet."""
     with system.stage(f"applying {len(manifests.documents)} objects"):
         faults = sorted(
             (*manifests.faults, *apply(system, manifests.documents)),
             key=lambda fault: (fault.file, fault.line),
         )
-    left = settle(system, longest_seconds)
+    left = settle(system, patience_seconds)
     report = system.report()
     return Outcome(report, latencies(report.timeline, system.claims_by_node()), tuple(faults), left)
 
 
-def wait_for(system: LocalSystem, longest_seconds: float, done: Callable[[], bool]) -> None:
-    """Look again and again until it is done, at most so many seconds of the cluster's time."""
-    until = system.clock.now() + timedelta(seconds=longest_seconds)
-    while not done() and system.clock.now() < until:
+def wait_for(system: LocalSystem, patience_seconds: float, unrest: Callable[[], str]) -> str:
+    """Look again and again until there is no unrest; say what there is once patience is over.
+
+    It is over when nothing has happened for so many seconds of the cluster's time, for what a busy machine does slowly
+    has not failed, and at ten times as many whatever happens.
+    """
+    began, patience = system.clock.now(), timedelta(seconds=patience_seconds)
+    while left := unrest():
+        now = system.clock.now()
+        if now - max(began, system.last_change()) > patience or now - began > _MOST_PATIENCES * patience:
+            break
         time.sleep(_GLANCE_SECONDS)
         system.decisions.collect()  # one invocation may decide many times
+    return left
 
 
 def todays(documents: Sequence[Document]) -> list[Mapping[str, Any]]:

@@ -32,32 +32,31 @@ class Shrunk:
         return hourly * HOURS_A_YEAR
 
 
-def shrink(system: LocalSystem, deployment: str, replicas: int, longest_seconds: float) -> Shrunk:
-    """Scale a Deployment and wait until a node has gone and all is quiet, at most so long by the cluster's time."""
+def shrink(system: LocalSystem, deployment: str, replicas: int, patience_seconds: float) -> Shrunk:
+    """Scale a Deployment and wait until a node has gone and all is quiet, or patience is over."""
     before, known = system.report(), len(system.decisions.all)
     there = {node.name for node in before.nodes}
     with system.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
         system.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
-    left = ""
 
-    def followed() -> bool:
-        nonlocal left
+    def under_way() -> str:
         now = {str(node["metadata"]["name"]) for node in system.objects.list("nodes")}
-        left = "no node has gone yet" if there <= now else unrest(system.scene())
-        return not left
+        return "no node has gone yet" if there <= now else unrest(system.scene())
 
-    wait_for(system, longest_seconds, followed)
+    left = wait_for(system, patience_seconds, under_way)
     made = [record for record in system.decisions.all[known:] if record["concern"] == DISRUPTION]
     return Shrunk(before, system.report(), tuple(made), left)
 
 
-def grow(system: LocalSystem, deployment: str, replicas: int, longest_seconds: float) -> None:
-    """Scale a Deployment up and wait until all pods run on ready nodes, at most so long by the cluster's time."""
+def grow(system: LocalSystem, deployment: str, replicas: int, patience_seconds: float) -> None:
+    """Scale a Deployment up and wait until all pods run on ready nodes, or patience is over."""
     with system.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
         system.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
 
-    def followed() -> bool:
+    def under_way() -> str:
         report = system.report()
-        return report.running >= replicas and all(node.ready for node in report.nodes)
+        if report.running < replicas:
+            return f"{report.running} of {replicas} pods run"
+        return next((f"Node/{node.name} is not ready" for node in report.nodes if not node.ready), "")
 
-    wait_for(system, longest_seconds, followed)
+    wait_for(system, patience_seconds, under_way)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, assert_never
@@ -53,6 +53,7 @@ _LAMBDAS_OWN = {
     "no_proxy": "127.0.0.1,localhost",
 }
 _CALM_OF_LIFE_SECONDS = 0.5  # however fast the clock, the functions must have had the time to act
+_DECIDED_UPON = ("nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates")
 _THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
 
 
@@ -108,17 +109,21 @@ class LocalSystem(Started):
 
     def scene(self) -> Scene:
         """Give the cluster as it is now, for judging whether it is quiet."""
-        entries = self.timeline.entries
         return Scene(
             now=self.clock.now(),
-            last_change=max((e.at for e in entries if e.what != DECIDED), default=self.started_at),
+            last_change=self.last_change(),
             refused=self.decisions.refused(),
             calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
             pods=self.objects.list("pods"),
             nodeclaims=self.objects.list("nodeclaims"),
-            nodepools=(*self.objects.list("nodepools"), *self.objects.list("provisioners")),
+            nodepools=[each for kind in _DECIDED_UPON for each in self.objects.list(kind)],
             workloads={resource: self.objects.list(resource) for resource in WORKLOADS},
         )
+
+    def last_change(self) -> datetime:
+        """Give when something last happened to the cluster's objects."""
+        entries = self.timeline.entries
+        return max((e.at for e in entries if e.what != DECIDED), default=self.started_at)
 
     def report(self) -> Report:
         """Give the outcome so far."""
