@@ -7,12 +7,14 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from nodesmith_cli.main import app
+from tests.patience import hurried
 
-OPTIONS = ("-o", "json", "--speed", "20", "--for", "1h")
-"""An hour of the cluster's time: a run ends once all is quiet, and on a slow machine five minutes are a few seconds."""
+SPEED, OPTIONS = 20.0, ("-o", "json", "--for", "1h")
+"""An hour of the cluster's time in which nothing happens: on a slow machine five minutes are a few seconds."""
 
 
 def local_run(folder: Path, *files: Path) -> Result:
     """Run files until all is quiet; what it leaves is in `folder`, its report is JSON on standard output."""
     named = [word for file in files for word in ("-f", str(file))]
-    return CliRunner().invoke(app, ["local", "run", *named, *OPTIONS, "--keep", str(folder)])
+    how = [*OPTIONS, "--speed", f"{hurried(SPEED):g}", "--keep", str(folder)]
+    return CliRunner().invoke(app, ["local", "run", *named, *how])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _QUIET = 0.75  # of the processors' time is idle
@@ -13,6 +14,22 @@ _SAMPLE_SECONDS = 2.0
 def patient(seconds: float) -> float:
     """Give how long to wait, as the machine is now, for what takes so many seconds of life where nothing else runs."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def hurried(speed: float) -> float:
+    """Give how fast a clock may run, as the machine is now, that may run so fast where nothing else runs.
+
+    A cluster's time-outs are seconds of its clock, and what it does takes seconds of life.
+    """
+    return max(1.0, speed / patient(1))
+
+
+def eventually(holds: Callable[[], object], what: str = "it", seconds: float = 60) -> None:
+    """Wait until something holds, which takes a moment; long only where it never will."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began + patient(seconds), f"not in {seconds:g} s: {what}"
+        time.sleep(0.05)
 
 
 def until_quiet(seconds: float) -> None:

@@ -27,12 +27,12 @@ from tests.contract.servers import (
     Call,
     Server,
     control_plane,
-    eventually,
     in_memory,
     make_real_forget,
     real,
 )
 from tests.contract.worlds import Clock, FakeWorld, ServedWorld, World
+from tests.patience import eventually
 from tests.served import CRDS
 
 _ONLY = {IN_MEMORY: (IN_MEMORY,), REAL: (REAL,), "both": (IN_MEMORY, REAL)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,13 +16,12 @@ from urllib.request import Request, urlopen
 
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.controlplane import ControlPlane, commands, find_binaries
-from tests.patience import patient
 
 IN_MEMORY, REAL = "in-memory", "real"
 LOGS = Path(__file__).resolve().parents[2] / "build" / "e2e" / "contract"
 # The API server in memory does what these controllers do. All others would change what a test has just written.
 _CONTROLLERS = "garbage-collector-controller,namespace-controller"
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 60.0
 
 Call: TypeAlias = Callable[..., tuple[int, Any]]
 
@@ -72,16 +70,6 @@ class Server:
         return (
             ssl.create_default_context(cadata=b64decode(self.ca_bundle).decode()) if self.ca_bundle else None
         )
-
-
-def eventually(done: Callable[[], bool]) -> None:
-    """Wait for what a real cluster does soon, and the API server in memory at once."""
-    began = time.monotonic()
-    while not done():
-        assert time.monotonic() < began + patient(_PATIENCE_SECONDS), (
-            f"it has not come about in {_PATIENCE_SECONDS:.0f} s"
-        )
-        time.sleep(0.05)
 
 
 def in_memory(server: ApiServer) -> Server:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.servers import Call, eventually
+from tests.contract.servers import Call
+from tests.patience import eventually
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

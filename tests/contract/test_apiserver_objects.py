@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from tests.contract.servers import eventually
+from tests.patience import eventually
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:

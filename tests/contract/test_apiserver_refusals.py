@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from nodesmith.model.schema.crds import custom_resource_definitions
-from tests.contract.servers import REAL, Call, Server, eventually
+from tests.contract.servers import REAL, Call, Server
+from tests.patience import eventually
 
 JSON, MERGE = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"

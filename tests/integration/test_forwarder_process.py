@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
@@ -23,11 +22,11 @@ from nodesmith.observation.wire import decode
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import deployment_pod, rolled
+from tests.patience import eventually
 from tests.served import CRDS, created, now
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join(str(ROOT / part) for part in ("layers/core/python", "forwarder"))
-PATIENCE_SECONDS = 30.0
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
@@ -50,13 +49,6 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def is_ready(port: int) -> bool:
@@ -98,10 +90,10 @@ def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
         try:
             eventually(lambda: is_ready(port))
             created(server.store, "pods", deployment_pod(1, rolled(1)))
-            received = sqs.receive_message(QueueUrl=queues["provisioning"], WaitTimeSeconds=15)["Messages"]
+            received = sqs.receive_message(QueueUrl=queues["provisioning"], WaitTimeSeconds=20)["Messages"]
         finally:
             process.send_signal(signal.SIGTERM)
-            status = process.wait(10)
+            status = process.wait(60)
     assert status == 0
     assert parse_hint(received[0]["Body"], "east").why == "pods pending: 1"
     snapshot = decode(s3.get_object(Bucket="snapshots", Key=snapshot_key("east"))["Body"].read())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from nodesmith_cli.local.manifests import Document, load_manifests
 from nodesmith_cli.local.running import apply, settle
 from nodesmith_cli.local.system import LocalSystem, Place
 from nodesmith_cli.main import app
-from tests.patience import patient
+from tests.patience import eventually, hurried
 from tests.storage import claim, storage_class
 
 EXPRESS = shipped("_examples", "examples") / "express-test"
@@ -56,19 +55,12 @@ def workloads() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
-    place = Place("us-east-1", "nodesmith-local", zones=("us-east-1a",), speed=20)
+    place = Place("us-east-1", "nodesmith-local", zones=("us-east-1a",), speed=hurried(20))
     pools = load_manifests([str(EXPRESS / name) for name in ("nodeclass.yaml", "nodepool.yaml")])
     with LocalSystem(place, tmp_path_factory.mktemp("ends")) as running:
         assert apply(running, [*pools.documents, *workloads()]) == []
         assert settle(running, _LONGEST_SECONDS) == ""
         yield running
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + patient(60)
-    while not holds():
-        assert time.monotonic() < end, f"not yet: {what}"
-        time.sleep(0.05)
 
 
 def pods_of(system: LocalSystem, app: str) -> list[View]:
@@ -92,13 +84,15 @@ def test_a_node_deleted_by_hand_drains_by_its_budgets_and_leaves_nothing(system:
         return system.objects.find("nodes", doomed) is None
 
     system.objects.delete("nodes", doomed)
-    until(gone, f"Node {doomed} is gone")
+    eventually(gone, f"Node {doomed} is gone")
     assert fewest >= REPLICAS - 1
-    until(lambda: system.objects.find("nodeclaims", claims[doomed]) is None, "its NodeClaim is gone")
+    eventually(lambda: system.objects.find("nodeclaims", claims[doomed]) is None, "its NodeClaim is gone")
     ec2 = system.aws.client("ec2")
     (found,) = ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"]
     assert found["State"]["Name"] == "terminated"
-    until(lambda: ready(system, "web") == REPLICAS and ready(system, "db") == 1, "all pods run elsewhere")
+    eventually(
+        lambda: ready(system, "web") == REPLICAS and ready(system, "db") == 1, "all pods run elsewhere"
+    )
     places = {dig(pod, "spec", "nodeName") for pod in [*pods_of(system, "web"), *pods_of(system, "db")]}
     assert doomed not in places
     attached = [each["spec"]["nodeName"] for each in system.objects.list("volumeattachments")]
@@ -112,9 +106,11 @@ def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(syst
     claims = system.claims_by_node()
     instance = system.objects.get("nodes", doomed)["spec"]["providerID"].rpartition("/")[2]
     system.aws.client("ec2").terminate_instances(InstanceIds=[instance])
-    until(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
-    until(lambda: system.objects.find("nodeclaims", claims[doomed]) is None, "its NodeClaim is gone")
-    until(lambda: ready(system, "web") == REPLICAS and ready(system, "db") == 1, "all pods run elsewhere")
+    eventually(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
+    eventually(lambda: system.objects.find("nodeclaims", claims[doomed]) is None, "its NodeClaim is gone")
+    eventually(
+        lambda: ready(system, "web") == REPLICAS and ready(system, "db") == 1, "all pods run elsewhere"
+    )
 
 
 def test_a_node_that_nobody_may_empty_is_explained_and_goes_when_it_is_helped(
@@ -132,19 +128,21 @@ def test_a_node_that_nobody_may_empty_is_explained_and_goes_when_it_is_helped(
         lines = result.stdout.splitlines(keepends=True)
         return "".join(line for line in lines if not line.startswith('{"_aws"'))
 
-    until(lambda: explained() == "no node is ending\n", "what ended before is gone")
+    eventually(lambda: explained() == "no node is ending\n", "what ended before is gone")
     strict = {"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 0}
     metadata = {"name": "strict", "namespace": "default"}
     system.objects.create("poddisruptionbudgets", {"metadata": metadata, "spec": strict})
-    until(lambda: "PodDisruptionBudget default/strict" in explained(doomed), "it is foreseen")
+    eventually(lambda: "PodDisruptionBudget default/strict" in explained(doomed), "it is foreseen")
     system.objects.delete("nodes", doomed)
-    until(lambda: f"{doomed}: it is ending, Terminating" in explained(doomed), "its end has begun")
-    until(lambda: "guarded by PodDisruptionBudget default/strict" in explained(), "it waits for its budget")
+    eventually(lambda: f"{doomed}: it is ending, Terminating" in explained(doomed), "its end has begun")
+    eventually(
+        lambda: "guarded by PodDisruptionBudget default/strict" in explained(), "it waits for its budget"
+    )
     counted = "(maxUnavailable 0), 0 may go; it never allows any"
-    until(lambda: counted in explained(doomed), "its arithmetic is told")
-    until(lambda: "1 node ending, $" in explained(), "it is counted and priced")
+    eventually(lambda: counted in explained(doomed), "its arithmetic is told")
+    eventually(lambda: "1 node ending, $" in explained(), "it is counted and priced")
     system.objects.delete("poddisruptionbudgets", "strict", "default")
-    until(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
+    eventually(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
 
 
 def test_the_log_of_the_functions_tells_of_no_failure(system: LocalSystem) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from nodesmith_cli.local.system import LocalSystem
 from nodesmith_cli.local.timeline import LAUNCHED
 from nodesmith_cli.local.upcommand import kubeconfig_at
 from nodesmith_cli.status import tell
-from tests.patience import patient
+from tests.patience import eventually, hurried
 
 SPEED = 10.0
 PODS = 20
@@ -33,7 +32,7 @@ PODS = 20
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
     """Give a system that runs the example of 20 pods, and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
-    with LocalSystem(place_of(manifests, "", SPEED), tmp_path_factory.mktemp("state")) as system:
+    with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as system:
         apply(system, manifests.documents)
         assert settle(system, 300) == ""
         yield system
@@ -44,13 +43,6 @@ def kubeconfig(system: LocalSystem, tmp_path_factory: pytest.TempPathFactory) ->
     access = reachable(system.cluster.kubeconfig(), system.aws.url, system.place.region, system.clock)
     with kubeconfig_at(tmp_path_factory.mktemp("kube") / "config", access) as path:
         yield path
-
-
-def until(what: str, holds: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + patient(seconds)
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.2)
 
 
 def nodes(system: LocalSystem) -> list[str]:
@@ -117,14 +109,14 @@ def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
     began = system.clock.now()
     assert interrupt(name.partition(".")[0], within="90s", kubeconfig=kubeconfig) == 0
     assert f"EC2 takes {instance} at " in capsys.readouterr().out
-    until("its end has begun", lambda: "SpotInterrupted" in reasons(system, claim))
+    eventually(lambda: "SpotInterrupted" in reasons(system, claim), "its end has begun")
     now = now_at(str(kubeconfig))
     snapshot, _ = snapshot_of(Where(), str(kubeconfig), now)
     (under_way,) = tell(snapshot, now)["interruptions"]
     assert (under_way["name"], under_way["cause"]) == (name, "SpotInterrupted")
     assert 0 < under_way["secondsLeft"] < 90
-    until("it is gone", lambda: name not in nodes(system))
-    until("all pods run", lambda: system.report().running == PODS)
+    eventually(lambda: name not in nodes(system), "it is gone")
+    eventually(lambda: system.report().running == PODS, "all pods run")
     assert states(system)[instance] == "terminated"
     bought = [e.at for e in system.timeline.entries if e.what == LAUNCHED and e.at > began]
     assert bought
@@ -135,5 +127,5 @@ def test_ec2_takes_an_instance_on_which_pods_are_left(system: LocalSystem, kubec
     (name, *_) = nodes(system)
     instance = instance_of(system, name)
     interrupt(name, within="1s", kubeconfig=kubeconfig)
-    until("EC2 has taken it", lambda: states(system)[instance] in {"shutting-down", "terminated"}, 20)
-    until("all pods run", lambda: system.report().running == PODS)
+    eventually(lambda: states(system)[instance] in {"shutting-down", "terminated"}, "EC2 has taken it")
+    eventually(lambda: system.report().running == PODS, "all pods run")

@@ -15,6 +15,7 @@ from nodesmith_cli.local.running import apply, settle
 from nodesmith_cli.local.shrinking import Shrunk, shrink
 from nodesmith_cli.local.system import LocalSystem
 from nodesmith_cli.records import Folder
+from tests.patience import hurried
 
 SPEED, LONGEST_SECONDS = 20.0, 3600.0
 
@@ -23,7 +24,7 @@ SPEED, LONGEST_SECONDS = 20.0, 3600.0
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
     """Give a system that runs the example of 20 pods, and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
-    with LocalSystem(place_of(manifests, "", SPEED), tmp_path_factory.mktemp("state")) as system:
+    with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as system:
         apply(system, manifests.documents)
         assert settle(system, LONGEST_SECONDS) == ""
         yield system

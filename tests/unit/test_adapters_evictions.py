@@ -172,7 +172,7 @@ class Reluctant(Answering):
             if not self.left:
                 self.done.set()
         if name.startswith("large"):
-            assert self.done.wait(10)
+            assert self.done.wait(60)
         return super().ask(method, path, body, read_seconds=read_seconds)
 
 
@@ -186,7 +186,7 @@ def test_many_pods_of_one_budget_do_not_stand_in_the_way_of_others() -> None:
 
 def test_pods_of_twenty_budgets_need_not_wait_for_one_another() -> None:
     """An API server may let each of them wait for half a second."""
-    together = Barrier(20, timeout=5)
+    together = Barrier(20, timeout=60)
 
     class Waiting(Answering):
         """One that answers nobody before all budgets' first evictions are under way."""

@@ -8,8 +8,6 @@ import signal
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -21,6 +19,7 @@ from nodesmith_cli.local.controlplane import ControlPlane, User
 from nodesmith_cli.local.controlplane.authenticator import Authenticator, nobody
 from nodesmith_cli.local.controlplane.process import Died
 from tests.fakes.programs import programs
+from tests.patience import eventually
 
 STARTED = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
 
@@ -28,13 +27,6 @@ STARTED = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 def journal(folder: Path, what: str) -> list[str]:
     lines = (folder / "journal").read_text().splitlines()
     return [line.removeprefix(f"{what} ") for line in lines if line.startswith(what)]
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def listens(port: int) -> bool:
@@ -111,7 +103,7 @@ def test_an_interrupted_start_ends_what_was_started(tmp_path: Path) -> None:
     me = threading.get_ident()
 
     def interrupt() -> None:
-        wait_for((tmp_path / "begun").exists)
+        eventually((tmp_path / "begun").exists)
         signal.pthread_kill(me, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -125,7 +117,7 @@ def test_an_interrupted_start_ends_what_was_started(tmp_path: Path) -> None:
 def test_an_api_server_that_is_restarted_is_back_at_its_port_alone(tmp_path: Path) -> None:
     with ControlPlane(programs(tmp_path / "bin", tmp_path / "journal"), tmp_path / "plane") as plane:
         port = port_of(plane)
-        missing = threading.Thread(target=wait_for, args=[lambda: not listens(port)])
+        missing = threading.Thread(target=eventually, args=[lambda: not listens(port)])
         missing.start()
         plane.restart_api_server(away_seconds=1)
         assert not missing.is_alive()

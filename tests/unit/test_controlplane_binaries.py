@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.local.controlplane import PROGRAMS, find_binaries
+from tests.patience import eventually
 
 GO_MOD = "module test\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n)\n"
 GO = """#!/bin/sh
@@ -196,7 +196,7 @@ def test_a_build_that_is_killed_is_made_again(checkout: Checkout, monkeypatch: p
     paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
     python = [sys.executable, "-c", program, str(checkout.root)]
     with subprocess.Popen(python, env={**os.environ, **paths}, start_new_session=True) as building:
-        wait_for(lambda: (checkout.built / ".controlplane").exists())
+        eventually(lambda: (checkout.built / ".controlplane").exists())
         os.killpg(building.pid, signal.SIGKILL)
     assert not (checkout.built / "controlplane").exists()
     monkeypatch.setenv("FAKE_GO_BUILDS", "true")
@@ -204,18 +204,18 @@ def test_a_build_that_is_killed_is_made_again(checkout: Checkout, monkeypatch: p
 
 
 def test_an_interrupted_build_ends_go(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_GO_BUILDS", "exec sleep 30")
+    monkeypatch.setenv("FAKE_GO_BUILDS", "exec sleep 600")
     began = time.monotonic()
     me = threading.get_ident()
 
     def interrupt() -> None:
-        wait_for(lambda: (checkout.built / ".controlplane").exists())
+        eventually(lambda: (checkout.built / ".controlplane").exists())
         signal.pthread_kill(me, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         checkout.find()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 300
 
 
 def test_two_processes_do_not_build_at_once(checkout: Checkout) -> None:
@@ -225,15 +225,8 @@ def test_two_processes_do_not_build_at_once(checkout: Checkout) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiting = threading.Thread(target=checkout.find)
         waiting.start()
-        wait_for(lambda: any("another process is building" in line for line in checkout.told))
+        eventually(lambda: any("another process is building" in line for line in checkout.told))
         (checkout.built / "kept").rename(checkout.built / "stamp")  # the other one is done
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert len(checkout.builds()) == 2
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from nodesmith_cli.local.controlplane import process as processes
 from nodesmith_cli.local.controlplane.folders import claimed
 from nodesmith_cli.local.controlplane.ports import free_ports
 from nodesmith_cli.local.controlplane.process import Died, Process
+from tests.patience import eventually
 
 
 def program(folder: Path, script: str) -> Path:
@@ -24,13 +24,6 @@ def program(folder: Path, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def keep_checking(process: Process) -> None:
@@ -48,7 +41,7 @@ def runs(pid: int) -> bool:
 
 
 def numbers(log: Path) -> list[int]:
-    wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+    eventually(lambda: log.exists() and log.read_text().endswith("\n"))
     return [int(number) for number in log.read_text().split()]
 
 
@@ -76,7 +69,7 @@ def test_a_program_is_asked_to_end_before_it_is_made_to(tmp_path: Path) -> None:
     process = Process(
         [program(tmp_path, "trap 'echo bye; exit' TERM; echo here; while :; do sleep 0.02; done")], log
     )
-    wait_for(lambda: "here" in log.read_text())
+    eventually(lambda: "here" in log.read_text())
     process.stop()
     assert log.read_text().split() == ["here", "bye"]
 
@@ -96,7 +89,7 @@ def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
     (child,) = numbers(log)
     assert runs(child)
     process.stop()
-    wait_for(lambda: not runs(child))
+    eventually(lambda: not runs(child))
 
 
 OWNER = """
@@ -128,14 +121,14 @@ def test_a_program_ends_when_its_owner_is_killed_and_not_before(tmp_path: Path, 
         time.sleep(0.2)
         assert runs(pid)
         owner.send_signal(signal.SIGKILL)
-    wait_for(lambda: not runs(pid))
+    eventually(lambda: not runs(pid))
 
 
 def test_a_program_sees_no_settings_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ETCD_NAME", "users-own")
     log = tmp_path / "log"
     process = Process([program(tmp_path, 'echo "<$ETCD_NAME> $HOME"; read -r x; echo end')], log)
-    wait_for(lambda: "end" in log.read_text())
+    eventually(lambda: "end" in log.read_text())
     process.stop()
     assert log.read_text() == f"<> {tmp_path}\nend\n"
 

@@ -28,7 +28,7 @@ def port() -> Iterator[int]:
 
 def ask(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -51,7 +51,7 @@ def test_a_connection_that_says_nothing_is_not_kept(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("nodesmith_forwarder.health.PATIENCE_SECONDS", 0.1)
     server = serve_health(0, {})
     try:
-        with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as silent:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as silent:
             silent.sendall(b"GET /heal")
             assert silent.recv(1) == b""
     finally:

@@ -247,7 +247,7 @@ def test_labels_are_escaped_and_buckets_add_up() -> None:
 def test_prometheus_reads_them_beside_the_probes() -> None:
     server = serve_health(0, {}, Scene().text)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert "# TYPE karpenter_nodeclaims_created_total counter" in answer.read().decode()
     finally:

@@ -43,7 +43,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 def upcoming(watcher: Watcher, count: int) -> list[tuple[str, str, Any]]:
     """Give the next changes: what happened, to which object, and the label `step` it had before."""
     try:
-        changes = [watcher.queue.get(timeout=10) for _ in range(count)]
+        changes = [watcher.queue.get(timeout=60) for _ in range(count)]
     except Empty:
         raise AssertionError(f"fewer than {count} changes") from None
     return [_told(change) for change in changes if change]
@@ -142,7 +142,7 @@ def test_who_follows_is_told_what_happens_from_then_on_with_what_was_before(
     ]
     assert [upcoming(watcher, 3) for watcher in watchers] == [expected] * 2
     watchers[0].close()
-    assert watchers[0].queue.get(timeout=10) is None
+    assert watchers[0].queue.get(timeout=60) is None
 
 
 def test_who_follows_misses_nothing_while_the_server_is_away_and_forgets(server: ApiServer) -> None:

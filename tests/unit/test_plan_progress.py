@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import io
-import time
 
 from rich.console import Console
 
 from nodesmith_cli.planning.waiting import told
+from tests.patience import eventually
 
 
-def heard(patience_seconds: float, takes_seconds: float = 0.0) -> str:
+def heard(patience_seconds: float, until: str = "") -> str:
     text = io.StringIO()
     with told(Console(file=text, width=80), "deciding on 5 pods", patience_seconds):
-        time.sleep(takes_seconds)
+        eventually(lambda: text.getvalue().endswith(until))
     return text.getvalue()
 
 
 def test_what_takes_long_is_said_while_it_goes_on_and_how_long_it_took() -> None:
-    begun, ended = heard(patience_seconds=0.01, takes_seconds=0.2).splitlines()
+    begun, ended = heard(patience_seconds=0.01, until="…\n").splitlines()
     assert begun == "deciding on 5 pods …"
     assert ended.startswith("deciding on 5 pods: ")
     assert ended.endswith(" s")

@@ -35,7 +35,7 @@ def test_what_fails_for_one_claim_is_noted_and_the_others_go_on(spread: Spread) 
 
 def test_steps_are_taken_at_the_same_time() -> None:
     """Each waits until all are there, which none of them would be if they came one after the other."""
-    together = Barrier(len(STEPS), timeout=10)
+    together = Barrier(len(STEPS), timeout=60)
     with ThreadPoolExecutor(len(STEPS)) as threads:
         came = each(threads.map, STEPS, lambda _: together.wait(), Counter(), Failures())
     assert set(came.values()) == {0, 1, 2, 3}
