@@ -46,6 +46,7 @@ from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
+from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call, FakeCloud, ready_status
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.disruptions import counted, ends_at, is_ending
@@ -146,14 +147,6 @@ class Messages:
     doubled: float = 0.0
     delayed: float = 0.0
     seed: int = 0
-
-
-class Shelf:
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def latest(self) -> Catalog:
-        return self._catalog
 
 
 @lru_cache(maxsize=1)
@@ -389,7 +382,7 @@ class World:
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints)
         )
-        name, shelf = builders.CLUSTER, Shelf(catalog())
+        name, shelf = builders.CLUSTER, FakeCatalogs(catalog())
         match concern:
             case Concern.PROVISIONING:
                 settings, clock = SETTINGS, self.clock
@@ -417,7 +410,7 @@ class World:
         """Hand interruption what has arrived, or a tick."""
         batch, self._inbox = self._inbox or [Hint(name, "tick").to_json()], []
         buying = Provisioning(
-            name, SETTINGS, store, cloud, blobs, hints, Shelf(catalog()), self.clock, lambda: 0.0
+            name, SETTINGS, store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
         )
         letters = [Letter(str(number), body, builders.ACCOUNT) for number, body in enumerate(batch)]
         run = Interruption(name, store, cloud, blobs, hints, lambda: provision(buying), self.clock)
@@ -441,7 +434,7 @@ class World:
             cloud or self.cloud,
             self.blobs,
             self.hints,
-            Shelf(builders.catalog()),
+            FakeCatalogs(builders.catalog()),
             self.clock,
             stopwatch,
         )

@@ -34,13 +34,6 @@ def taints_of(world: World, name: str = "n1") -> list[tuple[str, str]]:
     return sorted((t["key"], t["effect"]) for t in taints if t["key"] != "node.kubernetes.io/not-ready")
 
 
-def an_owner(world: World) -> dict[str, str]:
-    """Give the reference to a NodeClaim that exists: what has an owner that does not is collected as garbage."""
-    world.cluster.apply_nodeclaim(a_claim())
-    uid = there(world, "NodeClaim", "default-abc")["metadata"]["uid"]
-    return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "default-abc", "uid": uid}
-
-
 def test_a_claim_is_created_with_its_status(world: World) -> None:
     world.cluster.apply_nodeclaim(
         a_claim(providerID="aws:///a/i-1", conditions=[condition("Launched", "True")])
@@ -98,21 +91,18 @@ def test_a_deleted_claim_is_gone_and_deleting_it_again_is_fine(world: World) -> 
     world.cluster.delete_nodeclaim("default-abc")
 
 
-def test_a_node_is_registered_with_labels_annotations_owner_and_taints(world: World) -> None:
+def test_a_node_is_registered_with_labels_annotations_and_taints(world: World) -> None:
     world.put("Node", a_node("n1", UNREGISTERED, SLOW))
-    owner = an_owner(world)
     patch = NodePatch(
         labels={"karpenter.sh/registered": "true"},
         annotations={"karpenter.sh/nodepool-hash": "1"},
         add_taints=(Taint("dedicated", "NoSchedule", "db"),),
         remove_taints=(Taint("karpenter.sh/unregistered", "NoExecute"),),
-        owner=owner,
     )
     assert world.cluster.register_node("n1", patch)
     node = there(world, "Node", "n1")
     assert node["metadata"]["labels"] == {"kubernetes.io/os": "linux", "karpenter.sh/registered": "true"}
     assert node["metadata"]["annotations"]["karpenter.sh/nodepool-hash"] == "1"
-    assert [each["uid"] for each in node["metadata"]["ownerReferences"]] == [owner["uid"]]
     assert taints_of(world) == [("dedicated", "NoSchedule"), ("slow", "NoSchedule")]
 
 
@@ -122,7 +112,6 @@ def test_a_node_registered_twice_is_the_same_node(world: World) -> None:
         {"a": "b"},
         {},
         add_taints=(Taint("slow", "NoSchedule", "no"), Taint("t", "NoExecute")),
-        owner=an_owner(world),
     )
     assert world.cluster.register_node("n1", patch)
     first = there(world, "Node", "n1")

@@ -123,9 +123,7 @@ def test_evictions_keep_to_what_kubernetes_own_controller_counts(
     until("all have gone, as their successors became ready", drained)
 
 
-def test_a_node_is_given_an_owner_that_blocks_held_deleted_and_let_go(
-    plane: RealCluster, writer: ApiCluster
-) -> None:
+def test_a_node_whose_owner_blocks_is_held_deleted_and_let_go(plane: RealCluster, writer: ApiCluster) -> None:
     put_node(plane, "i-2")
     writer.apply_nodeclaim(a_claim())
     claim = plane.objects.get("nodeclaims", "default-abc")
@@ -137,7 +135,8 @@ def test_a_node_is_given_an_owner_that_blocks_held_deleted_and_let_go(
         "blockOwnerDeletion": True,
     }
     provider_id = "aws:///us-east-1a/i-2"
-    patch = NodePatch({}, owner=owner, provider_id=provider_id, add_finalizers=(TERMINATION_FINALIZER,))
+    plane.objects.patch("nodes", "i-2", {"metadata": {"ownerReferences": [owner]}})
+    patch = NodePatch({}, provider_id=provider_id, add_finalizers=(TERMINATION_FINALIZER,))
     assert writer.register_node("i-2", patch)
     (pod,) = put_workload(plane, "bare", 1, "i-2")
 

@@ -27,11 +27,12 @@ from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs
+from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call, FakeCloud
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hints import FakeHints
 from tests.fakes.store import FakeStore
-from tests.world import Shelf, World, catalog, pod_manifest
+from tests.world import World, catalog, pod_manifest
 
 KEY = snapshot_key(CLUSTER)
 OTHERS = encode("another", NOW, Observed())
@@ -506,7 +507,7 @@ def provisioning(scene: Scene) -> Provisioning:
         scene.cloud,
         scene.blobs,
         scene.hints,
-        Shelf(catalog()),
+        FakeCatalogs(catalog()),
         scene.clock,
         lambda: 0.0,
     )

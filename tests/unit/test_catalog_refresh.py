@@ -11,6 +11,7 @@ from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering
 from nodesmith.model.news import ListPrices, News, merge
+from tests.fakes.catalogs import FakeCatalogs
 
 T = TypeVar("T")
 THEN, NOW = datetime(2026, 8, 1, tzinfo=UTC), datetime(2026, 8, 2, tzinfo=UTC)
@@ -139,26 +140,11 @@ class FakeMarket:
         return answer
 
 
-@dataclass
-class FakeCatalogs:
-    stored: Catalog | None = BEFORE
-    region: str = "us-east-1"
-    writes: int = 0
-
-    def latest(self) -> Catalog:
-        if self.stored is None:
-            raise Rejected("catalogue: damaged")
-        return self.stored
-
-    def write(self, catalog: Catalog) -> None:
-        self.stored, self.writes = catalog, self.writes + 1
-
-
 ALL_FAIL = dict.fromkeys(("facts", "zones", "offered", "on_demand", "spot"), Transient("busy"))
 
 
 def test_a_refresh_writes_what_aws_says_and_reports_what_it_learned() -> None:
-    catalogs = FakeCatalogs()
+    catalogs = FakeCatalogs(BEFORE)
     report = refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
     assert catalogs.stored is not None
     assert {o.price_hourly_usd for o in catalogs.stored.offerings["m5.large"]} == {0.1, 0.05}
@@ -173,7 +159,7 @@ def test_a_refresh_writes_what_aws_says_and_reports_what_it_learned() -> None:
 
 
 def test_a_refresh_that_learns_nothing_new_writes_nothing() -> None:
-    catalogs = FakeCatalogs()
+    catalogs = FakeCatalogs(BEFORE)
     refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
     report = refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
     assert (report.written, catalogs.writes) == (False, 1)
@@ -181,7 +167,7 @@ def test_a_refresh_that_learns_nothing_new_writes_nothing() -> None:
 
 @pytest.mark.parametrize("call", list(ALL_FAIL))
 def test_a_call_that_fails_keeps_its_part_and_is_raised_after_the_rest_is_written(call: str) -> None:
-    catalogs = FakeCatalogs()
+    catalogs = FakeCatalogs(BEFORE)
     with pytest.raises(Transient, match="busy"):
         refresh_catalog(FakeMarket({call: Transient("busy")}), catalogs, NO_PRICES, NOW)
     assert catalogs.writes == 1
@@ -194,7 +180,7 @@ def test_a_call_that_fails_keeps_its_part_and_is_raised_after_the_rest_is_writte
 
 
 def test_when_all_calls_fail_the_stored_catalogue_is_not_touched() -> None:
-    catalogs = FakeCatalogs()
+    catalogs = FakeCatalogs(BEFORE)
     with pytest.raises(
         Transient, match="not written: 1 types, 2 offerings, 0 at estimated prices; busy; busy"
     ):
@@ -203,7 +189,7 @@ def test_when_all_calls_fail_the_stored_catalogue_is_not_touched() -> None:
 
 
 def test_a_call_that_is_refused_for_good_is_rejected_after_the_rest_is_written() -> None:
-    catalogs = FakeCatalogs()
+    catalogs = FakeCatalogs(BEFORE)
     with pytest.raises(Rejected, match="pricing:GetProducts"):
         refresh_catalog(
             FakeMarket({"on_demand": Rejected("not allowed: pricing:GetProducts")}), catalogs, NO_PRICES, NOW
@@ -212,7 +198,7 @@ def test_a_call_that_is_refused_for_good_is_rejected_after_the_rest_is_written()
 
 
 def test_without_a_price_list_the_known_on_demand_prices_stay() -> None:
-    catalogs = FakeCatalogs()
+    catalogs = FakeCatalogs(BEFORE)
     report = refresh_catalog(FakeMarket(on_demand={}), catalogs, NO_PRICES, NOW)
     assert catalogs.stored is not None
     assert ON_DEMAND_A in catalogs.stored.offerings["m5.large"]
@@ -220,6 +206,6 @@ def test_without_a_price_list_the_known_on_demand_prices_stay() -> None:
 
 
 def test_a_damaged_catalogue_is_made_anew() -> None:
-    catalogs = FakeCatalogs(stored=None)
+    catalogs = FakeCatalogs(None)
     report = refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
     assert (report.written, report.offerings) == (True, 2)

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from nodesmith.model.backoffs import Backoff
+from nodesmith.model.catalog import Catalog
 from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import Eviction, PodOnNode
@@ -242,6 +243,19 @@ class Blobs(Protocol):
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object, replacing what was there."""
+
+
+class Catalogs(Protocol):
+    """The catalogue of one region (in S3)."""
+
+    @property
+    def region(self) -> str: ...
+
+    def latest(self) -> Catalog:
+        """Read it, the embedded one where none is stored. Raises Rejected when there is nothing usable."""
+
+    def write(self, catalog: Catalog) -> None:
+        """Store it."""
 
 
 class Hints(Protocol):

@@ -53,9 +53,6 @@ def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
     metadata, spec = node["metadata"], node.get("spec") or {}
     if not is_of(node, patch.provider_id):
         return None
-    owners = list(metadata.get("ownerReferences") or ())
-    if patch.owner is not None and all(owner.get("uid") != patch.owner["uid"] for owner in owners):
-        owners.append(dict(patch.owner))
     if patch.provider_id:
         spec = {**spec, "providerID": patch.provider_id}
     taints = _taints(spec.get("taints") or (), patch)
@@ -66,7 +63,6 @@ def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
             **with_finalizers(metadata, patch.add_finalizers),
             "labels": {key: labels[key] for key in labels if key not in patch.remove_labels},
             "annotations": {**(metadata.get("annotations") or {}), **patch.annotations},
-            **({"ownerReferences": owners} if owners else {}),
         },
         "spec": {**_cordoned(spec, patch), **({"taints": taints} if taints or spec.get("taints") else {})},
     }

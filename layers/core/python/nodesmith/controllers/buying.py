@@ -28,13 +28,6 @@ COMMIT_NAMES_LENGTH = 2_000_000
 """Characters of pods' names in one commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
 
 
-class Catalogs(Protocol):
-    """Where the catalogue of the region is kept."""
-
-    def latest(self) -> Catalog:
-        """Read it."""
-
-
 class Buyer(Protocol):
     """A run that buys."""
 

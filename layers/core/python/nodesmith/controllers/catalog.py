@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import Catalog, InstanceFacts
 from nodesmith.model.news import ListPrices, News, merge
+from nodesmith.ports import Catalogs
 
 M = TypeVar("M", bound=Mapping[Any, Any])
 
@@ -35,19 +36,6 @@ class Market(Protocol):
 
     def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
         """Give hourly spot prices by type and zone."""
-
-
-class Catalogs(Protocol):
-    """Where the catalogue of a region is kept."""
-
-    @property
-    def region(self) -> str: ...
-
-    def latest(self) -> Catalog:
-        """Read it, the embedded one where none is stored. Raises Rejected when there is nothing usable."""
-
-    def write(self, catalog: Catalog) -> None:
-        """Store it."""
 
 
 @dataclass(frozen=True, slots=True)

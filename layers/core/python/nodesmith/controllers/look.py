@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from nodesmith.controllers.buying import Catalogs, write_down
+from nodesmith.controllers.buying import write_down
 from nodesmith.controllers.news import Told, tell
 from nodesmith.decisions.disruption.stages import Scene
 from nodesmith.decisions.provisioning import Inputs, decision_id
@@ -23,7 +23,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+from nodesmith.ports import Blobs, Catalogs, Cloud, Cluster, Hints, Store
 from nodesmith.settings import decision_snapshot_key
 
 AGAIN_AFTER = timedelta(minutes=15)

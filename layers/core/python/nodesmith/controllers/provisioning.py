@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nodesmith.controllers.buying import Catalogs, TypeTable, buy, committable, write_down
+from nodesmith.controllers.buying import TypeTable, buy, committable, write_down
 from nodesmith.controllers.launching import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import write_unplaced
@@ -26,7 +26,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeconfiguration import NodeSettings
-from nodesmith.ports import Blobs, Cloud, Hints, Store
+from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MAX_ROUNDS = 12

@@ -61,15 +61,14 @@ class Node:
 class NodePatch:
     """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
 
-    `owner` is an owner reference to add. A Node that is being deleted takes no new finalizers. A Node of another
-    `provider_id` is not meant, whatever its name; empty means any. One that was restored without it gets it back.
+    A Node that is being deleted takes no new finalizers. A Node of another `provider_id` is not meant, whatever its
+    name; empty means any. One that was restored without it gets it back.
     """
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str] = field(default_factory=dict)
     add_taints: tuple[Taint, ...] = ()
     remove_taints: tuple[Taint, ...] = ()
-    owner: Mapping[str, object] | None = None
     provider_id: str = ""
     add_finalizers: tuple[str, ...] = ()
     remove_labels: tuple[str, ...] = ()

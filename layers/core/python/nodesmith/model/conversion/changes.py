@@ -38,8 +38,6 @@ class Change(NamedTuple):
     fate: Fate
     why: str
     """Follows the field in a sentence: `is read as karpenter.k8s.aws/instance-category`."""
-    target: str = ""
-    """Where it is today, `NodePool spec.limits`; empty for nowhere."""
 
     @property
     def is_quiet(self) -> bool:

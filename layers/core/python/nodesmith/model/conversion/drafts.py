@@ -46,9 +46,9 @@ class Old:
             value = entries(value).get(step)
         return value
 
-    def note(self, fate: Fate, field: str, why: str, target: str = "") -> None:
+    def note(self, fate: Fate, field: str, why: str) -> None:
         """Add to the report."""
-        self.changes.append(Change(self.number, self.object, field, fate, why, target))
+        self.changes.append(Change(self.number, self.object, field, fate, why))
 
     def refuse_unknown(self, inside: str, known: tuple[str, ...]) -> None:
         """Say which fields inside of this one nobody ever knew; they have no effect."""
@@ -137,12 +137,12 @@ class Draft:
         if value is not None:
             self.put(target, value, field)
             if field != target or self.old.manifest.get("kind") != self.kind:
-                self.old.note(Fate.MOVED, field, f"is {target} of the {self.kind}", f"{self.kind} {target}")
+                self.old.note(Fate.MOVED, field, f"is {target} of the {self.kind}")
 
     def add(self, target: str, value: object, why: str) -> None:
         """Say what was understood without saying."""
         self.put(target, value)
-        self.old.note(Fate.ADDED, target, why, f"{self.kind} {target}")
+        self.old.note(Fate.ADDED, target, why)
 
     def refuse(self, target: str, field: str, why: str) -> None:
         """Report why there is no `target`, or none that is of use: that it lacks is then no news."""

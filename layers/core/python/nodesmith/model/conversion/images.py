@@ -63,11 +63,11 @@ def _alias(draft: Draft, family: str | None, kubernetes: str) -> None:
             f"{what}: no image of it is made for Kubernetes 1.33 and later, so nodes get Amazon Linux 2023. "
             "Check user data and whatever relies on cgroup v1 or yum"
         )
-        draft.old.note(Fate.ALTERED, _FAMILY, why, f"EC2NodeClass {_TERMS}")
+        draft.old.note(Fate.ALTERED, _FAMILY, why)
     else:
         what = f"was {family}" if family else "was not given"
         why = f"{what}, without a selector: images of the alias {name}@{version or 'latest'}"
-        draft.old.note(Fate.MOVED if family else Fate.ADDED, _FAMILY, why, f"EC2NodeClass {_TERMS}")
+        draft.old.note(Fate.MOVED if family else Fate.ADDED, _FAMILY, why)
     draft.put(_TERMS, [{"alias": f"{name}@{version or 'latest'}"}], field)
 
 
@@ -80,9 +80,7 @@ def _has_al2(kubernetes: str) -> bool:
 def _ubuntu(draft: Draft, selected: Any) -> None:
     """Ubuntu is no family today: its user data is AL2's, its root device another, its images must be selected."""
     draft.put(_FAMILY, "AL2", _FAMILY)
-    draft.old.note(
-        Fate.ALTERED, _FAMILY, "is Ubuntu, which takes user data as AL2 does", f"EC2NodeClass {_FAMILY}"
-    )
+    draft.old.note(Fate.ALTERED, _FAMILY, "is Ubuntu, which takes user data as AL2 does")
     if draft.get("spec.blockDeviceMappings") is None:
         draft.add("spec.blockDeviceMappings", [_UBUNTU_ROOT], "was Ubuntu's root volume by default")
     if selected is None:

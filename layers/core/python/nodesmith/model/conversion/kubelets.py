@@ -59,8 +59,7 @@ def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], take
             taken.add(target.name)
             made.append((target, settings))
         target.put("spec.kubelet", settings, kubelet.field, kubelet.old)
-        where = f"EC2NodeClass/{target.name} spec.kubelet"
-        kubelet.old.note(Fate.MOVED, kubelet.field, f"is spec.kubelet of EC2NodeClass/{target.name}", where)
+        kubelet.old.note(Fate.MOVED, kubelet.field, f"is spec.kubelet of EC2NodeClass/{target.name}")
         if target is not nodeclass:
             _repoint(draft, target.name)
     return [each for each, _ in made]

@@ -68,9 +68,7 @@ def _nodeclass_ref(draft: Draft, field: str) -> None:
         draft.old.note(Fate.MOVED, f"{field}.kind", f"is {_TODAYS_KIND[str(kind)]} today")
     if given.get("group") is None and isinstance(api_version, str):
         draft.put(f"{field}.group", api_version.partition("/")[0], f"{field}.apiVersion")
-        draft.old.note(
-            Fate.MOVED, f"{field}.apiVersion", "is group, without the version", f"{draft.kind} {field}.group"
-        )
+        draft.old.note(Fate.MOVED, f"{field}.apiVersion", "is group, without the version")
     if draft.old.manifest.get("apiVersion") in {API_VERSION, None}:
         return
     for name, value in (("group", EC2_NODE_CLASS[1].partition("/")[0]), ("kind", EC2_NODE_CLASS[0])):
@@ -84,7 +82,7 @@ def _limits(draft: Draft) -> None:
         limits = {name: value for name, value in draft.get("spec.limits").items() if name != "resources"}
         draft.put("spec.limits", {**limits, **inner}, "spec.limits.resources")
         why = "is read as spec.limits: only a Provisioner has `resources` there"
-        draft.old.note(Fate.REPAIRED, "spec.limits.resources", why, "NodePool spec.limits")
+        draft.old.note(Fate.REPAIRED, "spec.limits.resources", why)
 
 
 def _expire(draft: Draft) -> None:
@@ -98,7 +96,7 @@ def _expire(draft: Draft) -> None:
         return
     draft.put(target, age, _OLD_EXPIRY)
     why = f"is {target}; {WITHOUT_BUDGETS}"
-    draft.old.note(Fate.ALTERED, _OLD_EXPIRY, why, f"NodePool {target}")
+    draft.old.note(Fate.ALTERED, _OLD_EXPIRY, why)
 
 
 def _consolidate(draft: Draft) -> None:
@@ -106,7 +104,7 @@ def _consolidate(draft: Draft) -> None:
     if draft.get(_POLICY) == "WhenUnderutilized":
         is_old = True
         draft.put(_POLICY, _UNDERUTILIZED, _POLICY)
-        draft.old.note(Fate.MOVED, _POLICY, "is WhenEmptyOrUnderutilized today", f"NodePool {_POLICY}")
+        draft.old.note(Fate.MOVED, _POLICY, "is WhenEmptyOrUnderutilized today")
     has_no_time = isinstance(draft.get("spec.disruption"), Mapping) and draft.get(_AFTER) is None
     if is_old and has_no_time and draft.get(_POLICY) in {None, _UNDERUTILIZED}:
         draft.add(_AFTER, "0s", "was at once, and has to be said today")

@@ -107,7 +107,7 @@ def _choose_role(draft: Draft, around: Surroundings) -> None:
     elif role := _guide_role(draft.get("spec.subnetSelectorTerms")):
         draft.put("spec.role", role)
         taken = f"{why}: taken to be the role {role}, as Karpenter's guide names it. Check that it exists"
-        draft.old.note(Fate.ALTERED, field, taken, "EC2NodeClass spec.role")
+        draft.old.note(Fate.ALTERED, field, taken)
     else:
         draft.old.note(Fate.REFUSED, field, f"{why}: name it here, or a role with --role")
 

@@ -71,7 +71,7 @@ def _annotations(draft: Draft, field: str) -> None:
     if not _ANNOTATIONS.keys() & given.keys():
         return
     for key in _ANNOTATIONS.keys() & given.keys():
-        draft.old.note(Fate.MOVED, f"{field}[{key}]", f"is {_ANNOTATIONS[key]} today", DO_NOT_DISRUPT)
+        draft.old.note(Fate.MOVED, f"{field}[{key}]", f"is {_ANNOTATIONS[key]} today")
     draft.put(field, {_ANNOTATIONS.get(key, key): value for key, value in given.items()}, field)
     draft.rename(field, {_ANNOTATIONS.get(key, key): key for key in given})
 
@@ -98,7 +98,7 @@ def _read(old: Old, key: str, values: tuple[str, ...], field: str) -> tuple[str,
         return key, values
     reading = read_label(key, values)
     fate = Fate.MOVED if reading.renamed else Fate.REPAIRED
-    old.note(fate, field, reading.why, reading.key)
+    old.note(fate, field, reading.why)
     return reading.key, reading.values
 
 
@@ -135,7 +135,7 @@ def _toleration(old: Old, given: Any, field: str) -> Any:
     """Convert a toleration of the taint by which Karpenter kept pods off a node that is to go."""
     if entries(given).get("key") != _DISRUPTING:
         return given
-    old.note(Fate.MOVED, field, f"{_DISRUPTING} is {DISRUPTED.key} today, without a value", DISRUPTED.key)
+    old.note(Fate.MOVED, field, f"{_DISRUPTING} is {DISRUPTED.key} today, without a value")
     rest = {name: value for name, value in given.items() if name != "value"}
     return {**rest, "key": DISRUPTED.key, "operator": "Exists"}
 

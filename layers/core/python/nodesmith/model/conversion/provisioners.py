@@ -70,7 +70,7 @@ def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
         old.note(Fate.REFUSED, "spec.provider", "stands beside providerRef: leave out one of the two")
     if referred:
         draft.put(ref, _ref(referred.get("name")), "spec.providerRef")
-        old.note(Fate.MOVED, "spec.providerRef", "is nodeClassRef of the template", f"NodePool {ref}")
+        old.note(Fate.MOVED, "spec.providerRef", "is nodeClassRef of the template")
         return None
     if provider is None:
         old.note(
@@ -78,7 +78,7 @@ def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
         )
         return None
     draft.put(ref, _ref(name), "spec.provider")
-    old.note(Fate.MOVED, "spec.provider", f"is EC2NodeClass/{name}, made from it", f"NodePool {ref}")
+    old.note(Fate.MOVED, "spec.provider", f"is EC2NodeClass/{name}, made from it")
     return nodeclass_of_provider(old, name, around)
 
 
@@ -115,7 +115,7 @@ def _expire(draft: Draft) -> None:
         return
     draft.put(target, age, _UNTIL_EXPIRED)
     why = f"is {target}; {WITHOUT_BUDGETS}"
-    draft.old.note(Fate.ALTERED, _UNTIL_EXPIRED, why, f"NodePool {target}")
+    draft.old.note(Fate.ALTERED, _UNTIL_EXPIRED, why)
 
 
 def _consolidate(draft: Draft) -> None:
@@ -137,7 +137,7 @@ def _consolidate(draft: Draft) -> None:
     draft.put("spec.disruption.consolidationPolicy", policy, field)
     draft.put("spec.disruption.consolidateAfter", after, field)
     fate = Fate.MOVED if field else Fate.ADDED
-    old.note(fate, field or "spec.consolidation", why, "NodePool spec.disruption")
+    old.note(fate, field or "spec.consolidation", why)
 
 
 def _seconds(old: Old, field: str) -> object:

@@ -43,9 +43,7 @@ def _repaired(old: Old, item: Any, field: str, rename: bool) -> Any:
     reading = read_label(key, tuple(values))
     if not reading.why or (reading.renamed and not rename):
         return item
-    old.note(
-        Fate.MOVED if reading.renamed else Fate.REPAIRED, f"{field}.key", f"{key} {reading.why}", reading.key
-    )
+    old.note(Fate.MOVED if reading.renamed else Fate.REPAIRED, f"{field}.key", f"{key} {reading.why}")
     kept = {**item, "key": reading.key}
     return {**kept, "values": list(reading.values)} if reading.values != tuple(values) else kept
 
@@ -58,7 +56,7 @@ def repaired_labels(old: Old, given: Any, field: str) -> Any:
         if reading is None or not reading.why:
             new[key] = value
             continue
-        old.note(Fate.REPAIRED, f"{field}[{key}]", f"{key} {reading.why}", reading.key)
+        old.note(Fate.REPAIRED, f"{field}[{key}]", f"{key} {reading.why}")
         new[reading.key] = reading.values[0]
     return new if isinstance(given, Mapping) and new != given else given
 
@@ -86,7 +84,6 @@ def add_provisioner_defaults(draft: Draft) -> None:
             Fate.ADDED,
             "spec.requirements",
             f"says nothing of {each['key']}: {each['operator']} {', '.join(each['values'])} was the default",
-            "NodePool spec.template.spec.requirements",
         )
     if defaults or given is None:
         field = "spec.requirements" if given is not None else ""

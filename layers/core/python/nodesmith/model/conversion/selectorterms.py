@@ -29,7 +29,7 @@ def carry_selector(draft: Draft, field: str, target: str) -> None:
     terms = _terms(draft, selector, field)
     draft.put(target, terms, field)
     draft.origins |= {f"{target}[{n}].tags": Origin(draft.old.number, field) for n in range(len(terms))}
-    draft.old.note(Fate.MOVED, field, f"is {target}, a term for each alternative", f"EC2NodeClass {target}")
+    draft.old.note(Fate.MOVED, field, f"is {target}, a term for each alternative")
 
 
 def _of_text(draft: Draft, given: object, field: str) -> Mapping[str, str] | None:
@@ -92,4 +92,4 @@ def carry_images(draft: Draft) -> None:
     for key in entries(draft.old.get(field)):
         if key in WELL_KNOWN:
             why = "was a requirement of the image as well, and is only a tag of it today"
-            draft.old.note(Fate.ALTERED, f"{field}[{key}]", why, f"EC2NodeClass {target}")
+            draft.old.note(Fate.ALTERED, f"{field}[{key}]", why)

@@ -1,0 +1,25 @@
+"""A region's catalogue in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nodesmith.errors import Rejected
+from nodesmith.model.catalog import Catalog
+
+
+@dataclass(slots=True)
+class FakeCatalogs:
+    """What is stored, None for something damaged; `writes` counts."""
+
+    stored: Catalog | None
+    region: str = "us-east-1"
+    writes: int = 0
+
+    def latest(self) -> Catalog:
+        if self.stored is None:
+            raise Rejected("catalogue: damaged")
+        return self.stored
+
+    def write(self, catalog: Catalog) -> None:
+        self.stored, self.writes = catalog, self.writes + 1
