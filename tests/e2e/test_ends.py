@@ -1,83 +1,20 @@
-"""Nodes that end, whoever ends them: their pods leave first and run elsewhere, and nothing stays behind."""
+"""Many nodes end at once: their pods leave first and run elsewhere, and nothing stays behind."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
 
 import pytest
 
-from nodesmith_cli.local.cloud.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.system import CLUSTER, Manifest
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
-
-
-def running(start: Start, pods: int = 6) -> System:
-    """Start a system in which pods of one Deployment run on nodes of NodePool `default`."""
-    system = start(speed=HURRIED, delays=USUAL)
-    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
-    system.until_nodepools_ready()
-    system.apply(deployment("web", pods))
-    system.until_running(pods)
-    system.until_settled()
-    return system
-
-
-def _kubectl(kind: str) -> Callable[[System, str, str], None]:
-    def delete(system: System, node: str, claim: str) -> None:
-        system.kubectl("delete", kind, {"node": node, "nodeclaim": claim}[kind], "--wait=false")
-
-    return delete
-
-
-def _in_ec2(system: System, _node: str, claim: str) -> None:
-    (instance,) = (c["status"]["providerID"] for c in system.claims() if c["metadata"]["name"] == claim)
-    system.aws.client("ec2").terminate_instances(InstanceIds=[instance.rpartition("/")[2]])
-
-
-@pytest.mark.parametrize(
-    "delete",
-    [_kubectl("node"), _kubectl("nodeclaim"), _in_ec2],
-    ids=["kubectl delete node", "kubectl delete nodeclaim", "terminated in EC2"],
-)
-def test_a_node_that_is_deleted_goes_and_its_pods_run_elsewhere(
-    start: Start, delete: Callable[[System, str, str], None]
-) -> None:
-    system = running(start)
-    claim = system.claims()[0]
-    name, node = claim["metadata"]["name"], claim["status"]["nodeName"]
-
-    delete(system, node, name)
-
-    system.until(
-        "the node is gone",
-        lambda: (
-            all(n["metadata"]["name"] != node for n in system.nodes())
-            and all(c["metadata"]["name"] != name for c in system.claims())
-        ),
-        seconds=120,
-    )
-    system.until_running(6)
-    system.until_settled()
-    assert name not in {c.name for c in system.ledger().claims}
-
-
-def test_a_nodepool_that_is_deleted_takes_its_nodes_with_it(start: Start) -> None:
-    system = running(start)
-    system.kubectl("delete", "nodepool", "default", "--wait=false")
-    system.until(
-        "nothing of it is left",
-        lambda: not (system.nodes() or system.claims() or system.instances()),
-        seconds=120,
-    )
-    assert system.ledger().claims == ()
-
 
 NODES, APPS = int(os.environ.get("NODESMITH_DRAINED_NODES", "50")), 20
 PODS_A_NODE = 20
