@@ -1,45 +1,21 @@
-"""Two crashes in one life, at every pair of moments: told from where lives part, and no further than they differ.
+"""Two crashes in one life, at every pair of moments, with no step told twice that is like another.
 
-A telling is a chain of steps of the small world. At each step the world is copied for every crash that the step may
-bring. A world that is in every respect like one that was told before is told no further: what became of that one
-becomes of this one, and so it is with the crashes that may still come. So some hundred thousand pairs take minutes.
+A telling is a chain of steps of the small world. At each step functions may die at every moment that it brings, and a
+second time in what is left of it or later. A world that holds what one held before, with the same messages to come, is
+told no further: what became of that one becomes of this one, and so it is with the crashes that may still come. So
+some hundred thousand pairs take minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
 from random import Random
-from typing import Any
 
-from nodesmith.settings import snapshot_key
-from tests import builders
-from tests.branches import copied
 from tests.crashes import ENDS, Story, allowed, violations
-from tests.world import PATIENCE, Boundaries, World
-
-READS = frozenset(
-    {
-        "FakeBlobs.get",
-        "FakeCloud.cluster_info",
-        "FakeCloud.instances_of",
-        "FakeCloud.living",
-        "FakeCloud.notices",
-        "FakeCloud.owned",
-        "FakeCloud.owned_instances",
-        "FakeCloud.resolve",
-        "FakeStore.known",
-        "FakeStore.learned",
-        "FakeStore.load",
-    }
-)
-"""Calls that change nothing: to die before or after one of them is the same."""
-_HISTORY = frozenset({"calls", "events", "decisions", "sent", "puts"})
-"""What ports note for tests to look at, and no function reads."""
-_NO_STATE = frozenset({"boundaries", "messages", "memory", "concerns", "runs", "_dice", "_seen"})
-_PORTS = ("store", "cloud", "cluster", "blobs", "hints")
+from tests.passages import Death, Node, Passages
+from tests.world import Boundaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +39,10 @@ class Pairs:
     pairs: int = 0
     """pairs of moments at which it was killed"""
     told: int = 0
-    """lives that had to be told for that, because they were not like others"""
+    """steps that had to be told for that, because they were not like others"""
     broken: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """what did not hold, by the calls at which functions died"""
-    _known: tuple[dict[bytes, Told], dict[bytes, Told], dict[bytes, Told]] = field(
+    _known: tuple[dict[Node, Told], dict[Node, Told], dict[Node, Told]] = field(
         default_factory=lambda: ({}, {}, {})
     )
     """by how many crashes may still come, and the world"""
@@ -75,58 +51,64 @@ class Pairs:
         """Tell them all."""
         world = self.story.begun(Boundaries())
         world.observe()
-        chosen = self._chosen(world) if self.sample else None
-        self._live(world, 2, (), chosen)
+        ways = Passages(world, partial(violations, most=self.most))
+        self._live(ways, ways.begun, 2, (), _chosen(ways, self.sample) if self.sample else None)
+        self.told = ways.told
         return self
 
-    def _chosen(self, world: World) -> frozenset[int]:
-        """Choose first crashes by number, over the whole of the undisturbed life."""
-        there, count = copied(world), 0
-        while _goes_on(there):
-            count += len(list(deaths(step(there))))
-        return frozenset(Random(self.story.name).sample(range(count), min(self.sample, count)))  # noqa: S311
-
-    def _live(self, world: World, crashes: int, died: tuple[str, ...], chosen: frozenset[int] | None) -> Told:
+    def _live(
+        self, ways: Passages, node: Node, crashes: int, died: tuple[str, ...], chosen: Collection[int] | None
+    ) -> Told:
         """Tell what becomes of a world in which functions may still die so many times."""
-        known, path, number = self._known[crashes], [], 0
-        found = None
-        while found is None:
-            key = digest(world)
-            found = known.get(key)
-            if found is None and not _goes_on(world):
-                found = Told(0, tuple(violations(world, self.most)))
-                path.append((key, 0))
-            if found is not None:
+        known, path, number = self._known[crashes], list[tuple[Node, int]](), 0
+        while (found := known.get(node)) is None:
+            broken = ways.ended(node)
+            if broken is not None:
+                found = Told(0, broken)
                 break
-            before = copied(world) if crashes else world
-            crossed = step(world)
-            path.append((key, len(crossed)))
-            for moment, alike in deaths(crossed) if crashes else ():
+            after, passed = ways.go(node)
+            path.append((node, passed.moments))
+            for death in passed.deaths if crashes else ():
+                if chosen is None or number in chosen:
+                    self._die(ways, node, (), death, crashes, died)
                 number += 1
-                if chosen is not None and number - 1 not in chosen:
-                    continue
-                self._die(before, moment, crossed[moment - 1][0], alike, crashes, died)
+            node = after
         if found.broken:
             self.broken[died] = found.broken
         return _kept(path, found, known)
 
     def _die(
-        self, before: World, moment: int, where: str, alike: int, crashes: int, died: tuple[str, ...]
+        self,
+        ways: Passages,
+        node: Node,
+        fatal: tuple[int, ...],
+        death: Death,
+        crashes: int,
+        died: tuple[str, ...],
     ) -> None:
-        world = copied(before)
-        world.boundaries.fatal = frozenset({moment})
-        step(world)
-        world.boundaries.fatal = frozenset()
-        self.told += 1
-        after = self._live(world, crashes - 1, (*died, where), None)
-        if crashes == 2:
-            self.firsts += alike
-            self.pairs += alike * after.moments
+        """Die there; the second time in what is left of that step or later."""
+        fatal, died, left = (*fatal, death.moment), (*died, death.where), crashes - 1
+        after, passed = ways.go(node, fatal)
+        for second in passed.deaths if left else ():
+            self._die(ways, node, fatal, second, left, died)
+        told = self._live(ways, after, left, died, None)
+        if left:
+            self.firsts += death.alike
+            self.pairs += death.alike * (passed.moments + told.moments)
+
+
+def _chosen(ways: Passages, sample: int) -> frozenset[int]:
+    """Choose first crashes by number, over the whole of the undisturbed life."""
+    node, count = ways.begun, 0
+    while ways.ended(node) is None:
+        node, passed = ways.go(node)
+        count += len(passed.deaths)
+    return frozenset(Random(count).sample(range(count), min(sample, count)))  # noqa: S311
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """Over all stories of a node's end: pairs of moments, lives that were told for them, promises that did not hold."""
+    """Over all stories of a node's end: pairs of moments, steps told for them, promises that did not hold."""
 
     pairs: int
     told: int
@@ -145,62 +127,8 @@ def told_of(story: Story, sample: int = 0) -> Pairs:
     return Pairs(story, allowed(story, story.told()), sample).tell()
 
 
-def _kept(path: list[tuple[bytes, int]], end: Told, known: dict[bytes, Told]) -> Told:
+def _kept(path: list[tuple[Node, int]], end: Told, known: dict[Node, Told]) -> Told:
     """Remember what became of every world on the path; give it of the first."""
-    for key, crossed in reversed(path):
-        end = known[key] = Told(end.moments + crossed, end.broken)
+    for node, crossed in reversed(path):
+        end = known[node] = Told(end.moments + crossed, end.broken)
     return end
-
-
-def _goes_on(world: World) -> bool:
-    return world.now < builders.NOW + PATIENCE and not world.is_settled()
-
-
-def step(world: World) -> list[tuple[str, object]]:
-    """Let one step pass; give the moments before and after each call that it crossed, in order, each with its run."""
-    boundaries = world.boundaries
-    boundaries.passed = 0
-    boundaries.moments.clear()
-    boundaries.look = partial(getattr, world, "runs")
-    world.step()
-    return list(boundaries.moments)
-
-
-def deaths(crossed: Sequence[tuple[str, object]]) -> Iterator[tuple[int, int]]:
-    """Give the moments (from 1) at which to die makes a difference, and how many moments each stands for.
-
-    To die after a call is to die before the next one of the same run; calls that read change nothing.
-    """
-    first, last_run = 0, None
-    for number, (where, run) in enumerate(crossed, start=1):
-        when, _, call = where.partition(" ")
-        if run != last_run or (when == "after" and call not in READS):
-            if first:
-                yield first, number - first
-            first, last_run = number, run
-    if first:
-        yield first, len(crossed) + 1 - first
-
-
-def digest(world: World) -> bytes:
-    """Give what tells a world from others: all that time, functions and the world itself go by."""
-    held = {name: value for name, value in vars(world).items() if name not in _NO_STATE}
-    parts = [_written(name, held.pop(name)) for name in _PORTS]
-    parts += [_said(name, value) for name, value in sorted(held.items()) if not callable(value)]
-    return blake2b("\n".join(parts).encode(), digest_size=16).digest()
-
-
-def _written(name: str, port: Any) -> str:
-    kept = [f.name for f in fields(port) if f.name not in _HISTORY]
-    values = {each: getattr(port, each) for each in kept}
-    if name == "blobs":  # a snapshot says what the cluster shows, records what was decided
-        shown = snapshot_key(builders.CLUSTER)
-        values["objects"] = {
-            key: data for key, data in port.objects.items() if key != shown and "/decisions/" not in key
-        }
-    return "\n".join(_said(f"{name}.{each}", value) for each, value in values.items() if not callable(value))
-
-
-def _said(name: str, value: object) -> str:
-    """Give a value's name and what it is; two sets with the same members may go through them in different orders."""
-    return f"{name}={sorted(value, key=repr) if isinstance(value, set | frozenset) else value!r}"

@@ -362,13 +362,25 @@ class World:
             self._invoke(concern, self.boundaries)
             if concern is Concern.GARBAGECOLLECTION:
                 self._note_leaks()
-        except (Killed, Transient, Conflict):
+        except (Killed, Transient, Conflict) as error:
+            if isinstance(error, Killed):
+                self._lose_memory(concern)
             if concern is Concern.INTERRUPTION:
                 self.letters += [(self.now + HIDDEN, body) for body in inbox]
             else:
                 self._again.append((self.now + REDELIVERY, concern))
         except Rejected as error:
             raise AssertionError(f"{concern} rejected its input: {error}") from error
+
+    def _lose_memory(self, concern: Concern) -> None:
+        """Let what a process kept die with it."""
+        match concern:
+            case Concern.TERMINATION:
+                self.drains, self.denied = Drains(), {}
+            case Concern.DISRUPTION:
+                self.memory = Memory()
+            case _:
+                pass
 
     def visit(self, concern: Concern) -> None:
         """Invoke a function once, inside another's run: nobody watches its boundaries."""

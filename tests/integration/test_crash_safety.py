@@ -8,7 +8,7 @@ import pytest
 
 from nodesmith.model.events import Concern
 from nodesmith.model.nodeclaims import Phase
-from tests import builders, crashes, crashpairs
+from tests import builders, crashes, crashpairs, passages
 from tests.branches import branches, copied
 from tests.crashes import STORIES, Story
 from tests.world import BOOT, Boundaries, Messages, World
@@ -186,15 +186,15 @@ def test_a_pair_of_crashes_that_breaks_a_promise_is_found() -> None:
 def test_a_copied_world_goes_the_same_way_and_leaves_the_other_alone() -> None:
     world = crashes.ENDS[1].begun(Boundaries())
     for _ in range(8):
-        crashpairs.step(world)
-    there, before = copied(world), crashpairs.digest(world)
-    assert crashpairs.digest(there) == before
+        passages.step(world)
+    there, before = copied(world), passages.digest(world)
+    assert passages.digest(there) == before
     for _ in range(10):
-        crashpairs.step(there)
-    assert crashpairs.digest(world) == before
+        passages.step(there)
+    assert passages.digest(world) == before
     for _ in range(10):
-        crashpairs.step(world)
-    assert crashpairs.digest(world) == crashpairs.digest(there) != before
+        passages.step(world)
+    assert passages.digest(world) == passages.digest(there) != before
 
 
 def test_worlds_that_want_the_same_pods_are_alike_in_whichever_order_they_came() -> None:
@@ -203,14 +203,14 @@ def test_worlds_that_want_the_same_pods_are_alike_in_whichever_order_they_came()
     one.wanted.update(f"b/{n}" for n in range(100))
     other.wanted.update(f"b/{n}" for n in reversed(range(100)))
     assert list(one.wanted) != list(other.wanted)
-    assert crashpairs.digest(one) == crashpairs.digest(other)
+    assert passages.digest(one) == passages.digest(other)
 
 
 def test_to_die_at_moments_that_change_nothing_between_them_is_the_same() -> None:
     reading, writing = "FakeStore.load", "FakeStore.save"
     crossed = [(f"{when} {call}", 1) for call in (reading, writing) for when in ("before", "after")]
     crossed += [(f"before {reading}", 2)]
-    assert list(crashpairs.deaths(crossed)) == [(1, 3), (4, 1), (5, 1)]
+    assert [(each.moment, each.alike) for each in passages.deaths(crossed)] == [(1, 3), (4, 1), (5, 1)]
 
 
 def test_the_report_counts_crashes_and_what_they_broke() -> None:

@@ -1,0 +1,217 @@
+"""The steps of one small world, each told once: where it leads from what the world holds and from whom messages wake.
+
+Messages lie apart from what a world holds: worlds that differ only in what still comes go the same ways until it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from math import ceil
+from typing import Any
+
+from nodesmith.model.events import WOKEN, Concern
+from nodesmith.settings import snapshot_key
+from tests import builders
+from tests.branches import copied
+from tests.world import PATIENCE, STEP, World
+
+READS = frozenset(
+    {
+        "FakeBlobs.get",
+        "FakeCloud.cluster_info",
+        "FakeCloud.instances_of",
+        "FakeCloud.living",
+        "FakeCloud.notices",
+        "FakeCloud.owned",
+        "FakeCloud.owned_instances",
+        "FakeCloud.resolve",
+        "FakeStore.known",
+        "FakeStore.learned",
+        "FakeStore.load",
+    }
+)
+"""Calls that change nothing: to die before or after one of them is the same."""
+_HISTORY = frozenset({"calls", "events", "decisions", "sent", "puts"})
+"""What ports note for tests to look at, and no function reads."""
+_MESSAGES = frozenset({"waiting"})
+_NO_STATE = frozenset({"boundaries", "messages", "memory", "concerns", "runs", "_again", "_dice", "_seen"})
+_PORTS = ("store", "cloud", "cluster", "blobs", "hints")
+_KEPT = 1500
+"""Worlds kept to go on from; others are told once more."""
+
+Wakings = frozenset[tuple[datetime, Concern]]
+"""Whom messages wake, and at which step."""
+Node = tuple[bytes, Wakings]
+"""A world: what it holds, and whom its messages wake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A moment (from 1) of a step at which to die, how many moments it stands for, and the call there."""
+
+    moment: int
+    alike: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A step: what the world held after it, whom that wakes, the moments since the last death and those to die at."""
+
+    state: bytes
+    wakings: Wakings
+    moments: int
+    deaths: tuple[Death, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """A step from a state, with whom messages wake and the moments at which functions die."""
+
+    state: bytes
+    due: frozenset[Concern]
+    fatal: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A state: its time, whether everybody is woken then, what does not hold if it is the end, how it was reached."""
+
+    now: datetime
+    is_tick: bool
+    broken: tuple[str, ...] | None
+    road: Road | None
+
+
+class Passages:
+    """All steps that have been told of a world that `violations` judges in the end.
+
+    Its messages must come once and in time.
+    """
+
+    def __init__(self, world: World, violations: Callable[[World], list[str]]) -> None:
+        self._violations = violations
+        self._places: dict[bytes, Place] = {}
+        self._worlds: dict[bytes, World] = {}
+        self._passed: dict[Road, Passed] = {}
+        self._root = world
+        awake = wakings(world)
+        self.begun: Node = self._reached(world, None), awake
+
+    @property
+    def told(self) -> int:
+        """How many steps had to be told, because they were not like others."""
+        return len(self._passed)
+
+    def ended(self, node: Node) -> tuple[str, ...] | None:
+        """Give what does not hold in the end; None while the world goes on."""
+        return self._places[node[0]].broken
+
+    def go(self, node: Node, fatal: tuple[int, ...] = ()) -> tuple[Node, Passed]:
+        """Give where a step leads in which functions die at these moments, and what it brings."""
+        state, awake = node
+        place = self._places[state]
+        now = frozenset(each for each in awake if each[0] <= place.now)
+        due = frozenset() if place.is_tick else frozenset(concern for _, concern in now)
+        road = Road(state, due, fatal)
+        passed = self._passed.get(road)
+        if passed is None:
+            passed = self._passed[road] = self._pass(road)
+        return (passed.state, passed.wakings | (awake - now)), passed
+
+    def _pass(self, road: Road) -> Passed:
+        world = self._world(road.state)
+        world._again = [(world.now, concern) for concern in sorted(road.due)]
+        world.boundaries.fatal = frozenset(road.fatal)
+        crossed = step(world)
+        world.boundaries.fatal = frozenset()
+        last = max(road.fatal, default=0)
+        later = wakings(world)
+        state = self._reached(world, road)
+        return Passed(state, later, len(crossed) - last, tuple(deaths(crossed, last)))
+
+    def _reached(self, world: World, road: Road | None) -> bytes:
+        world._again.clear()
+        world.hints.waiting.clear()
+        state = digest(world)
+        if state not in self._places:
+            goes_on = world.now < builders.NOW + PATIENCE and not world.is_settled()
+            broken = None if goes_on else tuple(self._violations(world))
+            self._places[state] = Place(world.now, world.now >= world._next_tick, broken, road)
+        self._worlds[state] = world
+        if len(self._worlds) > _KEPT:
+            del self._worlds[next(iter(self._worlds))]
+        return state
+
+    def _world(self, state: bytes) -> World:
+        """Give a world in this state to go on with."""
+        if state not in self._worlds:
+            road = self._places[state].road
+            if road is None:
+                return copied(self._root)
+            self._pass(road)
+        self._worlds[state] = world = self._worlds.pop(state)  # it was used last
+        return copied(world)
+
+
+def step(world: World) -> list[tuple[str, object]]:
+    """Let one step pass; give the moments before and after each call that it crossed, in order, each with its run."""
+    boundaries = world.boundaries
+    boundaries.passed = 0
+    boundaries.moments.clear()
+    boundaries.look = partial(getattr, world, "runs")
+    world.step()
+    return list(boundaries.moments)
+
+
+def deaths(crossed: Sequence[tuple[str, object]], since: int = 0) -> Iterator[Death]:
+    """Give the moments after `since` at which to die makes a difference.
+
+    To die after a call is to die before the next one of the same run; calls that read change nothing.
+    """
+    first, last_run = 0, None
+    for number, (where, run) in enumerate(crossed[since:], start=since + 1):
+        when, _, call = where.partition(" ")
+        if run != last_run or (when == "after" and call not in READS):
+            if first:
+                yield Death(first, number - first, crossed[first - 1][0])
+            first, last_run = number, run
+    if first:
+        yield Death(first, len(crossed) + 1 - first, crossed[first - 1][0])
+
+
+def wakings(world: World) -> Wakings:
+    """Give whom a world's messages wake, and at which step: where none is lost, doubled or late, they do no more."""
+    messages = list(world._again)
+    messages += [(each.due_at, each.concern) for each in world.hints.waiting if each.concern in WOKEN]
+    return frozenset(
+        (world.now + max(0, ceil((at - world.now) / STEP)) * STEP, concern) for at, concern in messages
+    )
+
+
+def digest(world: World) -> bytes:
+    """Give what tells a world from others: all that time, functions and the world itself go by, but for messages."""
+    held = {name: value for name, value in vars(world).items() if name not in _NO_STATE}
+    parts = [_written(name, held.pop(name)) for name in _PORTS]
+    parts += [_said(name, value) for name, value in sorted(held.items()) if not callable(value)]
+    return blake2b("\n".join(parts).encode(), digest_size=16).digest()
+
+
+def _written(name: str, port: Any) -> str:
+    kept = [f.name for f in fields(port) if f.name not in _HISTORY | _MESSAGES]
+    values = {each: getattr(port, each) for each in kept}
+    if name == "blobs":  # a snapshot says what the cluster shows, records what was decided
+        shown = snapshot_key(builders.CLUSTER)
+        values["objects"] = {
+            key: data for key, data in port.objects.items() if key != shown and "/decisions/" not in key
+        }
+    return "\n".join(_said(f"{name}.{each}", value) for each, value in values.items() if not callable(value))
+
+
+def _said(name: str, value: object) -> str:
+    """Give a value's name and what it is; two sets with the same members may go through them in different orders."""
+    return f"{name}={sorted(value, key=repr) if isinstance(value, set | frozenset) else value!r}"
