@@ -43,10 +43,15 @@ def apart(app: str, key: str = ZONE) -> dict[str, Any]:
     return near(app, key, anti=True)
 
 
-def plan(*shapes: tuple[Shape, int], pool: Mapping[str, Any] | None = None, **fields: Any) -> Plan:
+def plan(
+    *shapes: tuple[Shape, int],
+    pool: Mapping[str, Any] | None = None,
+    others: Sequence[Mapping[str, Any]] = (),
+    **fields: Any,
+) -> Plan:
     some = [pod for of, count in shapes for pod in pods(of, count)]
     running = fields.pop("running", [])
-    pools = [pool or nodepool_manifest()]
+    pools = [pool or nodepool_manifest(), *others]
     return decide(inputs(snapshot=snapshot(pods=[*some, *running], nodepools=pools, **fields)))
 
 
@@ -382,3 +387,18 @@ class TestDomains:
         decided = plan((shape("1000", topologySpreadConstraints=constraint), 1), nodes=[node(cpu="2000")])
 
         assert not decided.placed
+
+
+def test_a_zone_where_followers_may_not_be_holds_them_back_only_while_it_has_a_node() -> None:
+    """In zone c only another team has nodes. As long as there is none, kube-scheduler knows no such zone."""
+    red = nodepool_manifest("red", requirements=[expression(ZONE, "In", A, B)], labels={TEAM: "red"})
+    blue = nodepool_manifest("blue", requirements=[expression(ZONE, "In", C)], labels={TEAM: "blue"})
+    there = node("n-a", zone=A, labels={TEAM: "red"}, cpu="0")
+    running = bind(shape(app="leader"), "n-a")
+    spreading = shape("1", affinity=near("leader", TEAM), topologySpreadConstraints=spread(hard=True))
+
+    for nodes, most in (([there], 4), ([there, node("n-c", zone=C, labels={TEAM: "blue"})], 2)):
+        decided = plan((spreading, 4), pool=red, others=[blue], nodes=nodes, running=running)
+
+        assert sum(len(one.claim.nominated) for one in decided.nodes) == most
+        assert len(zones(decided, "web")) == 2

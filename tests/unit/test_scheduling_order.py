@@ -258,3 +258,32 @@ def test_pods_that_must_follow_come_after_those_that_only_wish_to() -> None:
     decided = plan((shape("1", affinity=shy), 1), (shape("2", affinity=follower), 1))
 
     assert [u.pods for u in decided.unplaced] == [("default/of-1-0000",)]
+
+
+def test_pods_take_free_room_though_that_is_too_much_for_spreads_of_others() -> None:
+    """kube-scheduler asks a pod for its own spreads alone: whoever has room and asks for nothing is bound there."""
+    nodes = [node("n-a", zone=A), node("n-b", zone=B, cpu="100m")]
+    spreading = shape("500m", app="other", topologySpreadConstraints=spread(hard=True))
+
+    decided = plan((spreading, 3), (shape("250m"), 2), nodes=nodes, pools=[NOTHING_FOR_SALE])
+
+    assert not decided.unplaced
+    assert placed(decided) == {"n-a": 5}
+
+
+def test_pods_go_where_spreads_of_others_leave_them_a_place_if_there_is_one() -> None:
+    """Whoever is bound last then has a place, so others give up the one node where it can be."""
+    nodes = [node("n-a", zone=A), node("n-b", zone=B, cpu="1")]
+    spreading = shape("500m", app="other", topologySpreadConstraints=spread(hard=True))
+
+    decided = plan(
+        (spreading, 3),
+        (shape("250m"), 2),
+        (shape("900m", app="third"), 1),
+        nodes=nodes,
+        pools=[NOTHING_FOR_SALE],
+    )
+
+    assert not decided.unplaced
+    counted = Counter(name for name, keys in (decided.placed or {}).items() for key in keys if "of-1" in key)
+    assert counted["n-a"] <= counted["n-b"] + 1

@@ -59,8 +59,8 @@ class Attempt:
 
     @property
     def unplaced(self) -> int:
-        """How many pods it leaves without a node."""
-        return len(self.left)
+        """How many pods it leaves without a node, or with a place that they may have only if they are bound last."""
+        return len(self.left) + self.assignment.last
 
     @property
     def rank(self) -> _Rank:

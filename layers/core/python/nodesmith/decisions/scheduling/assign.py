@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.together import Together
-from nodesmith.decisions.scheduling.topology import Topology, attractions
+from nodesmith.decisions.scheduling.topology import Topology, attractions, aversions
 from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.scheduling.vacancies import Vacancies
 from nodesmith.decisions.scheduling.views import keyed_spreads
@@ -170,15 +170,31 @@ class _Round:
             self._place_waiting()
         for shape, (pods, why) in self._left.items():
             spread = sorted({s.topology_key for s in keyed_spreads(shape)})
-            if spread and not attractions(shape):
+            if spread and not shares_node(shape):
                 present = {key: self._values(key) for key in spread}
                 before = len(pods)
                 pods, why = Placing(self._ground, shape, shape, present=present).place(pods)
                 self._ground.result.given_up += before - len(pods)  # domains that may come count for nothing
-            self._stuck(pods, why)
+                self._left[shape] = pods, why
+        for shape, (pods, why) in self._left.items():
+            self._stuck(self._place_last(shape, pods), why)
         stranded = Stranded(self._waiting, self._ground.neighbours.sets)
         for shape, pods in self._waiting.items():
             self._stuck(pods, stranded.why(shape))
+
+    def _place_last(self, shape: Shape, pods: Sequence[Pod]) -> list[Pod]:
+        """Put pods that ask nothing of others, and are held back by others' spreads, into rooms; give those left.
+
+        kube-scheduler binds them there at any time: the others need their places before. Pods that run are left there.
+        """
+        asks = keyed_spreads(shape) or attractions(shape) or aversions(shape)
+        waiting = [pod for pod in pods if not pod.node]
+        if asks or not waiting or not list(self._ground.topology.held_over(shape)):
+            return list(pods)
+        placing = Placing(self._ground, shape, shape, only=lambda _: True, last=True)
+        left, _ = placing.place(waiting)
+        self._ground.result.last += len(waiting) - len(left)
+        return [*left, *(pod for pod in pods if pod.node)]
 
     def _returning(self) -> list[Shape]:
         """Give the shapes with pods left after which others have found a place; of very many none."""

@@ -51,12 +51,14 @@ class Assignment:
     """What came of the pending pods. `placed` is pods by room name, `stuck` pods with the reason.
 
     `given_up` counts the wishes that were not granted to pods, and pods spread over domains that are there alone.
+    `last` counts pods in rooms where spreads of others hold only until they come.
     """
 
     placed: dict[str, list[str]] = field(default_factory=dict)
     demands: list[Demand] = field(default_factory=list)
     stuck: list[tuple[tuple[Pod, ...], str]] = field(default_factory=list)
     given_up: int = 0
+    last: int = 0
 
 
 def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:

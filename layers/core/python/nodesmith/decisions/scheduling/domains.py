@@ -95,6 +95,10 @@ class Domains:
                 if value and all(others) and not avoided and (expected is None or value in expected):
                     tally.counts.setdefault(value, 0)
 
+    def forget_others(self) -> None:
+        """Heed the spreads of pods that have their place no more."""
+        self.tallies = [tally for tally in self.tallies if tally.only is None]
+
     def pins(self, domain: Domain) -> dict[str, str]:
         """Give the labels that nodes in a domain have; empty are those that they must not have."""
         return dict(zip(self.keys, domain, strict=True))

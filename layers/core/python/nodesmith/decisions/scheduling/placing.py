@@ -48,7 +48,7 @@ class Placing:
 
     `siblings` must be able to come where the first of these pods goes, if all must be in one domain. With `only`
     they go to such rooms, and nothing is bought for them. With `present` they keep to values of a key that some
-    node will have anyway.
+    node will have anyway. Pods that are the `last` heed no spreads of others: kube-scheduler asks for none.
     """
 
     def __init__(
@@ -59,10 +59,14 @@ class Placing:
         siblings: Sequence[Shape] = (),
         only: Callable[[Room], bool] | None = None,
         present: Mapping[str, Collection[str]] | None = None,
+        *,
+        last: bool = False,
     ) -> None:
         self._ground, self._shape, self._plain, self._siblings = ground, shape, plain, siblings
         self._only, self._present = only, present
         self._domains = ground.domains(shape, plain)
+        if last:
+            self._domains.forget_others()
         self._bound = self._domains.bound if plain is shape else ground.domains(plain).bound
         self._avoided_zones = frozenset() if ZONE in self._bound else ground.launching.scarce_zones
 
