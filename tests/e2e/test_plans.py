@@ -3,8 +3,10 @@
 A pod may go where the plan did not have it: kube-scheduler asks of a nominated node whether the pod may be there beside
 those that are nominated for it too, and counts none that are nominated for others. So a spread may be refused that
 holds once all are there, and the pod goes elsewhere. Nominations are lost, too, where an attempt at the pod fails. Who
-finds no place then is planned for once more, with the cluster as it is, as nodesmith does a moment later; whom that
-leaves, too, has been missed.
+finds no place then is planned for once more, with the cluster as it is, as nodesmith does a moment later. Whom that
+leaves, too, may be held back by nodes that stand empty since the pods went elsewhere: a spread counts their zones,
+where nothing may be for sale that these pods can be on. Disruption ends such nodes, and all are planned for a third
+time; who has no place then has been missed.
 """
 
 from __future__ import annotations
@@ -26,10 +28,6 @@ BATCHES = [
     *((RARE, range(first, first + EACH)) for first in range(0, 3 * EACH, EACH)),
     (LARGE, range(10)),
 ]
-KNOWN = {(RARE, 50): {"other/pod-0-0", "other/pod-0-6", "other/pod-0-7"}}
-"""Missed, some of them each time. pod-5-5 must spread over capacity types and shares its node with pod-0-6: while that
-is nominated and not yet bound, kube-scheduler takes pod-5-5 for one too many there and binds it to a node of another
-rack. The others must be on the same rack as it, and of that one no zone is left to launch in by their own spread."""
 NAMES = {PLAIN: "plain", RARE: "rare", LARGE: "large"}
 
 
@@ -47,8 +45,8 @@ def test_real_kube_scheduler_on_the_plans(court: Court, mix: Mix, seeds: range, 
 
     figures("problems", len(verdicts))
     figures("plans-followed-by-another", sum(v.trials > 1 for v in verdicts))
+    figures("plans-that-waited-for-empty-nodes-to-go", sum(v.trials > 2 for v in verdicts))
     figures("pods-placed", sum(v.placed for v in verdicts))
     figures("pods-as-planned", sum(v.as_planned for v in verdicts))
     figures("pods-missed", sum(len(v.missed) for v in verdicts))
-    missed = {v.seed: v.missed for v in verdicts if v.missed.keys() - KNOWN.get((mix, v.seed), set())}
-    assert missed == {}
+    assert {v.seed: v.missed for v in verdicts if v.missed} == {}

@@ -14,19 +14,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer, Unfit, connect
 from nodesmith.adapters.nominations import nominate
 from nodesmith.adapters.objectpaths import pod_path
+from nodesmith.decisions.disruption.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Conflict
 from nodesmith.model.instancetypes import InstanceType, instance_types
 from nodesmith.model.labels import HOSTNAME, ZONE
 from nodesmith.model.launches import Instance
+from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaimobjects import labels_of
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.pods import pod_requests
 from nodesmith.model.quantities import cpu_milli
@@ -78,7 +81,8 @@ _EBS_ZONE = "topology.ebs.csi.aws.com/zone"
 class Verdict:
     """What became of one plan: how many pods have a node by it, how many of them run on that very node.
 
-    `missed` are those that run nowhere, with kube-scheduler's reason, `trials` how many plans it took.
+    `missed` are those that run nowhere, with kube-scheduler's reason, `trials` how many plans it took: two, if those
+    left were planned for once more, three, if empty nodes had to go before.
     """
 
     seed: int
@@ -112,18 +116,34 @@ class Trial:
         there = {pod: node for node, pods in (self.plan.placed or {}).items() for pod in pods}
         return {**there, **self.bought()}
 
-    def next(self, standing: Iterable[Manifest]) -> Trial:
+    def next(self, standing: Iterable[Manifest], decision: str) -> Trial:
         """Plan for what is left, with the cluster as it stands now."""
-        kept = (m for m in self.problem.manifests if m["kind"] not in _PATHS)
-        problem = replace(self.problem, manifests=(*kept, *map(_as_seen, standing)))
-        inputs = replace(inputs_of(problem.manifests, problem.catalog), decision="the next one")
+        problem = self._later(standing)
+        inputs = replace(inputs_of(problem.manifests, problem.catalog), decision=decision)
         return Trial(problem, inputs, decide(inputs))
 
+    def superfluous(self, standing: Iterable[Manifest], claims: Iterable[NodeClaim]) -> set[str]:
+        """Name the empty ones of bought nodes that disruption ends an hour after pods last came or went."""
+        problem = self._later(standing)
+        there = {node["metadata"]["name"] for node in problem.of_kind("Node")}
+        inputs = inputs_of(problem.manifests, problem.catalog)
+        ledger = replace(inputs.ledger, claims=tuple(claim for claim in claims if claim.name in there))
+        found = propose(replace(inputs, ledger=ledger, now=datetime.now(UTC) + timedelta(hours=1)))
+        return {name for one in found.proposals if one.reason is Reason.EMPTY for name in one.sources}
+
+    def _later(self, standing: Iterable[Manifest]) -> Problem:
+        kept = (m for m in self.problem.manifests if m["kind"] not in _PATHS)
+        return replace(self.problem, manifests=(*kept, *map(_as_seen, standing)))
+
     def nodes(self) -> list[Manifest]:
-        """Make the planned nodes, each of an offering drawn from those it was asked for with."""
+        """Make the planned nodes."""
+        return [_node(claim) for claim in self.claims()]
+
+    def claims(self) -> list[NodeClaim]:
+        """Give the claims of the planned nodes, each of an offering drawn from those it was asked for with."""
         dice = random.Random(self.problem.seed)  # noqa: S311
         types = instance_types(self.inputs.catalog, NodeConfiguration(), self.inputs.settings)
-        return [_node(node, {kind.name: kind for kind in types}, dice) for node in self.plan.nodes]
+        return [_claim(node, {kind.name: kind for kind in types}, dice) for node in self.plan.nodes]
 
 
 class Court:
@@ -146,19 +166,46 @@ class Court:
         self._until(lambda: all(self._server.get(_account(name)) for name in NAMESPACES), "service accounts")
 
     def judge(self, trial: Trial) -> Verdict:
-        """Try a plan, and what would be planned next where it leaves pods; clear everything away."""
+        """Try a plan, and what would be planned next where it leaves pods; clear everything away.
+
+        Whom that leaves, too, is planned for once more when disruption has ended the nodes that stand empty: a spread
+        counts what zones they are in, and nothing may be for sale there for these pods.
+        """
         try:
             self._make(trial)
-            verdict = self._tried(trial)
-            if not verdict.missed:
-                return verdict
-            following = trial.next([each for kind in _PATHS for each in self._list(kind)])
-            self._create(following.nodes())
-            self._until(self._all_nodes_open, "nodes without the taint of nodes that are not ready")
-            left = {key: why for key, why in verdict.missed.items() if key not in following.placed()}
-            return replace(verdict, missed={**left, **self._tried(following).missed}, trials=2)
+            verdict, claims = self._tried(trial), trial.claims()
+            for decision in ("the next one", "the one after"):
+                if not verdict.missed:
+                    break
+                if verdict.trials > 1:
+                    self._end_empty_nodes(trial, claims)
+                following = trial.next(self._standing(), decision)
+                self._create(following.nodes())
+                self._until(self._all_nodes_open, "nodes without the taint of nodes that are not ready")
+                self._tried(following)
+                claims += following.claims()
+                missed = self._homeless({*verdict.missed, *following.placed()})
+                verdict = replace(verdict, missed=missed, trials=verdict.trials + 1)
+            return verdict
         finally:
             self._clear()
+
+    def _end_empty_nodes(self, trial: Trial, claims: Sequence[NodeClaim]) -> None:
+        """End them as disruption does, so many at once as budgets allow."""
+        while ended := trial.superfluous(self._standing(), claims):
+            self._delete([n for n in self._list("Node") if n["metadata"]["name"] in ended])
+            self._until(
+                lambda: ended.isdisjoint(n["metadata"]["name"] for n in self._list("Node")),
+                "nodes that are gone",
+            )
+
+    def _standing(self) -> list[Manifest]:
+        return [each for kind in _PATHS for each in self._list(kind)]
+
+    def _homeless(self, wanted: Iterable[str]) -> dict[str, str]:
+        """Give those of these pods that run nowhere, with kube-scheduler's reason."""
+        pods = {_key(pod): pod for pod in self._list("Pod")}
+        return {key: _why(pods.get(key)) for key in sorted(wanted) if not _node_of(pods.get(key))}
 
     def _make(self, trial: Trial) -> None:
         of_kind = trial.problem.of_kind
@@ -184,7 +231,7 @@ class Court:
             trial.problem.seed,
             len(placed),
             sum(went[key] == node for key, node in placed.items()),
-            {key: _why(pods.get(key)) for key, node in went.items() if not node},
+            self._homeless(placed),
         )
 
     def _bind(self, wanted: Mapping[str, str], seed: int) -> None:
@@ -297,30 +344,37 @@ class Court:
             time.sleep(_GLANCE_SECONDS)
 
 
-def _node(planned: PlannedNode, types: Mapping[str, InstanceType], dice: random.Random) -> Manifest:
+def _claim(planned: PlannedNode, types: Mapping[str, InstanceType], dice: random.Random) -> NodeClaim:
     chosen, now = dice.choice(planned.request.overrides), datetime.now(UTC)
-    kind, capacity_type = types[chosen.instance_type], planned.request.capacity_type
-    name = planned.claim.name
-    instance = Instance(
-        f"i-{name}", name, kind.name, chosen.zone, capacity_type, "ami-1", "running", now, "subnet-1"
+    kind, name = types[chosen.instance_type], planned.claim.name
+    sold = chosen.zone, planned.request.capacity_type
+    instance = Instance(f"i-{name}", name, kind.name, *sold, "ami-1", "running", now, "subnet-1")
+    return replace(
+        launched_claim(planned.claim, instance, kind, now), phase=Phase.INITIALIZED, initialized_at=now
     )
-    claim = launched_claim(planned.claim, instance, kind, now)
-    offered = format_resources(kind.allocatable)
+
+
+def _node(claim: NodeClaim) -> Manifest:
+    name, offered = claim.name, format_resources(claim.allocatable)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {**labels_of(claim), HOSTNAME: name, _EBS_ZONE: chosen.zone, **_FAKE},
+            "labels": {**labels_of(claim), HOSTNAME: name, _EBS_ZONE: claim.zone, **_FAKE},
         },
         "spec": {
-            "providerID": instance.provider_id,
+            "providerID": claim.provider_id,
             "taints": [
                 {"key": t.key, "effect": str(t.effect), **({"value": t.value} if t.value else {})}
                 for t in (*claim.taints, UNREGISTERED)
             ],
         },
-        "status": {"capacity": offered, "allocatable": offered, "conditions": conditions(True, now)},
+        "status": {
+            "capacity": offered,
+            "allocatable": offered,
+            "conditions": conditions(True, datetime.now(UTC)),
+        },
     }
 
 
