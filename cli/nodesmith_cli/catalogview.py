@@ -22,8 +22,9 @@ from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import CAPACITY_TYPES, ON_DEMAND, SPOT, did_you_mean
+from nodesmith.model.labels import CAPACITY_TYPES, ON_DEMAND, SPOT
 from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.spelling import did_you_mean
 
 _PIPED_WIDTH = 132
 

@@ -6,13 +6,13 @@ import json
 import sys
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.spelling import did_you_mean
 from nodesmith.settings import catalog_key
 from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explain import catalog_of, explain, replayed, summary
@@ -114,8 +114,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     found = considered(inputs_of(record, decode(snapshot), catalog))
     asked = [pool for pool in found if name in {"", pool.nodepool}]
     if not asked:
-        meant = get_close_matches(name, [pool.nodepool for pool in found], 1)
-        hint = f"; did you mean {meant[0]}?" if meant else ""
+        hint = did_you_mean(name, [pool.nodepool for pool in found])
         print(
             f"nodesmith: decision {record['id']} knows no NodePool {printable(name)}{hint}", file=sys.stderr
         )

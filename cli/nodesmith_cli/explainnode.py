@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from nodesmith.decisions.termination.beginning import DELETED, deadline_of
@@ -17,6 +16,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.model.shownclaims import shown_claim
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.spelling import meant
 from nodesmith_cli.explainstay import Stay
 
 Told = dict[str, Any]
@@ -80,8 +80,8 @@ def named(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
 def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
     """Say that there is no such node, and which others may have been meant."""
     known = sorted({one for each in subjects(snapshot, now) for one in each.names})
-    meant = get_close_matches(name, known, _SUGGESTED)
-    hint = f"; did you mean {', '.join(meant)}?" if meant else ""
+    near = meant(name, known, _SUGGESTED)
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
     return f"cluster {snapshot.cluster} has no Node, NodeClaim or instance {name}{hint}"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from nodesmith.decisions.scheduling.pending import provisionable
 from nodesmith.errors import Rejected
 from nodesmith.model.pods import Pod
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.spelling import meant
 from nodesmith.model.times import parse_time
 
 Record = Mapping[str, Any]
@@ -92,8 +92,8 @@ def tell(search: Search, snapshot: Snapshot | None, now: datetime) -> Told | Non
 def nobody(search: Search, snapshot: Snapshot | None) -> str:
     """Say that nobody has heard of the pod, and which others may have been meant."""
     known = search.named | {pod.key for pod in (snapshot.pods if snapshot else ())}
-    meant = _similar(search.pod, sorted(known))
-    hint = f"; did you mean {', '.join(meant)}?" if meant else ""
+    near = _similar(search.pod, sorted(known))
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
     return f"no kept decision speaks of pod {search.pod} ({search.looked_at} looked at, newest first){hint}"
 
 
@@ -167,4 +167,4 @@ def _similar(key: str, known: Sequence[str]) -> list[str]:
     name = key.partition("/")[2]
     same = [other for other in known if other.endswith(f"/{name}")]
     owned = [other for other in known if other.startswith(f"{key}-")]
-    return (same or owned or get_close_matches(key, known, _SUGGESTED))[:_SUGGESTED]
+    return (same or owned or meant(key, known, _SUGGESTED))[:_SUGGESTED]

@@ -10,12 +10,12 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from nodesmith.errors import Rejected
+from nodesmith.model.spelling import did_you_mean
 from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 
 LATEST = "latest"
@@ -111,8 +111,7 @@ class Records:
             return self._latest(ids)
         fitting = [found for found in ids if decision in found]
         if len(fitting) != 1:
-            near = get_close_matches(decision, ids, 1)
-            none = "there is none of that id" + (f", did you mean {near[0]}?" if near else "")
+            none = f"there is none of that id{did_you_mean(decision, ids)}"
             several = f"{len(fitting)} of them fit" if fitting else none
             shown = ", ".join((fitting or ids)[-5:])
             raise Rejected(f"decision {decision!r}: {several}; the last of cluster {self.cluster!r}: {shown}")

@@ -136,7 +136,7 @@ def test_an_id_that_fits_none_or_several_is_refused_with_those_there_are(
 
 
 def test_a_misspelt_id_is_answered_with_the_one_that_was_meant(tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match=f"did you mean {SECOND}"):
+    with pytest.raises(Rejected, match=f"did you mean '{SECOND}'"):
         keep(tmp_path, record(FIRST), record(SECOND)).find(SECOND.replace("bbb", "cbb"))
 
 

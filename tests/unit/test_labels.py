@@ -2,12 +2,12 @@ import pytest
 
 from nodesmith.model.labels import (
     WELL_KNOWN,
-    did_you_mean,
     in_domain,
     kubelet_may_set,
     normalised,
     restriction,
 )
+from nodesmith.model.spelling import did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.problems import Parsed
+from nodesmith.model.spelling import meant
 from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.manifests import Document, Fault
@@ -91,7 +91,7 @@ def _nearest(objects: Objects, manifest: Mapping[str, Any]) -> str:
     kind = str(manifest["kind"])
     if served.get(kind) == manifest["apiVersion"]:
         return ""
-    near = _TODAY.get(kind) or next(iter(get_close_matches(kind, served, 1)), "")
+    near = _TODAY.get(kind) or next(iter(meant(kind, served)), "")
     return f"{near} of {served[near]}" if near in served else ""
 
 

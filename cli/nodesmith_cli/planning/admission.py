@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from nodesmith.model.labels import did_you_mean
 from nodesmith.model.resources import format_resources, parse_resources
+from nodesmith.model.spelling import did_you_mean
 from nodesmith.observation.wire import UNREADABLE
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.existing import is_active

@@ -10,7 +10,7 @@ from kubernetes.config import ConfigException, list_kube_config_contexts, load_k
 
 from nodesmith.adapters.apiserver import ApiServer, NotServed
 from nodesmith.errors import Rejected
-from nodesmith.model.labels import did_you_mean
+from nodesmith.model.spelling import did_you_mean
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.local.manifests import Document
 

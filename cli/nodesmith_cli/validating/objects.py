@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodesmith.model.conversion.changes import Conversion, Fate
 from nodesmith.model.conversion.converting import KINDS, OLD_VERSIONS, convert
-from nodesmith.model.labels import did_you_mean
+from nodesmith.model.spelling import did_you_mean
 from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_of
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.validating.findings import OURS, Finding, warning

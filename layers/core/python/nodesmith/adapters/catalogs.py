@@ -13,8 +13,9 @@ from nodesmith.adapters.catalogformat import decode, encode, read_facts, unpack
 from nodesmith.adapters.instancefacts import PublishedLimits
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, estimated_spot_price
-from nodesmith.model.labels import ON_DEMAND, SPOT, did_you_mean
+from nodesmith.model.labels import ON_DEMAND, SPOT
 from nodesmith.model.news import ListPrices
+from nodesmith.model.spelling import did_you_mean
 from nodesmith.model.times import parse_time
 from nodesmith.ports import Blobs
 from nodesmith.settings import catalog_key

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.catalog import Offering
-from nodesmith.model.labels import CAPACITY_TYPES, did_you_mean
+from nodesmith.model.labels import CAPACITY_TYPES
 from nodesmith.model.problems import Problem
+from nodesmith.model.spelling import did_you_mean
 
 ARCHITECTURES = ("amd64", "arm64")
 _OTHER_SPELLINGS = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}

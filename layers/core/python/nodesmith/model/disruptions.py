@@ -14,8 +14,8 @@ from typing import Any
 from nodesmith.model.budgets import DEFAULT_BUDGETS, Budget, read_budget
 from nodesmith.model.cron import is_schedule
 from nodesmith.model.durations import NEVER, duration_seconds
-from nodesmith.model.labels import did_you_mean
 from nodesmith.model.schema.reports import Report, at, shown
+from nodesmith.model.spelling import did_you_mean
 
 BUDGET_TIMEZONE = "nodesmith.dev/budget-timezone"
 MOST_AN_HOUR = "nodesmith.dev/max-disruptions-per-hour"

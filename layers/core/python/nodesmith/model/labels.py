@@ -6,7 +6,8 @@ Facts: the well-known and restricted keys of Karpenter v1 and its AWS provider.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
+
+from nodesmith.model.spelling import did_you_mean
 
 NODEPOOL = "karpenter.sh/nodepool"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -74,7 +75,6 @@ LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 LONGEST_LABEL_VALUE = 63
 _LABEL_VALUE = re.compile(LABEL_VALUE)
 _RESTRICTED_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
-_LONGEST_TYPO = 100
 _NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
 
 
@@ -113,12 +113,3 @@ def restriction(key: str) -> str | None:
 def kubelet_may_set(key: str) -> bool:
     """Tell whether the kubelet's --node-labels may carry `key` (NodeRestriction forbids Kubernetes' own domains)."""
     return not any(in_domain(key, domain) for domain in _NODE_RESTRICTED_DOMAINS)
-
-
-def did_you_mean(word: str, known: frozenset[str] | set[str] | tuple[str, ...]) -> str:
-    """Give `, did you mean 'x'?` for the closest of `known`, or nothing."""
-    if len(word) > _LONGEST_TYPO:
-        return ""
-    close = [each for each in sorted(known) if each.lower() == word.lower()]
-    close = close or get_close_matches(word, sorted(known), n=1, cutoff=0.75)
-    return f", did you mean {close[0]!r}?" if close else ""

@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from nodesmith.model.disruptions import BUDGET_TIMEZONE, MOST_AN_HOUR, REBALANCE_ZONES
 from nodesmith.model.durations import NEVER, duration_seconds
-from nodesmith.model.labels import did_you_mean, is_label_value
+from nodesmith.model.labels import is_label_value
 from nodesmith.model.schema.reports import Report, at, shown
+from nodesmith.model.spelling import did_you_mean
 
 NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
 LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"

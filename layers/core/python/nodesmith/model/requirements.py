@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from nodesmith.model.labels import HOSTNAME, WELL_KNOWN, did_you_mean, normalised
+from nodesmith.model.labels import HOSTNAME, WELL_KNOWN, normalised
+from nodesmith.model.spelling import did_you_mean
 
 _INT64_MAX = 2**63 - 1
 

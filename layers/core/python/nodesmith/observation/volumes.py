@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nodesmith.model.labels import did_you_mean
 from nodesmith.model.quantities import format_bytes
+from nodesmith.model.spelling import did_you_mean
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith.observation.volumereduction import Mount, ReducedClaim, ReducedClass, ReducedVolume, Storage
 from nodesmith.observation.volumeterms import ANYWHERE, NOWHERE, both, either, node_terms, read_terms

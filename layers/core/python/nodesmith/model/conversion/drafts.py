@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.conversion.changes import Change, Converted, Fate, Origin
-from nodesmith.model.labels import did_you_mean
 from nodesmith.model.schema.reports import at
+from nodesmith.model.spelling import did_you_mean
 
 _IDENTITY = frozenset(
     {"uid", "resourceVersion", "finalizers", "ownerReferences", "managedFields", "selfLink"}

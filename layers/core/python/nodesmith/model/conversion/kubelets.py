@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.conversion.changes import Fate, Origin
 from nodesmith.model.conversion.drafts import Draft, Old, entries
-from nodesmith.model.labels import did_you_mean
 from nodesmith.model.schema.kubelet import KUBELET
+from nodesmith.model.spelling import did_you_mean
 
 _RUNTIME = "containerRuntime"
 _REF = "spec.template.spec.nodeClassRef.name"

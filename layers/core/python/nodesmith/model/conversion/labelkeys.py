@@ -18,8 +18,8 @@ from nodesmith.model.labels import (
     NODEPOOL,
     OS,
     PROVISIONER_NAME,
-    did_you_mean,
 )
+from nodesmith.model.spelling import did_you_mean
 
 CATEGORY = f"{AWS_DOMAIN}/instance-category"
 _COUNTS = frozenset(f"{AWS_DOMAIN}/instance-{name}" for name in ("cpu", "memory", "family", "size"))

@@ -13,13 +13,13 @@ from nodesmith.model.labels import (
     LONGEST_LABEL_VALUE,
     NODEPOOL,
     WELL_KNOWN,
-    did_you_mean,
     in_domain,
     normalised,
     restriction,
 )
 from nodesmith.model.requirements import Operator
 from nodesmith.model.schema.fields import Array, Integer, Map, Object, Rule, Text
+from nodesmith.model.spelling import did_you_mean
 from nodesmith.model.taints import Effect
 
 _DOMAIN_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
