@@ -28,6 +28,7 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.notices import Fate
+from nodesmith.parts import system_time
 from nodesmith.ports import Cloud
 from tests.account import NODECLASS, REGION, SETTINGS, ZONES, account, client
 from tests.fakes.cloud import CLUSTER, FakeCloud
@@ -52,7 +53,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
         yield Subject(fake, lambda pool: fake.stock.update({str(pool): 0}), lambda: len(fake.alive()))
         return
     with account() as furnished:
-        cloud, pools = AwsCloud(client, SETTINGS), furnished.seam.pools
+        cloud, pools = AwsCloud(client, SETTINGS, system_time), furnished.seam.pools
         yield Subject(cloud, lambda pool: pools.exhaust(_pattern(pool)), lambda: _alive(client("ec2")))
 
 

@@ -16,6 +16,7 @@ from nodesmith.errors import Rejected, Transient
 from nodesmith.model.evictions import BUDGET, Evicted, EvictionRefused, Gone, PodOnNode
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
+from nodesmith.parts import system_time
 from nodesmith_cli.local.controlplane import User
 from nodesmith_cli.local.real import RealCluster
 from tests import builders
@@ -39,7 +40,7 @@ def plane() -> Iterator[RealCluster]:
 
 @pytest.fixture(scope="module")
 def writer(plane: RealCluster) -> ApiCluster:
-    return ApiCluster(ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER)))
+    return ApiCluster(ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER)), system_time)
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
@@ -179,7 +180,7 @@ def limited(plane: RealCluster) -> ApiServer:
 
 
 def test_the_functions_may_write_hashes_onto_what_they_may_not_change_otherwise(limited: ApiServer) -> None:
-    cluster, said = ApiCluster(limited), {"karpenter.sh/nodepool-hash": "1"}
+    cluster, said = ApiCluster(limited, system_time), {"karpenter.sh/nodepool-hash": "1"}
     cluster.annotate("NodePool", "default", said)
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     there = limited.get(f"{POOL}/default")

@@ -15,6 +15,7 @@ from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.observation.wire import decode, encode
+from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import cluster, deployment_pod, node, rolled
 from tests.served import CRDS, created, now
@@ -64,20 +65,20 @@ def test_an_object_that_the_server_refuses_is_rejected_with_its_message(local: L
         "spec": {},
     }
     with pytest.raises(Rejected, match="Bad_Name"):
-        ApiCluster(server_at(local.url)).apply_nodeclaim(broken)
+        ApiCluster(server_at(local.url), system_time).apply_nodeclaim(broken)
 
 
 def test_a_claim_whose_crd_is_not_installed_says_what_to_install() -> None:
     claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "a"}, "spec": {}}
     with LocalApiServer(now=now) as bare, pytest.raises(NotServed, match="install its CRD"):
-        ApiCluster(server_at(bare.url)).apply_nodeclaim(claim)
+        ApiCluster(server_at(bare.url), system_time).apply_nodeclaim(claim)
 
 
 def test_a_server_that_is_down_is_transient() -> None:
     with socket.create_server(("127.0.0.1", 0)) as placeholder:
         port = placeholder.getsockname()[1]
     with pytest.raises(Transient):
-        ApiCluster(server_at(f"http://127.0.0.1:{port}")).merge_status("NodePool", "default", {})
+        ApiCluster(server_at(f"http://127.0.0.1:{port}"), system_time).merge_status("NodePool", "default", {})
 
 
 class Contended(ApiServer):
@@ -96,7 +97,9 @@ class Contended(ApiServer):
 
 def test_a_write_that_somebody_overtook_is_made_on_what_they_wrote(local: LocalApiServer) -> None:
     local.store.create("nodes", {"metadata": {"name": "n1"}})
-    assert ApiCluster(Contended(local.url, 2)).register_node("n1", NodePatch({"mine": "yes"}, {}))
+    assert ApiCluster(Contended(local.url, 2), system_time).register_node(
+        "n1", NodePatch({"mine": "yes"}, {})
+    )
     labels = local.store.get("nodes", "n1")["metadata"]["labels"]
     assert (labels["mine"], labels["somebody"]) == ("yes", "else-0")
 
@@ -104,12 +107,12 @@ def test_a_write_that_somebody_overtook_is_made_on_what_they_wrote(local: LocalA
 def test_a_write_that_is_always_overtaken_ends_and_may_be_tried_again(local: LocalApiServer) -> None:
     local.store.create("nodes", {"metadata": {"name": "n1"}})
     with pytest.raises(Transient, match="Node/n1"):
-        ApiCluster(Contended(local.url, 99)).register_node("n1", NodePatch({"mine": "yes"}, {}))
+        ApiCluster(Contended(local.url, 99), system_time).register_node("n1", NodePatch({"mine": "yes"}, {}))
 
 
 def test_a_name_that_is_a_path_reaches_nothing_else(local: LocalApiServer) -> None:
     local.store.create("nodes", {"metadata": {"name": "n1"}})
-    cluster = ApiCluster(server_at(local.url))
+    cluster = ApiCluster(server_at(local.url), system_time)
     for name in ("../nodes/n1", "n1?dryRun=All", "x/../n1", "n1#"):
         assert not cluster.register_node(name, NodePatch({"mine": "yes"}))
     assert "mine" not in (local.store.get("nodes", "n1")["metadata"].get("labels") or {})
@@ -118,7 +121,7 @@ def test_a_name_that_is_a_path_reaches_nothing_else(local: LocalApiServer) -> No
 def test_an_event_about_an_object_with_the_longest_name_is_published(local: LocalApiServer) -> None:
     name = "a" * 199 + "." + "b" * 53
     local.store.create("nodes", {"metadata": {"name": name}})
-    ApiCluster(server_at(local.url)).publish([ObjectEvent("Node", name, "Odd", "thing")])
+    ApiCluster(server_at(local.url), system_time).publish([ObjectEvent("Node", name, "Odd", "thing")])
     (event,) = local.store.list("events")
     assert event["involvedObject"]["name"] == name
 

@@ -17,6 +17,7 @@ from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.taints import Taint
+from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
@@ -117,7 +118,7 @@ def local() -> Iterator[LocalApiServer]:
 
 def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -> None:
     server = Recorded(local.url)
-    cluster = ApiCluster(server)
+    cluster = ApiCluster(server, system_time)
     name = node(1, rolled(1))["metadata"]["name"]
     cluster.apply_nodeclaim(CLAIM)
     cluster.apply_nodeclaim({**CLAIM, "metadata": {"name": "a", "labels": {"b": "c"}}})

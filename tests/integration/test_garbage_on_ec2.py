@@ -16,6 +16,7 @@ from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Launched
+from nodesmith.parts import system_time
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NOW, options
@@ -35,7 +36,7 @@ def world() -> Iterator[Account]:
 
 @pytest.fixture
 def cloud() -> AwsCloud:
-    return AwsCloud(client, SETTINGS)
+    return AwsCloud(client, SETTINGS, system_time)
 
 
 def tagged(kind: str, tags: dict[str, str]) -> list[dict[str, Any]]:
@@ -126,7 +127,9 @@ def test_a_profile_whose_role_a_crash_took_out_already_is_deleted(cloud: AwsClou
 
 
 def test_where_iam_cannot_be_reached_it_is_not_asked() -> None:
-    isolated = AwsCloud(lambda service: pytest.fail(service), replace(SETTINGS, isolated_vpc=True))
+    isolated = AwsCloud(
+        lambda service: pytest.fail(service), replace(SETTINGS, isolated_vpc=True), system_time
+    )
     assert isolated.owned(Kind.INSTANCE_PROFILE) == []
 
 

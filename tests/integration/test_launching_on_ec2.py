@@ -23,6 +23,7 @@ from nodesmith.model.launches import (
     TemplateMissing,
 )
 from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.parts import system_time
 from tests.account import NODECLASS, SETTINGS, Account, account, client
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NOW, options
@@ -38,7 +39,7 @@ def world() -> Iterator[Account]:
 
 @pytest.fixture
 def cloud() -> AwsCloud:
-    return AwsCloud(client, SETTINGS)
+    return AwsCloud(client, SETTINGS, system_time)
 
 
 def planned(cloud: AwsCloud, nodeclass: EC2NodeClass = NODECLASS, claim: str = CLAIM.name) -> Plan:
@@ -155,7 +156,7 @@ def test_a_process_that_did_not_make_the_template_still_tells_the_image(
 ) -> None:
     request, templates = planned(cloud)
     cloud.ensure_templates(templates)
-    (outcome,) = AwsCloud(client, SETTINGS).launch([request])
+    (outcome,) = AwsCloud(client, SETTINGS, system_time).launch([request])
     assert isinstance(outcome, Launched)
     assert outcome.instance.image_id == templates[0].data["ImageId"]
     assert world.seam.calls["DescribeInstances"] == 1

@@ -18,6 +18,7 @@ from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Rejected
 from nodesmith.model.launches import Instance, Launched
 from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import Store
 from nodesmith_cli.local.cloud import Endpoint, LocalAws
 from tests.account import NODECLASS, SETTINGS
@@ -36,7 +37,7 @@ def aws() -> Iterator[LocalAws]:
 
 @pytest.fixture
 def cloud(aws: LocalAws) -> AwsCloud:
-    return AwsCloud(lru_cache(aws.client), SETTINGS)
+    return AwsCloud(lru_cache(aws.client), SETTINGS, system_time)
 
 
 def launched(cloud: AwsCloud, cluster: ClusterInfo) -> Launched:

@@ -17,6 +17,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
 from nodesmith.model.selectorterms import AMISelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm
+from nodesmith.parts import system_time
 from tests.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
 from tests.fakes.cloud import CLUSTER
 
@@ -30,7 +31,7 @@ def world() -> Iterator[Account]:
 
 
 def resolved(nodeclass: EC2NodeClass, now: datetime = NOW, **changes: Any) -> NodeClassStatus:
-    return AwsCloud(client, replace(SETTINGS, **changes)).resolve(nodeclass, CLUSTER, now)
+    return AwsCloud(client, replace(SETTINGS, **changes), system_time).resolve(nodeclass, CLUSTER, now)
 
 
 def condition(status: NodeClassStatus, kind: str) -> StatusCondition:
@@ -278,7 +279,9 @@ def test_conditions_carry_the_time_they_were_found_at() -> None:
 
 
 def test_settings_win_over_what_eks_tells() -> None:
-    info = AwsCloud(client, replace(SETTINGS, cluster_endpoint="https://elsewhere")).cluster_info()
+    info = AwsCloud(
+        client, replace(SETTINGS, cluster_endpoint="https://elsewhere"), system_time
+    ).cluster_info()
     assert info == replace(CLUSTER, endpoint="https://elsewhere")
 
 
@@ -294,7 +297,7 @@ def test_with_all_settings_eks_is_not_asked() -> None:
     def nobody(service: str) -> Any:
         raise AssertionError(f"{service} was asked")
 
-    info = AwsCloud(nobody, settings).cluster_info()
+    info = AwsCloud(nobody, settings, system_time).cluster_info()
     assert (info.ip_family, info.dns_ip) == ("ipv6", "fd00:1234::a")
 
 
@@ -303,7 +306,7 @@ def test_a_cluster_that_eks_does_not_know_names_the_settings_that_would_do() -> 
     with pytest.raises(
         Rejected, match=r"'nobody'.*set CLUSTER_CA_BUNDLE, CLUSTER_SERVICE_CIDR, CLUSTER_VERSION"
     ):
-        AwsCloud(client, settings).cluster_info()
+        AwsCloud(client, settings, system_time).cluster_info()
 
 
 @pytest.mark.parametrize(
@@ -316,4 +319,4 @@ def test_a_cluster_that_eks_does_not_know_names_the_settings_that_would_do() -> 
 )
 def test_settings_that_make_no_sense_are_quoted(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(Rejected, match=said):
-        AwsCloud(client, replace(SETTINGS, **changes)).cluster_info()
+        AwsCloud(client, replace(SETTINGS, **changes), system_time).cluster_info()

@@ -128,7 +128,8 @@ class Parts:
             credentials = self._session.get_credentials()
             if credentials is None:
                 raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
-            token = EksToken(credentials, cluster.name, self.settings.region)
+            # AWS checks the token by the time of this machine, however fast a laptop lets time run.
+            token = EksToken(credentials, cluster.name, self.settings.region, system_time)
             self._api_server = ApiServer(connect(cluster.endpoint, cluster.ca_bundle, token))
         return self._api_server
 

@@ -67,13 +67,13 @@ def interruption() -> Handler:
     parts = Parts(Concern.INTERRUPTION)
     buying = _provisioning(parts)
     run = Interruption(
-        parts.settings.cluster_name,
-        buying.store,
-        buying.cloud,
-        parts.blobs,
-        parts.hints,
-        lambda: provision(buying),
-        now,
+        cluster_name=parts.settings.cluster_name,
+        store=buying.store,
+        cloud=buying.cloud,
+        blobs=parts.blobs,
+        hints=parts.hints,
+        provision=lambda: provision(buying),
+        clock=now,
     )
     return parts.handler_of_letters(lambda letters: heed(run, letters))
 
@@ -100,16 +100,16 @@ def disruption() -> Handler:
 
     def disrupt_once() -> None:
         run = Disruption(
-            parts.settings.cluster_name,
-            buying.settings,
-            buying.store,
-            buying.cloud,
-            ApiCluster(parts.api_server(), now),
-            parts.blobs,
-            parts.hints,
-            buying.catalogs,
-            now,
-            memory,
+            cluster_name=parts.settings.cluster_name,
+            settings=buying.settings,
+            store=buying.store,
+            cloud=buying.cloud,
+            cluster=ApiCluster(parts.api_server(), now),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            catalogs=buying.catalogs,
+            clock=now,
+            memory=memory,
         )
         look = disrupt(run)
         if look is not None:
@@ -126,22 +126,20 @@ def lifecycle() -> Handler:
 
     parts = Parts(Concern.LIFECYCLE)
     store = parts.store()
-
     told: Told = {}
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
     def follow_once() -> None:
-        cluster = ApiCluster(parts.api_server(), now)
         run = Lifecycle(
-            parts.settings.cluster_name,
-            store,
-            parts.cloud(),
-            cluster,
-            parts.blobs,
-            parts.hints,
-            now,
-            told,
-            spread,
+            cluster_name=parts.settings.cluster_name,
+            store=store,
+            cloud=parts.cloud(),
+            cluster=ApiCluster(parts.api_server(), now),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            clock=now,
+            told=told,
+            spread=spread,
         )
         parts.telemetry.ran(follow(run))
 
@@ -162,20 +160,19 @@ def termination() -> Handler:
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
     def end_nodes_once() -> None:
-        cluster = ApiCluster(parts.api_server(), now)
         run = Termination(
-            parts.settings.cluster_name,
-            store,
-            parts.cloud(),
-            cluster,
-            parts.blobs,
-            parts.hints,
-            now,
-            alarm,
-            reckoning,
-            drains,
-            denied,
-            spread,
+            cluster_name=parts.settings.cluster_name,
+            store=store,
+            cloud=parts.cloud(),
+            cluster=ApiCluster(parts.api_server(), now),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            clock=now,
+            alarm=alarm,
+            reckoning=reckoning,
+            drains=drains,
+            denied=denied,
+            spread=spread,
         )
         parts.telemetry.ran(end_nodes(run))
 
@@ -191,9 +188,14 @@ def readiness() -> Handler:
     store = parts.store()
 
     def make_ready_once() -> None:
-        cluster = ApiCluster(parts.api_server(), now)
         run = Readiness(
-            parts.settings.cluster_name, store, parts.cloud(), cluster, parts.blobs, parts.hints, now
+            cluster_name=parts.settings.cluster_name,
+            store=store,
+            cloud=parts.cloud(),
+            cluster=ApiCluster(parts.api_server(), now),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            clock=now,
         )
         report = make_ready(run)
         counts = {
@@ -233,16 +235,15 @@ def garbagecollection() -> Handler:
     detached_since: dict[str, datetime] = {}
 
     def collect_once() -> None:
-        cluster = ApiCluster(parts.api_server(), now)
         run = GarbageCollection(
-            parts.settings.cluster_name,
-            store,
-            parts.cloud(),
-            cluster,
-            parts.blobs,
-            parts.hints,
-            now,
-            detached_since,
+            cluster_name=parts.settings.cluster_name,
+            store=store,
+            cloud=parts.cloud(),
+            cluster=ApiCluster(parts.api_server(), now),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            clock=now,
+            detached_since=detached_since,
         )
         report = collect_garbage(run)
         parts.telemetry.ran(report.counts, collected=report.collected)
@@ -261,8 +262,15 @@ def repair() -> Handler:
     told: Told = {}
 
     def repair_once() -> None:
-        cluster = ApiCluster(parts.api_server(), now)
-        run = Repair(parts.settings.cluster_name, store, cluster, parts.blobs, parts.hints, now, told)
+        run = Repair(
+            cluster_name=parts.settings.cluster_name,
+            store=store,
+            cluster=ApiCluster(parts.api_server(), now),
+            blobs=parts.blobs,
+            hints=parts.hints,
+            clock=now,
+            told=told,
+        )
         parts.telemetry.ran(repair_nodes(run))
 
     return parts.handler(repair_once)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 from botocore.config import Config
@@ -53,12 +53,7 @@ R = TypeVar("R")
 class AwsCloud:
     """The Cloud of one cluster. `client` gives the boto3 client of a service (ec2, ssm, iam, eks) when first needed."""
 
-    def __init__(
-        self,
-        client: Callable[[str], Any],
-        settings: Settings,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, client: Callable[[str], Any], settings: Settings, now: Callable[[], datetime]) -> None:
         self._client = client
         self._settings = settings
         self._now = now

@@ -41,7 +41,7 @@ class EksToken:
         credentials: Credentials,
         cluster: str,
         region: str,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime],
     ) -> None:
         self._credentials = credentials
         self._cluster = cluster

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer
@@ -38,7 +38,7 @@ _ATTEMPTS = 5
 class ApiCluster:
     """One cluster's API server, for writing. Raises Transient or, with the server's own message, Rejected."""
 
-    def __init__(self, server: ApiServer, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, server: ApiServer, clock: Callable[[], datetime]) -> None:
         self._server = server
         self._clock = clock
 
