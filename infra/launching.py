@@ -12,6 +12,8 @@ from infra.grants import Grant
 
 CREATED = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
 NO_IDS_YET = "ids are EC2's to give; the tags are a condition"
+PROFILE_HASH_LENGTH = 16
+"""The core names a profile by its cluster, and a hash so long of what it is for."""
 PER_NODECLASS = "one profile per EC2NodeClass and role, made at run time"
 NODE_CHOICE = "which images, subnets and groups is for the cluster's EC2NodeClasses to say"
 
@@ -123,7 +125,7 @@ def _made_profiles(cluster: str, region: str) -> str:
 
 def _read_profile_grant(cluster: str, region: str) -> Grant:
     """Look at a profile, also at one that is not there: IAM knows the path of what exists only."""
-    missing = names.arn("iam", f"instance-profile/{cluster}_*")
+    missing = names.arn("iam", f"instance-profile/{cluster}_{'?' * PROFILE_HASH_LENGTH}")
     resources = (_made_profiles(cluster, region), missing)
     return Grant("ReadProfile", ("iam:GetInstanceProfile",), resources, wildcard=PER_NODECLASS)
 
