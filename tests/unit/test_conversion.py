@@ -232,6 +232,18 @@ def test_fields_of_v1beta1_are_carried_over_wherever_they_are() -> None:
     assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 30}
 
 
+def test_the_policy_of_v1beta1_in_a_file_of_v1_is_told_of_and_in_an_object_of_a_cluster_not() -> None:
+    """Karpenter's v1 refuses it; our own CRD takes it, for an object may have been written as v1beta1."""
+    pool = today()
+    pool["spec"]["disruption"] = {"consolidationPolicy": "WhenUnderutilized"}
+    for metadata, fate in (({}, Fate.REPAIRED), ({"uid": "u-1"}, Fate.MOVED)):
+        found = convert([{**pool, "metadata": {**pool["metadata"], **metadata}}])
+        assert (
+            made(found, "NodePool")["spec"]["disruption"]["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
+        )
+        assert "WhenEmptyOrUnderutilized" in said(found, fate)["spec.disruption.consolidationPolicy"]
+
+
 NODE_CLASS: dict[str, Any] = {
     "apiVersion": "karpenter.k8s.aws/v1",
     "metadata": {"name": "default"},

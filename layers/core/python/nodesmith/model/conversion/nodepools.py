@@ -7,6 +7,7 @@ v1beta1 knew is carried over wherever it is found.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.drafts import Draft, Old, entries
@@ -104,7 +105,16 @@ def _consolidate(draft: Draft) -> None:
     if draft.get(_POLICY) == "WhenUnderutilized":
         is_old = True
         draft.put(_POLICY, _UNDERUTILIZED, _POLICY)
-        draft.old.note(Fate.MOVED, _POLICY, "is WhenEmptyOrUnderutilized today")
+        draft.old.note(*_old_policy(draft.old.manifest))
     has_no_time = isinstance(draft.get("spec.disruption"), Mapping) and draft.get(_AFTER) is None
     if is_old and has_no_time and draft.get(_POLICY) in {None, _UNDERUTILIZED}:
         draft.add(_AFTER, "0s", "was at once, and has to be said today")
+
+
+def _old_policy(manifest: Mapping[str, Any]) -> tuple[Fate, str, str]:
+    """An object of a cluster is shown as v1 whichever version it was written in; a file says which it means."""
+    is_of_a_cluster = "uid" in entries(manifest.get("metadata"))
+    if manifest.get("apiVersion") != API_VERSION or is_of_a_cluster:
+        return Fate.MOVED, _POLICY, f"is {_UNDERUTILIZED} today"
+    why = f"is WhenUnderutilized, which v1 does not know and Karpenter refuses there: write {_UNDERUTILIZED}"
+    return Fate.REPAIRED, _POLICY, why
