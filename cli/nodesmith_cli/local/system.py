@@ -35,7 +35,7 @@ from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
 from nodesmith_cli.local.report import Report, build_report
-from nodesmith_cli.local.sharedclients import SharedClients, models_are_shared
+from nodesmith_cli.local.sharedclients import SharedClients
 from nodesmith_cli.local.started import Started
 from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
 from nodesmith_cli.records import Bucket, Folder
@@ -147,7 +147,6 @@ class LocalSystem(Started):
         # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
-        stack.enter_context(models_are_shared())
         with self.stage("starting the cluster"):
             self.cluster = stack.enter_context(self._cluster())
         with self.stage("starting AWS"):
