@@ -15,14 +15,13 @@ from nodesmith.adapters.networks import security_groups, subnets
 from nodesmith.adapters.reservations import capacity_reservations
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.decisions.launch import launch_obstacle
+from nodesmith.model.messages import shortened
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import CapacityReservation, ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith.settings import Settings
 
 T = TypeVar("T")
 VALIDATION = "ValidationSucceeded"
-_LONGEST_MESSAGE = 1024
-"""A message quotes what the author wrote, and must fit into the ledger and the object's status."""
 
 
 def resolve(
@@ -79,8 +78,7 @@ def _attempt(kind: str, find: Callable[[], T], now: datetime) -> tuple[T | None,
 
 
 def _failing(kind: str, reason: str, message: str, now: datetime) -> StatusCondition:
-    cut = message if len(message) <= _LONGEST_MESSAGE else f"{message[: _LONGEST_MESSAGE - 1]}…"
-    return StatusCondition(kind, "False", reason, cut, now)
+    return StatusCondition(kind, "False", reason, shortened(message), now)
 
 
 def _profile(client: Callable[[str], Any], settings: Settings, nodeclass: EC2NodeClass) -> str:

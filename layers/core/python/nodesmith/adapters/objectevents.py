@@ -11,13 +11,13 @@ from urllib.parse import quote
 from nodesmith.adapters.apiserver import ApiServer, Manifest, failure
 from nodesmith.adapters.objectpaths import PATHS, object_path
 from nodesmith.adapters.podwrites import READ_SECONDS, for_each
+from nodesmith.model.messages import shortened
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
 
 _EVENTS = "/api/v1/namespaces/{namespace}/events"
 _CLUSTER_SCOPED_EVENTS = "default"  # the namespace of events about cluster-scoped objects
 _LONGEST_NAME_PART = 200  # names have 253 characters at most, an event's is its object's and a digest
-_LONGEST_MESSAGE = 1024
 
 
 def publish(server: ApiServer, events: Sequence[ObjectEvent], now: datetime) -> None:
@@ -69,7 +69,7 @@ def _manifest(event: ObjectEvent, uid: str, moment: str) -> dict[str, Any]:
         },
         "involvedObject": about,
         "reason": event.reason,
-        "message": event.message[:_LONGEST_MESSAGE],
+        "message": shortened(event.message),
         "type": "Warning" if event.warning else "Normal",
         "firstTimestamp": moment,
         "lastTimestamp": moment,

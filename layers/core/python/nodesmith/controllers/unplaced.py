@@ -16,6 +16,7 @@ from nodesmith.decisions.podtelling import of_pods
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.model.frozen import NO_ITEMS
+from nodesmith.model.messages import shortened
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.reasons import Reason
@@ -103,7 +104,7 @@ def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
         "type": "Launched",
         "status": "Unknown",
         "reason": event.reason,
-        "message": event.message[:1024],
+        "message": shortened(event.message),
     }
     cluster.merge_status(event.kind, event.name, {"conditions": [condition]})
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.messages import shortened
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import NodePool
@@ -26,7 +27,6 @@ from nodesmith.model.times import format_time
 RESOLVE_AGAIN = timedelta(minutes=5)
 RESOLVE_AGAIN_SOON = timedelta(minutes=1)
 """where something is missing, or where what is free of a reservation comes and goes"""
-_LONGEST_MESSAGE = 1024
 _REGISTRATION_FAILURES = {
     "RegistrationTimeout": "RegistrationFailed",
     "InstanceTerminated": "RegistrationFailed",
@@ -96,7 +96,7 @@ def nodepool_update(
     if pool is None:
         conditions = [_invalid("ValidationSucceeded", "NodePoolValidationFailed", parsed.problems)]
     else:
-        warnings = "; ".join(map(str, parsed.problems))[:_LONGEST_MESSAGE]
+        warnings = shortened("; ".join(map(str, parsed.problems)))
         conditions = [
             StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings),
             _nodeclass_ready(pool, nodeclass_states),
@@ -162,7 +162,7 @@ def _registration_healthy(health: RegistrationHealth | None) -> StatusCondition:
     failed = f"{health.failures} of its last {len(health.endings)} nodes did not join the cluster"
     message = f"{failed}; the last: {health.reason}: {health.message}"
     reason = _REGISTRATION_FAILURES.get(health.reason, health.reason)
-    return StatusCondition(kind, "False", reason, message[:_LONGEST_MESSAGE])
+    return StatusCondition(kind, "False", reason, shortened(message))
 
 
 def _paused(paused: Pause | None, manifest: Mapping[str, Any]) -> list[StatusCondition]:
@@ -177,7 +177,7 @@ def _paused(paused: Pause | None, manifest: Mapping[str, Any]) -> list[StatusCon
 
 def _invalid(type_: str, reason: str, problems: Sequence[Problem]) -> StatusCondition:
     message = "; ".join(str(p) for p in problems if p.fatal)
-    return StatusCondition(type_, "False", reason, message[:_LONGEST_MESSAGE])
+    return StatusCondition(type_, "False", reason, shortened(message))
 
 
 def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
@@ -188,7 +188,7 @@ def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
     if failing is None:
         return StatusCondition("Ready", "True", "Ready")
     message = f"{failing.type}={failing.status}: {failing.message or failing.reason}"
-    return StatusCondition("Ready", failing.status, "UnhealthyDependents", message[:_LONGEST_MESSAGE])
+    return StatusCondition("Ready", failing.status, "UnhealthyDependents", shortened(message))
 
 
 def _resolved(status: NodeClassStatus) -> dict[str, Any]:
