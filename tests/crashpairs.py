@@ -66,7 +66,7 @@ class Pairs:
             if broken is not None:
                 found = Told(0, broken)
                 break
-            after, passed = ways.go(node)
+            after, passed = ways.go(node, last=not crashes)
             path.append((node, passed.moments))
             for death in passed.deaths if crashes else ():
                 if chosen is None or number in chosen:

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 from nodesmith.model.events import WOKEN, Concern
 from nodesmith.settings import snapshot_key
@@ -111,8 +111,11 @@ class Passages:
         """Give what does not hold in the end; None while the world goes on."""
         return self._places[node[0]].broken
 
-    def go(self, node: Node, fatal: tuple[int, ...] = ()) -> tuple[Node, Passed]:
-        """Give where a step leads in which functions die at these moments, and what it brings."""
+    def go(self, node: Node, fatal: tuple[int, ...] = (), *, last: bool = False) -> tuple[Node, Passed]:
+        """Give where a step leads in which functions die at these moments, and what it brings.
+
+        `last` says that nobody will die here any more: the world is not kept as it was.
+        """
         state, awake = node
         place = self._places[state]
         now = frozenset(each for each in awake if each[0] <= place.now)
@@ -120,19 +123,19 @@ class Passages:
         road = Road(state, due, fatal)
         passed = self._passed.get(road)
         if passed is None:
-            passed = self._passed[road] = self._pass(road)
+            passed = self._passed[road] = self._pass(road, last=last)
         return (passed.state, passed.wakings | (awake - now)), passed
 
-    def _pass(self, road: Road) -> Passed:
-        world = self._world(road.state)
+    def _pass(self, road: Road, *, last: bool = False) -> Passed:
+        world = self._world(road.state, last=last)
         world._again = [(world.now, concern) for concern in sorted(road.due)]
         world.boundaries.fatal = frozenset(road.fatal)
         crossed = step(world)
         world.boundaries.fatal = frozenset()
-        last = max(road.fatal, default=0)
+        died = max(road.fatal, default=0)
         later = wakings(world)
         state = self._reached(world, road)
-        return Passed(state, later, len(crossed) - last, tuple(deaths(crossed, last)))
+        return Passed(state, later, len(crossed) - died, tuple(deaths(crossed, died)))
 
     def _reached(self, world: World, road: Road | None) -> bytes:
         world._again.clear()
@@ -147,14 +150,17 @@ class Passages:
             del self._worlds[next(iter(self._worlds))]
         return state
 
-    def _world(self, state: bytes) -> World:
-        """Give a world in this state to go on with."""
+    def _world(self, state: bytes, *, last: bool) -> World:
+        """Give a world in this state to go on with, the one that is kept or a copy."""
         if state not in self._worlds:
             road = self._places[state].road
             if road is None:
                 return copied(self._root)
             self._pass(road)
-        self._worlds[state] = world = self._worlds.pop(state)  # it was used last
+        world = self._worlds.pop(state)
+        if last and world is not self._root:
+            return world
+        self._worlds[state] = world  # it was used last
         return copied(world)
 
 
@@ -214,4 +220,29 @@ def _written(name: str, port: Any) -> str:
 
 def _said(name: str, value: object) -> str:
     """Give a value's name and what it is; two sets with the same members may go through them in different orders."""
-    return f"{name}={sorted(value, key=repr) if isinstance(value, set | frozenset) else value!r}"
+    match value:
+        case set() | frozenset():
+            return f"{name}={sorted(value, key=repr)}"
+        case dict():
+            return f"{name}={ {key: _Once(each) for key, each in value.items()} }"
+        case _:
+            return f"{name}={value!r}"
+
+
+class _Once:
+    """A value that says what it is: once, if copied worlds share it, for it never changes."""
+
+    _said: ClassVar[dict[int, tuple[object, str]]] = {}
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        value = self._value
+        about = getattr(value, "__dataclass_params__", None)
+        if not isinstance(value, tuple) and not (about and about.frozen):
+            return repr(value)
+        known = self._said.get(id(value))
+        if known is None:
+            known = self._said[id(value)] = value, repr(value)
+        return known[1]
