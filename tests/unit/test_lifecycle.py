@@ -108,10 +108,6 @@ def test_a_second_node_that_claims_the_instance_initializes_nothing() -> None:
     assert "node-0, node-1" in message
 
 
-def test_a_node_of_another_name_does_not_stand_in_for_the_registered_one() -> None:
-    assert reason(steps(REGISTERED, nodes=[replace(NODE, name="node-0")]))[0] == "NodeNotFound"
-
-
 def test_an_instance_is_looked_at_once_its_node_is_a_minute_overdue() -> None:
     due = replace(CLAIM, phase_since=NOW - timedelta(minutes=1))
     early = replace(CLAIM, name="early", phase_since=NOW - timedelta(seconds=59))
@@ -279,6 +275,19 @@ def test_a_registered_claim_has_no_time_limit() -> None:
 
 def test_a_registered_claim_whose_node_went_away_says_so() -> None:
     assert reason(steps(REGISTERED)) == ("NodeNotFound", "Node node-1 is gone from the cluster")
+
+
+def test_a_registered_claim_whose_kubelet_came_back_under_another_name_goes_on_with_that_node() -> None:
+    renamed = replace(NODE, name="node-2")
+    (initialize,) = steps(REGISTERED, nodes=[renamed])
+    assert isinstance(initialize, Initialize)
+    assert initialize.claim.node_name == "node-2"
+    assert reason(steps(REGISTERED, nodes=[replace(renamed, conditions={})]))[0] == "NodeNotReady"
+
+
+def test_a_registered_claim_takes_none_of_two_nodes_that_came_back_under_other_names() -> None:
+    others = [replace(NODE, name=name) for name in ("node-2", "node-3")]
+    assert reason(steps(REGISTERED, nodes=others))[0] == "MultipleNodesFound"
 
 
 def test_a_claim_that_was_given_up_is_forgotten() -> None:

@@ -45,17 +45,19 @@ def initialize(
 
     `daemonsets` are those whose pods must be bound first.
     """
-    node = next((node for node in nodes if node.name == claim.node_name), None)
-    if node is None:
+    if not nodes:
         return wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
     if len(nodes) > 1:
         return wait(claim, *_multiple(claim, nodes))
+    node = nodes[0]  # maybe under another name than it registered by
     obstacle = obstacle_of(claim, node) or _missing(daemonsets)
     if obstacle is not None:
         return wait(claim, *obstacle)
     initialized = claim.advanced(Phase.INITIALIZED, now)
     capacity, consistent = capacity_of(claim, node), checked(initialized, node)
-    return Initialize(replace(consistent, capacity=capacity, allocatable=node.allocatable))
+    return Initialize(
+        replace(consistent, node_name=node.name, capacity=capacity, allocatable=node.allocatable)
+    )
 
 
 def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Command:
