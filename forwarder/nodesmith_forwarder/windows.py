@@ -2,7 +2,7 @@
 
 As Karpenter batches pods: a window closes one second after the last new thing in it, ten seconds after the first at the
 latest. A thing that is in the window already does not hold it open. A drain has a brisker pace: the end of each pod
-may let the next thing happen.
+may let the next thing happen. So have nodes that come: each is of use only when it has been looked at.
 """
 
 from __future__ import annotations
@@ -26,8 +26,14 @@ class Pace:
     longest: timedelta = timedelta(seconds=10)
 
 
-BRISK = {Concern.TERMINATION: Pace(timedelta(seconds=0.2), timedelta(seconds=0.5))}
-"""A drain under tight budgets takes as many rounds as they ask for, and this is a part of each."""
+BRISK = {
+    Concern.TERMINATION: Pace(timedelta(seconds=0.2), timedelta(seconds=0.5)),
+    Concern.LIFECYCLE: Pace(timedelta(seconds=1), timedelta(seconds=2)),
+}
+"""A drain under tight budgets takes as many rounds as they ask for, and this is a part of each.
+
+Among many nodes that come or go there is no quiet second for long, and pods wait for each one that has come.
+"""
 
 
 @dataclass(slots=True)

@@ -80,6 +80,14 @@ def test_a_drain_is_told_of_within_half_a_second_however_much_of_it_there_is() -
     assert windows.take(at(0.5)) == {ENDS: 5}
 
 
+def test_a_node_that_came_is_told_of_within_two_seconds_however_many_others_come_and_go() -> None:
+    windows = Windows(Pace())
+    for tenth in range(20):
+        windows.note(NODES, f"node-{tenth}", at(tenth / 10))
+    assert windows.next_due() == at(2)
+    assert windows.take(at(2)) == {NODES: 20}
+
+
 def test_a_pace_that_is_brisker_than_a_drains_holds_for_drains_too() -> None:
     windows = Windows(Pace(timedelta(seconds=0.1), timedelta(seconds=0.2)))
     windows.note(ENDS, "a", at(0))
