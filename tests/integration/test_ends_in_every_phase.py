@@ -13,7 +13,7 @@ import pytest
 from nodesmith.controllers.termination import TURN
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.events import Concern
-from nodesmith.model.evictions import DENIED, EvictionRefused
+from nodesmith.model.evictions import DENIED, EvictionRefused, Postponed
 from nodesmith.model.nodeclaims import Phase
 from tests import builders
 from tests.crashes import throttled
@@ -224,7 +224,7 @@ def test_who_waits_for_its_turn_is_written_once_however_many_rounds_the_drain_ta
 
 
 class _Denying:
-    """A cluster whose webhook has a say in evictions."""
+    """A cluster with another way to answer evictions, such as a webhook that has a say."""
 
     def __init__(self, cluster: Any, evict: Callable[[Any], Any]) -> None:
         self._cluster, self.evict = cluster, evict
@@ -274,6 +274,22 @@ def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_
     assert set(closings(world).values()) == {1}
     why = [m.hint.why for m in world.hints.sent if m.concern is Concern.TERMINATION]
     assert "others came meanwhile" in why
+
+
+def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() -> None:
+    world = a_world()
+    world.settle()
+    delete_objects("Node")(world)
+    world.observe()
+    calm = world.cluster
+    world.cluster = _Denying(calm, lambda pods: {each.pod: Postponed() for each in pods})  # type: ignore[assignment]
+    world.hints.sent.clear()
+
+    world.run(Concern.TERMINATION)
+
+    hints = [m for m in world.hints.sent if m.concern is Concern.TERMINATION]
+    assert [m.due_at for m in hints if m.hint.why == "evictions postponed"] == [world.now]
+    assert not any(event.reason == "Evicted" for event in calm.events)
 
 
 def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:

@@ -16,7 +16,7 @@ from nodesmith.adapters.evictions import delete, evict
 from nodesmith.adapters.objectevents import publish
 from nodesmith.decisions.termination.telling import of_evictions
 from nodesmith.errors import Transient
-from nodesmith.model.evictions import BUDGET, DENIED, Evicted, EvictionRefused, Gone, PodOnNode
+from nodesmith.model.evictions import BUDGET, DENIED, Evicted, EvictionRefused, Gone, PodOnNode, Postponed
 from tests.builders import claim
 
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]
@@ -173,6 +173,7 @@ class Reluctant(Answering):
                 self.done.set()
         if name.startswith("large"):
             assert self.done.wait(60)
+            sleep(0.01)  # until those are answered
         return super().ask(method, path, body, read_seconds=read_seconds)
 
 
@@ -197,6 +198,31 @@ def test_pods_of_twenty_budgets_need_not_wait_for_one_another() -> None:
 
     pods = [PodOnNode(f"default/web-{n}", "n1", budget=str(n % 20)) for n in range(100)]
     assert set(evict(Waiting(), pods).values()) == {Evicted()}
+
+
+def test_budgets_whose_evictions_take_long_are_left_to_the_next_look_once_half_are_through() -> None:
+    slow = [PodOnNode(f"default/large-{n}", "n1", budget="large") for n in range(10)]
+    quick = [PodOnNode(f"default/small-{n}", "n1", budget="small") for n in range(10)]
+    server = Reluctant([pod.pod.partition("/")[2] for pod in quick])
+    answers = evict(server, [*slow, *quick], patience_seconds=0)
+    assert [answers[pod.pod] for pod in quick] == [Evicted()] * 10
+    left = Counter(answers[pod.pod] for pod in slow)
+    assert left[Evicted()] >= 1, "one of each budget, however late it is"
+    assert left[Postponed()] == 10 - left[Evicted()] > 0
+    assert len(server.asked) == 10 + left[Evicted()]
+
+
+def test_nobody_waits_for_a_budget_that_is_the_only_one() -> None:
+    pods = [PodOnNode(f"default/web-{n}", "n1", budget="web") for n in range(10)]
+    assert set(evict(Answering(), pods, patience_seconds=0).values()) == {Evicted()}
+
+
+def test_an_eviction_that_failed_is_raised_and_not_postponed() -> None:
+    server = Answering(504, {"message": "Timeout: request did not complete"})
+    pods = [PodOnNode(f"default/{name}", "n1", budget=name) for name in ("web-7", "web-8")]
+    with pytest.raises(Transient, match="1 pods not evicted"):
+        evict(server, pods, patience_seconds=0)
+    assert len(server.asked) == 3
 
 
 def test_two_runs_do_not_begin_with_the_same_pod() -> None:

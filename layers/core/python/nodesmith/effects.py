@@ -16,7 +16,7 @@ from nodesmith.decisions.lifecycle import initialization_patch, registration_pat
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.decisions.termination.steps import closing_patch
-from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions, of_waiting
+from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_waiting
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model import garbage
 from nodesmith.model.backoffs import FIRST_BACKOFF, next_backoff
@@ -230,13 +230,11 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
 
 
 def evict(commands: Sequence[Evict], cluster: Cluster) -> Mapping[str, Eviction]:
-    """Evict the pods of all these claims, side by side, and say so; give what was answered, by pod.
+    """Evict the pods of all these claims, side by side; give what was answered, by pod.
 
     Raises Transient once all have been tried.
     """
-    answers = cluster.evict([pod for command in commands for pod in command.pods])
-    cluster.publish([told for c in commands for told in of_evictions(c.claim, c.pods, answers)])
-    return answers
+    return cluster.evict([pod for command in commands for pod in command.pods])
 
 
 def delete_pods(commands: Sequence[DeletePods], cluster: Cluster) -> None:

@@ -6,16 +6,20 @@ was read is the precondition, so nobody else is met between the reading and the 
 An API server counts each eviction in the budget's status, and one that finds another's count there sleeps half a second
 before it counts again. So of one budget one eviction is asked for at a time, and its pods do not stand in a row, in
 the way of others. The budget's own controller counts too, so some wait all the same, and many are asked for at once.
+After a second, and as soon as half of the budgets are through, no other eviction begins: the next round of those would
+wait for the rest, and the next look sees by then what has become of all.
 As two runs may do the same, each begins somewhere else, and finds the other's part done.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass, field
 from random import randrange
 from threading import Lock
+from time import monotonic
 from typing import Any, TypeAlias
 
 from nodesmith.adapters.apiserver import ApiServer, Manifest, Method, failure
@@ -31,17 +35,25 @@ from nodesmith.model.evictions import (
     EvictionRefused,
     Gone,
     PodOnNode,
+    Postponed,
 )
 
 Request: TypeAlias = tuple[Method, str, Mapping[str, Any]]
 _AT_ONCE = 32
 """As many as there are connections kept open."""
+_PATIENCE_SECONDS = 1.0
+"""How long after the first of them evictions begin in any case."""
 _SEVERAL = "more than one PodDisruptionBudget"  # the API server has no reason for it, only this message
 _DENIALS = ("denied the request", "denied request")  # of admission webhooks, and of admission policies
 
 
-def evict(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
-    """Evict pods; gives what became of each, in order. Raises Transient for those that two rounds have left."""
+def evict(
+    server: ApiServer, pods: Sequence[PodOnNode], patience_seconds: float = _PATIENCE_SECONDS
+) -> dict[str, Eviction]:
+    """Evict pods; gives what became of each, in order: those that would keep the next look waiting are Postponed.
+
+    Raises Transient for those that two rounds have left.
+    """
 
     def request(pod: str, options: Manifest) -> Request:
         namespace, _, name = pod.partition("/")
@@ -49,7 +61,7 @@ def evict(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
         return "POST", pod_path(pod, "eviction"), body
 
-    return _all(server, pods, request, "pods not evicted")
+    return _all(server, pods, request, "pods not evicted", monotonic() + patience_seconds)
 
 
 def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
@@ -58,17 +70,57 @@ def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
     def request(pod: str, options: Manifest) -> Request:
         return "DELETE", pod_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options}
 
-    return _all(server, pods, request, "pods not deleted")
+    return _all(server, pods, request, "pods not deleted", latest=math.inf)
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The evictions that count for one budget, one at a time: how many there are, who was asked, who has an answer."""
+
+    size: int
+    turn: Lock = field(default_factory=Lock)
+    asked: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)
+
+    @property
+    def is_through(self) -> bool:
+        return len(self.answered) == self.size
 
 
 def _all(
-    server: ApiServer, pods: Sequence[PodOnNode], request: Callable[[str, Manifest], Request], failed: str
+    server: ApiServer,
+    pods: Sequence[PodOnNode],
+    request: Callable[[str, Manifest], Request],
+    failed: str,
+    latest: float,
 ) -> dict[str, Eviction]:
-    turns = {pod.budget: Lock() for pod in pods if pod.budget}
+    sizes = Counter(pod.budget for pod in pods if pod.budget)
+    lanes = {budget: _Lane(size) for budget, size in sizes.items()}
+
+    def is_late() -> bool:
+        return monotonic() > latest and 2 * sum(lane.is_through for lane in lanes.values()) >= len(lanes)
 
     def end(pod: PodOnNode) -> Eviction:
-        with turns.get(pod.budget) or nullcontext():
-            return _end(server, pod, request)
+        answer = end_in_turn(pod)
+        if pod.budget:
+            lanes[pod.budget].answered.add(pod.pod)
+        return answer
+
+    def end_in_turn(pod: PodOnNode) -> Eviction:
+        there = server.get(pod_path(pod.pod), read_seconds=READ_SECONDS)
+        if there is None or not runs_on(there, pod.node):
+            return Gone()
+        uid = there["metadata"]["uid"]
+        if ends_by(there, pod.grace_seconds):
+            return Evicted(uid, before=True)
+        lane = lanes.get(pod.budget)
+        if lane is None:
+            return _end(server, pod, uid, request)
+        with lane.turn:
+            if lane.asked and pod.pod not in lane.asked and is_late():
+                return Postponed()
+            lane.asked.add(pod.pod)
+            return _end(server, pod, uid, request)
 
     answers = for_each(_mixed(pods), end, failed, _AT_ONCE)
     return {pod.pod: answers[pod] for pod in pods}
@@ -86,13 +138,9 @@ def _mixed(pods: Sequence[PodOnNode]) -> list[PodOnNode]:
     return sorted([*pods[first:], *pods[:first]], key=place)
 
 
-def _end(server: ApiServer, wanted: PodOnNode, request: Callable[[str, Manifest], Request]) -> Eviction:
-    there = server.get(pod_path(wanted.pod), read_seconds=READ_SECONDS)
-    if there is None or not runs_on(there, wanted.node):
-        return Gone()
-    uid = there["metadata"]["uid"]
-    if ends_by(there, wanted.grace_seconds):
-        return Evicted(uid, before=True)
+def _end(
+    server: ApiServer, wanted: PodOnNode, uid: str, request: Callable[[str, Manifest], Request]
+) -> Eviction:
     grace = {} if wanted.grace_seconds is None else {"gracePeriodSeconds": wanted.grace_seconds}
     method, path, body = request(wanted.pod, {"preconditions": {"uid": uid}, **grace})
     status, said = server.ask(method, path, body, read_seconds=READ_SECONDS)

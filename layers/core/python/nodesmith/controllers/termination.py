@@ -13,6 +13,7 @@ from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
+from nodesmith.decisions.termination.telling import of_evictions
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.commands import (
@@ -29,9 +30,10 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.draintimes import learned
 from nodesmith.model.events import Concern, Hint
-from nodesmith.model.evictions import DENIED, EvictionRefused
+from nodesmith.model.evictions import DENIED, EvictionRefused, Postponed
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
@@ -83,37 +85,39 @@ def end_nodes(run: Termination) -> Counter[str]:
     if not run.store.take_turn(Concern.TERMINATION, began, until):
         _set(run, TURN, began)  # whoever has it may have died
         return Counter(TurnedAway=1)
-    try:
-        done = _look(run)
-    except (Transient, Rejected):
-        _hand_over(run, until)
-        raise
-    _hand_over(run, until)
+    done: Counter[str] = Counter()
+    told: list[ObjectEvent] = []
+    with Failures() as failures:
+        try:
+            _look(run, done, told, failures)
+        except (Transient, Rejected):
+            _hand_over(run, until)
+            raise
+        _hand_over(run, until, is_left=bool(done["Postponed"]))
+        if told:  # the next round of evictions need not wait for that
+            with failures.of():
+                run.cluster.publish(told)
     return done
 
 
-def _hand_over(run: Termination, until: datetime) -> None:
-    if run.store.end_turn(Concern.TERMINATION, until):
-        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "others came meanwhile"))
+def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> None:
+    """End the turn; somebody looks again at once where others came meanwhile, or something `is_left` to do."""
+    others_came = run.store.end_turn(Concern.TERMINATION, until)
+    if others_came or is_left:
+        why = "others came meanwhile" if others_came else "evictions postponed"
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, why))
 
 
-def _look(run: Termination) -> Counter[str]:
+def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failures: Failures) -> None:
+    """Do what is to be done, and note that; `told` takes the Events that are still to be published."""
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
-        return Counter()
+        return
     ledger, now = run.store.load(), run.clock()
-    with Failures() as failures:
-        return _steps(run, snapshot, ledger, now, failures)
-
-
-def _steps(
-    run: Termination, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
-) -> Counter[str]:
-    done: Counter[str] = Counter()
     claims = _begun(run, ledger, snapshot, now, done, failures)
     run.reckoning.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):
-        return done
+        return
     checked = to_check(claims, snapshot)
     try:
         instances = run.cloud.instances_of(checked) if checked else {}
@@ -123,14 +127,13 @@ def _steps(
     known = ledger.drain_times
     commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now), known)
     run.reckoning.tell(commands, claims, snapshot, now)
-    _carry_out(run, commands, done, failures)
+    _carry_out(run, commands, done, told, failures)
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
         lesson = learned(known.get(nodepool), beyond, now)
         if lesson is not None:
             with failures.of():
                 run.store.save_drain_time(nodepool, lesson)
     _wake(run, claims, commands, done, now)
-    return done
 
 
 def _begun(
@@ -158,35 +161,55 @@ def _begun(
 
 
 def _carry_out(
-    run: Termination, commands: Sequence[TerminationCommand], done: Counter[str], failures: Failures
+    run: Termination,
+    commands: Sequence[TerminationCommand],
+    done: Counter[str],
+    told: list[ObjectEvent],
+    failures: Failures,
 ) -> None:
-    """Close Nodes, let the pods of all of them leave, take each claim on, and terminate all instances in one call.
+    """Close Nodes, then let pods leave and meanwhile take on the claims that have none to tell.
 
     Where a Node could not be closed, its pods are left alone: others would take their place on it.
     """
     closed = _each(run, [c for c in commands if isinstance(c, Close)], done, failures)
     open_yet = failed(closed)
-    others = [c for c in commands if c.claim.name not in open_yet]
-    evictions = [c for c in others if isinstance(c, Evict)]
-    deletions = [c for c in others if isinstance(c, DeletePods)]
+    others = [c for c in commands if c.claim.name not in open_yet and not isinstance(c, Close)]
+    leaving = {c.claim.name for c in others if isinstance(c, Evict | DeletePods)}
+    sides = [[c for c in others if (c.claim.name in leaving) is leaves] for leaves in (True, False)]
+    for did in run.spread(lambda side: _proceed(run, side, told, failures), [side for side in sides if side]):
+        done.update(did)
+
+
+def _proceed(
+    run: Termination, commands: Sequence[TerminationCommand], told: list[ObjectEvent], failures: Failures
+) -> Counter[str]:
+    """Let pods leave, take each claim on, and terminate all instances in one call; give what was done."""
+    done: Counter[str] = Counter()
+    evictions = [c for c in commands if isinstance(c, Evict)]
+    deletions = [c for c in commands if isinstance(c, DeletePods)]
     if evictions:
-        with failures.of():
-            _evict(run, evictions)
         done["Evict"] += sum(len(command.pods) for command in evictions)
+        with failures.of():
+            _evict(run, evictions, done, told)
     if deletions:
         with failures.of():
             delete_pods(deletions, run.cluster)
         done["DeletePods"] += sum(len(command.pods) for command in deletions)
-    _each(run, [c for c in others if isinstance(c, Wait | Advance | Release)], done, failures)
-    last = [c for c in others if isinstance(c, TerminateInstances)]
+    _each(run, [c for c in commands if isinstance(c, Wait | Advance | Release)], done, failures)
+    last = [c for c in commands if isinstance(c, TerminateInstances)]
     if last:
         with failures.of():
             terminate(last, run.cloud)
             _each(run, last, done, failures)
+    return done
 
 
-def _evict(run: Termination, commands: Sequence[Evict]) -> None:
-    for pod, answer in evict(commands, run.cluster).items():
+def _evict(run: Termination, commands: Sequence[Evict], done: Counter[str], told: list[ObjectEvent]) -> None:
+    answers = evict(commands, run.cluster)
+    told += [event for c in commands for event in of_evictions(c.claim, c.pods, answers)]
+    postponed = sum(isinstance(answer, Postponed) for answer in answers.values())
+    done.update({"Evict": -postponed, "Postponed": postponed} if postponed else {})
+    for pod, answer in answers.items():
         if isinstance(answer, EvictionRefused) and answer.reason == DENIED:
             run.denied[pod] = run.clock()
         else:

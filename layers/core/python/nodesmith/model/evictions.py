@@ -50,4 +50,9 @@ class EvictionRefused:
     message: str
 
 
-Eviction: TypeAlias = Evicted | Gone | EvictionRefused
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """The pod has not been asked: evictions that count for the same budget took their time. Look again."""
+
+
+Eviction: TypeAlias = Evicted | Gone | EvictionRefused | Postponed
