@@ -42,7 +42,8 @@ def triggered(
     if change.kind == PODS and change.after is not None and change.after.is_provisionable:
         yield Concern.PROVISIONING, change.after.uid
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
-        yield Concern.LIFECYCLE, key
+        if not _was_ending(change):
+            yield Concern.LIFECYCLE, key
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         if is_wanted_otherwise(change):
             yield Concern.READINESS, key
@@ -50,6 +51,12 @@ def triggered(
             yield Concern.PROVISIONING, key
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
+
+
+def _was_ending(change: Change) -> bool:
+    """Tell whether a change only goes on with a deletion: that is termination's alone, until the object has gone."""
+    states = (change.before, change.after)
+    return all(state is not None and "deletionTimestamp" in state["metadata"] for state in states)
 
 
 def _is_relabelled(change: Change) -> bool:

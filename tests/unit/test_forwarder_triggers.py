@@ -181,6 +181,14 @@ def test_a_node_that_is_deleted_or_disrupted_wakes_termination() -> None:
         assert woken(NODES, after, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
 
 
+def test_what_is_being_deleted_wakes_lifecycle_only_when_that_begins_and_when_it_has_gone() -> None:
+    going, claim = with_metadata(MACHINE, **LEAVING), with_metadata(custom(expireAfter="720h"), **LEAVING)
+    further = with_metadata(going, labels={"a": "b"})
+    assert woken(NODES, going, further) == {Concern.TERMINATION}
+    assert woken(NODES, going, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
+    assert woken(NODECLAIMS, claim, with_metadata(claim, labels={"a": "b"})) == {Concern.TERMINATION}
+
+
 def test_a_node_whose_claim_ends_wakes_termination_with_whatever_becomes_of_it() -> None:
     labelled = with_metadata(MACHINE, labels={"a": "b"})
     assert woken(NODES, MACHINE, labelled) == {Concern.LIFECYCLE}
