@@ -9,17 +9,43 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from nodesmith.errors import Rejected
 from nodesmith.model.events import Concern
 from nodesmith.parts import Event, Handler, Parts, now
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nodesmith.controllers.provisioning import Provisioning
+    from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 NODES_AT_ONCE = 8
 """How many nodes that come or end take a step at once: with most of it they wait for EC2, DynamoDB, the API server."""
+
+
+class _Outside(TypedDict):
+    cluster_name: str
+    store: Store
+    cloud: Cloud
+    cluster: Cluster
+    blobs: Blobs
+    hints: Hints
+    clock: Callable[[], datetime]
+
+
+def _outside(parts: Parts, store: Store, cluster: Cluster) -> _Outside:
+    """Give what most concerns work with: the ledger, EC2, the API server, objects, queues and the time."""
+    return _Outside(
+        cluster_name=parts.settings.cluster_name,
+        store=store,
+        cloud=parts.cloud(),
+        cluster=cluster,
+        blobs=parts.blobs,
+        hints=parts.hints,
+        clock=now,
+    )
 
 
 def provisioning() -> Handler:
@@ -100,15 +126,9 @@ def disruption() -> Handler:
 
     def disrupt_once() -> None:
         run = Disruption(
-            cluster_name=parts.settings.cluster_name,
+            **_outside(parts, buying.store, ApiCluster(parts.api_server(), now)),
             settings=buying.settings,
-            store=buying.store,
-            cloud=buying.cloud,
-            cluster=ApiCluster(parts.api_server(), now),
-            blobs=parts.blobs,
-            hints=parts.hints,
             catalogs=buying.catalogs,
-            clock=now,
             memory=memory,
         )
         look = disrupt(run)
@@ -131,13 +151,7 @@ def lifecycle() -> Handler:
 
     def follow_once() -> None:
         run = Lifecycle(
-            cluster_name=parts.settings.cluster_name,
-            store=store,
-            cloud=parts.cloud(),
-            cluster=ApiCluster(parts.api_server(), now),
-            blobs=parts.blobs,
-            hints=parts.hints,
-            clock=now,
+            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
             told=told,
             spread=spread,
         )
@@ -161,13 +175,7 @@ def termination() -> Handler:
 
     def end_nodes_once() -> None:
         run = Termination(
-            cluster_name=parts.settings.cluster_name,
-            store=store,
-            cloud=parts.cloud(),
-            cluster=ApiCluster(parts.api_server(), now),
-            blobs=parts.blobs,
-            hints=parts.hints,
-            clock=now,
+            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
             alarm=alarm,
             reckoning=reckoning,
             drains=drains,
@@ -189,13 +197,7 @@ def readiness() -> Handler:
 
     def make_ready_once() -> None:
         run = Readiness(
-            cluster_name=parts.settings.cluster_name,
-            store=store,
-            cloud=parts.cloud(),
-            cluster=ApiCluster(parts.api_server(), now),
-            blobs=parts.blobs,
-            hints=parts.hints,
-            clock=now,
+            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
         )
         report = make_ready(run)
         counts = {
@@ -236,13 +238,7 @@ def garbagecollection() -> Handler:
 
     def collect_once() -> None:
         run = GarbageCollection(
-            cluster_name=parts.settings.cluster_name,
-            store=store,
-            cloud=parts.cloud(),
-            cluster=ApiCluster(parts.api_server(), now),
-            blobs=parts.blobs,
-            hints=parts.hints,
-            clock=now,
+            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
             detached_since=detached_since,
         )
         report = collect_garbage(run)
