@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner, Result
 
@@ -11,6 +13,13 @@ from tests.patience import hurried
 
 SPEED, OPTIONS = 20.0, ("-o", "json", "--for", "1h")
 """An hour of the cluster's time in which nothing happens: on a slow machine five minutes are a few seconds."""
+
+
+def report_of(ran: Result) -> dict[str, Any]:
+    """Give the report of a run after which no pod is pending."""
+    assert ran.exit_code == 0, ran.output
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
 
 
 def local_run(folder: Path, *files: Path) -> Result:

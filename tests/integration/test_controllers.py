@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -28,10 +28,8 @@ from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
-from tests.fakes.cloud import Call, FakeCloud
-from tests.fakes.cluster import FakeCluster
-from tests.fakes.hints import FakeHints
-from tests.fakes.store import FakeStore
+from tests.fakes.cloud import Call
+from tests.fakes.outside import Outside
 from tests.world import World, catalog, pod_manifest
 
 KEY = snapshot_key(CLUSTER)
@@ -55,19 +53,8 @@ def node_manifest(claim: NodeClaim) -> Manifest:
     }
 
 
-@dataclass
-class Scene:
+class Scene(Outside):
     """A cluster with everything that the stories need, and the time."""
-
-    now: datetime = NOW
-    store: FakeStore = field(default_factory=FakeStore)
-    cloud: FakeCloud = field(default_factory=lambda: FakeCloud(cluster=builders.cluster_info()))
-    cluster: FakeCluster = field(default_factory=FakeCluster)
-    blobs: FakeBlobs = field(default_factory=FakeBlobs)
-    hints: FakeHints = field(default_factory=FakeHints)
-
-    def clock(self) -> datetime:
-        return self.now
 
     def hold(self, *claims: NodeClaim) -> None:
         self.store.commit(self.store.version, claims, "d")

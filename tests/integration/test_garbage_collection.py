@@ -25,10 +25,8 @@ from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.builders import CLUSTER, NOW, ZONES
 from tests.fakes.blobs import FakeBlobs
-from tests.fakes.cloud import Call, FakeCloud
-from tests.fakes.cluster import FakeCluster
-from tests.fakes.hints import FakeHints
-from tests.fakes.store import FakeStore
+from tests.fakes.cloud import Call
+from tests.fakes.outside import Outside
 from tests.world import Boundaries, Killed, Watched, World, pod_manifest
 
 Manifest = dict[str, Any]
@@ -47,15 +45,9 @@ def provider_id(instance: str) -> str:
 
 
 @dataclass
-class Yard:
+class Yard(Outside):
     """A cluster in which much was left lying about. `survivors` are the instances that must outlive the sweeping."""
 
-    now: datetime = NOW
-    store: FakeStore = field(default_factory=FakeStore)
-    cloud: FakeCloud = field(default_factory=lambda: FakeCloud(cluster=builders.cluster_info()))
-    cluster: FakeCluster = field(default_factory=FakeCluster)
-    blobs: FakeBlobs = field(default_factory=FakeBlobs)
-    hints: FakeHints = field(default_factory=FakeHints)
     boundaries: Boundaries = field(default_factory=Boundaries)
     detached_since: dict[str, datetime] = field(default_factory=dict)
     ended: Counter[str] = field(default_factory=Counter)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
-from tests.localrun import local_run
+from tests.localrun import local_run, report_of
 
 EXAMPLES = shipped("_examples", "examples")
 TOO_BIG = """
@@ -54,9 +54,7 @@ def express(kept: Path) -> Result:
 
 @pytest.fixture(scope="module")
 def outcome(express: Result) -> dict[str, Any]:
-    assert express.exit_code == 0, express.output
-    found: dict[str, Any] = json.loads(express.stdout)
-    return found
+    return report_of(express)
 
 
 def test_twenty_pending_pods_are_bound_to_spot_nodes_in_three_zones(outcome: dict[str, Any]) -> None:

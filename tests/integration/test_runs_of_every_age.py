@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
-from tests.localrun import local_run
+from tests.localrun import local_run, report_of
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +23,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 @pytest.fixture(scope="module")
 def outcome(ran: Result) -> dict[str, Any]:
-    assert ran.exit_code == 0, ran.output
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
+    return report_of(ran)
 
 
 def test_pods_that_select_the_provisioner_run_on_spot_nodes_in_three_zones(outcome: dict[str, Any]) -> None:
