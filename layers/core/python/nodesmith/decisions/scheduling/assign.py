@@ -172,10 +172,10 @@ class _Round:
             spread = sorted({s.topology_key for s in keyed_spreads(shape)})
             if spread and not shares_node(shape):
                 present = {key: self._values(key) for key in spread}
-                before = len(pods)
-                pods, why = Placing(self._ground, shape, shape, present=present).place(pods)
-                self._ground.result.given_up += before - len(pods)  # domains that may come count for nothing
-                self._left[shape] = pods, why
+                left, still = Placing(self._ground, shape, shape, present=present).place(pods)
+                found = len(pods) - len(left)
+                self._ground.result.given_up += found  # domains that may come count for nothing
+                self._left[shape] = left, still if found else why
         for shape, (pods, why) in self._left.items():
             self._stuck(self._place_last(shape, pods), why)
         stranded = Stranded(self._waiting, self._ground.neighbours.sets)
