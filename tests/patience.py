@@ -40,13 +40,18 @@ def until_quiet(seconds: float) -> None:
 
 
 def _idle_share() -> float:
-    idle, total = _ticks()
+    began = processor_ticks()
     time.sleep(_SAMPLE_SECONDS)
-    later_idle, later_total = _ticks()
-    return (later_idle - idle) / (later_total - total)
+    return idle_share(began)
 
 
-def _ticks() -> tuple[int, int]:
+def idle_share(since: tuple[int, int]) -> float:
+    """Give which part of the processors' time was idle since `processor_ticks` gave this."""
+    idle, total = (now - then for now, then in zip(processor_ticks(), since, strict=True))
+    return idle / total
+
+
+def processor_ticks() -> tuple[int, int]:
     """Give the processors' idle time and all of it, since the machine started."""
     every = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return every[3] + every[4], sum(every)
