@@ -105,7 +105,7 @@ def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], lis
     sets.sort(key=min)
     for fatal, world in zip(sets, _before(story, map(min, sets)), strict=True):
         world.boundaries.fatal = fatal
-        yield fatal, violations(_settled(world), bought)
+        yield fatal, violations(_settled(world), bought, len(fatal))
 
 
 def _before(story: Story, moments: Iterable[int]) -> Iterator[World]:
@@ -131,9 +131,14 @@ def allowed(story: Story, undisturbed: World) -> int:
     return len(undisturbed.cloud.instances) if story.exact else 1000
 
 
-def violations(world: World, most: int) -> list[str]:
-    """Say what did not hold in a settled world, where no more than `most` instances may ever have run."""
+def violations(world: World, most: int, disturbed: int = 1) -> list[str]:
+    """Say what did not hold in a settled world, where no more than `most` instances may ever have run.
+
+    An instance is terminated once, and once more for each function that was so `disturbed`: one that dies, or stands
+    still, between the call and its record leaves it to be repeated.
+    """
     found = world.violations()
+    found += [f"{i} was terminated {n} times" for i, n in world.terminations.items() if n > 1 + disturbed]
     if len(world.cloud.instances) > most:
         found.append(f"{len(world.cloud.instances)} instances were launched in place of {most}")
     return found

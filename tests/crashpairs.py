@@ -51,7 +51,7 @@ class Pairs:
         """Tell them all."""
         world = self.story.begun(Boundaries())
         world.observe()
-        ways = Passages(world, partial(violations, most=self.most))
+        ways = Passages(world, partial(violations, most=self.most, disturbed=2))
         self._live(ways, ways.begun, 2, (), _chosen(ways, self.sample) if self.sample else None)
         self.told = ways.told
         return self

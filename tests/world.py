@@ -237,6 +237,8 @@ class World:
         self._next_tick = self.now
         self.harm: list[str] = []
         """What was done to pods and instances that must not be."""
+        self.terminations: Counter[str] = Counter()
+        """How often EC2 was asked to terminate each instance."""
         self._ends_at: dict[str, datetime] = {}
         self._gone_since: dict[str, datetime] = {}
         self._replaced: set[str] = set()
@@ -537,6 +539,7 @@ class World:
         self._refuse("cloud")
         if call.method != "terminate":
             return
+        self.terminations.update(call.about)
         for instance_id in call.about:
             node, instance = f"node-{instance_id}", self.cloud.instances.get(instance_id)
             if instance is None or not instance.is_alive:

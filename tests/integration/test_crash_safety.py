@@ -32,7 +32,7 @@ def broken(found: object) -> dict[object, list[str]]:
 
 @ALL_BY_NAME
 def test_every_story_ends_well_when_nothing_disturbs_it(story: Story) -> None:
-    assert story.told().violations() == []
+    assert crashes.violations(story.told(), most=1000, disturbed=0) == []
 
 
 @pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
@@ -217,6 +217,15 @@ def test_the_report_counts_crashes_and_what_they_broke() -> None:
     report = crashes.crash_report(sample=2)
     assert report.points > 2 * len(STORIES)
     assert report.violations == 0
+
+
+def test_an_instance_that_is_terminated_more_often_than_functions_died_is_told() -> None:
+    world = story("a Node deleted in its prime").told()
+    (gone,) = (each.id for each in world.cloud.instances.values() if not each.is_alive)
+    assert crashes.violations(world, 2, disturbed=0) == []
+    world.cloud.terminate([gone])
+    assert crashes.violations(world, 2, disturbed=0) == [f"{gone} was terminated 2 times"]
+    assert crashes.violations(world, 2, disturbed=1) == []
 
 
 def test_a_world_that_leaks_is_told_from_one_that_does_not() -> None:
