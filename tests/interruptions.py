@@ -92,7 +92,7 @@ class Cluster(World):
     def running_elsewhere(self, victims: Collection[str]) -> int:
         """Count the pods that run, and are not about to end, on other living instances than these."""
         hosts = [pod["spec"].get("nodeName") or "node-" for pod in self.pods.values() if not is_ending(pod)]
-        return sum(self._runs(host) and host.removeprefix("node-") not in victims for host in hosts)
+        return sum(self.is_alive(host) and host.removeprefix("node-") not in victims for host in hosts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,7 +327,7 @@ class Fleet(World):
             f"NodeClaim {name} is left over" for name in sorted(cluster.nodeclaims.keys() - claims.keys())
         ]
         found += [f"claim {name} is not shown" for name in sorted(claims.keys() - cluster.nodeclaims.keys())]
-        found += [f"Node {name} is left over" for name in sorted(cluster.nodes) if not self._runs(name)]
+        found += [f"Node {name} is left over" for name in sorted(cluster.nodes) if not self.is_alive(name)]
         found += [f"pod {key} waits" for key, p in cluster.pods.items() if not p["spec"].get("nodeName")]
         return found + [f"pod {key} ends" for key, pod in cluster.pods.items() if is_ending(pod)]
 

@@ -29,13 +29,12 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
 from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import INITIALIZED, REGISTERED, ZONE
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.notices import WARNING, Fate, Notice
-from nodesmith.model.resources import Resources, format_resources, parse_resources, total
-from nodesmith.model.taints import DISRUPTED, UNREGISTERED
+from nodesmith.model.resources import Resources, format_resources
+from nodesmith.model.taints import UNREGISTERED
 from nodesmith.model.times import format_time
 from nodesmith.observation.budgetreduction import reduce_budget
 from nodesmith.observation.endingnodes import ReducedAttachment
@@ -45,6 +44,7 @@ from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
 from tests import builders
+from tests.binding import bind, places
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call, FakeCloud, ready_status
@@ -52,6 +52,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.disruptions import counted, ends_at, is_ending
 from tests.fakes.hints import FakeHints
 from tests.fakes.store import FakeStore
+from tests.laws import closed, strangers, violations
 
 Manifest = dict[str, Any]
 SETTINGS = NodeSettings(fragility_tolerance=0)  # one node, where one will do: its life is what is looked at
@@ -209,7 +210,7 @@ class World:
             nodeclasses={"default": builders.nodeclass_manifest()},
             pods={f"default/{name}": pod for name, pod in pods.items()},
             raise_before=self._refuse_cluster,
-            runs=self._runs,
+            runs=self.is_alive,
         )
         self.cloud.raise_before, self.cloud.raise_after = self._watch_endings, self._begin_shutdown
         self.blobs = FakeBlobs()
@@ -349,11 +350,11 @@ class World:
         bound = all(p["spec"].get("nodeName") for p in self.pods.values())
         done = all(c.phase is Phase.INITIALIZED for c in self.store.claims.values())
         shown = all(_shows_ready(c) for c in self.cluster.nodeclaims.values())
-        dead = [n for n in self.cluster.nodes if not self._runs(n)]
+        dead = [n for n in self.cluster.nodes if not self.is_alive(n)]
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
         awaited = bool(awaited or dead) or any(each["metadata"].get("deletionTimestamp") for each in ending)
-        under_way = self.store.moves or self._closed() or self._strangers()
+        under_way = self.store.moves or closed(self) or strangers(self)
         return bool(bound and done and shown and not (awaited or under_way))
 
     def run(self, concern: Concern) -> None:
@@ -589,7 +590,7 @@ class World:
         for name, pod in self.pods.items():
             own = pod["spec"].get("terminationGracePeriodSeconds", 30)
             given = pod["metadata"].get("deletionGracePeriodSeconds", own)
-            if is_ending(pod) and given < own and self._runs(pod["spec"].get("nodeName") or "node-"):
+            if is_ending(pod) and given < own and self.is_alive(pod["spec"].get("nodeName") or "node-"):
                 self.harm.append(
                     f"{name} has {given} s of its grace of {own} s until {ends_at(pod):%H:%M:%S}"
                 )
@@ -601,7 +602,7 @@ class World:
                 self.cloud.become(instance_id, "terminated")
         for name, node in list(self.cluster.nodes.items()):
             own = node["spec"].get("providerID", name).rpartition("/")[2]  # one that was restored has lost it
-            if self._runs(own):
+            if self.is_alive(own):
                 continue
             node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
             since = self._gone_since.setdefault(name, self.now)
@@ -648,108 +649,23 @@ class World:
             if name in self.cluster.nodes and age >= self.ready_after(instance):
                 self.cluster.nodes[name]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
-    def _bind(self) -> None:
-        """Bind pods as the scheduler would: to Nodes that are Ready, without a taint, with room.
-
-        It tries the nominated Node first, and takes the nomination back whether it succeeds or not. Pods that ask to
-        be spread over zones go to the emptiest that has room.
-        """
-        for pod in self.pods.values():
-            if pod["spec"].get("nodeName"):
-                continue
-            wish = pod["status"].pop("nominatedNodeName", "")
-            crowd = self._crowd(pod)
-            nodes = sorted(
-                self.cluster.nodes.items(),
-                key=lambda item: (item[0] != wish, crowd[item[1]["metadata"]["labels"].get(ZONE, "")]),
-            )
-            found = next((name for name, node in nodes if self._takes(node, pod)), None)
-            if found is not None:
-                pod["spec"]["nodeName"] = found
-                pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-
-    def _crowd(self, pod: Manifest) -> Counter[str]:
-        """Count by zone the pods beside which one is to be spread; none where it does not ask for that."""
-        spreads = pod["spec"].get("topologySpreadConstraints") or ()
-        if not any(spread["topologyKey"] == ZONE for spread in spreads):
-            return Counter()
-        zones = {name: n["metadata"]["labels"].get(ZONE, "") for name, n in self.cluster.nodes.items()}
-        labels = pod["metadata"]["labels"]
-        alike = [
-            p
-            for p in self.pods.values()
-            if p["metadata"]["labels"] == labels and not p["metadata"].get("deletionTimestamp")
-        ]
-        return Counter(zones.get(p["spec"].get("nodeName", ""), "") for p in alike)
-
-    def _takes(self, node: Manifest, pod: Manifest) -> bool:
-        ready = any(c["status"] == "True" for c in node["status"]["conditions"])
-        if not ready or node["spec"].get("taints") or node["spec"].get("unschedulable"):
-            return False
-        name = node["metadata"]["name"]
-        mine = [p for p in self.pods.values() if p is not pod and name in _places(p)]
-        offered = _amounts(node["status"]["allocatable"])
-        return _requests(pod).fits_in(offered - total([_requests(p) for p in mine]))
-
-    def _strangers(self) -> list[str]:
-        """Name the Nodes that pods are on, and that are not there or not marked as ready for pods."""
-        nodes = self.cluster.nodes
-        used = sorted({p["spec"]["nodeName"] for p in self.pods.values() if p["spec"].get("nodeName")})
-        marks = {REGISTERED, INITIALIZED}
-        return [n for n in used if n not in nodes or marks - nodes[n]["metadata"]["labels"].keys()]
-
-    def violations(self) -> list[str]:
-        """Say what did not hold: instances nobody knows, claims with two, pods without a node."""
-        alive = self.cloud.alive()
-        known = {c.instance_id for c in self.store.claims.values()}
-        found = [*self.harm, *self.cluster.violations]
-        found += [f"leaked {i.id} of {i.claim}" for i in alive if i.id not in known]
-        found += [f"double use of {i}" for i in sorted(known) if i and self._claimants(i) > 1]
-        by_claim: dict[str, int] = {}
-        for instance in alive:
-            by_claim[instance.claim] = by_claim.get(instance.claim, 0) + 1
-        found += [f"doubled {claim}: {n} instances" for claim, n in sorted(by_claim.items()) if n > 1]
-        used = {p["spec"].get("nodeName") for p in self.pods.values()}
-        found += [f"idle instance {i.id}" for i in alive if f"node-{i.id}" not in used]
-        found += [
-            f"forgotten {name}" for name, p in sorted(self.pods.items()) if not p["spec"].get("nodeName")
-        ]
-        found += [
-            f"claim {c.name} stays {c.phase}"
-            for c in self.store.claims.values()
-            if c.phase is not Phase.INITIALIZED
-        ]
-        found += [
-            f"NodeClaim {name} left over" for name in self.cluster.nodeclaims.keys() - self.store.claims
-        ]
-        found += [f"claim {name} is not shown" for name in self.store.claims.keys() - self.cluster.nodeclaims]
-        found += [f"Node {name} left over" for name in self.cluster.nodes if not self._runs(name)]
-        objects = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
-        deleted = [each["metadata"] for each in objects if each["metadata"].get("deletionTimestamp")]
-        found += [f"{about['name']} is deleted and held by {about['finalizers']}" for about in deleted]
-        found += [f"Node {name} is tainted for nothing" for name in self._closed()]
-        found += [f"move {move.id} stays {move.stage}" for move in self.store.moves.values()]
-        return found + [f"Node {name} is used but not initialized" for name in self._strangers()]
-
-    def _closed(self) -> list[str]:
-        """Name the Nodes that take no pods though nothing is to become of them."""
-        kept = {c.node_name for c in self.store.claims.values() if not c.is_ending}
-        nodes = [n for name, n in self.cluster.nodes.items() if name in kept]
-        tainted = [n for n in nodes if any(t["key"] == DISRUPTED.key for t in n["spec"].get("taints") or ())]
-        return [n["metadata"]["name"] for n in tainted]
-
-    def _runs(self, node: str) -> bool:
+    def is_alive(self, node: str) -> bool:
+        """Tell whether a Node's instance is alive."""
         instance = self.cloud.instances.get(node.removeprefix("node-"))
         return instance is not None and instance.is_alive
 
-    def _claimants(self, instance_id: str) -> int:
-        return sum(claim.instance_id == instance_id for claim in self.store.claims.values())
+    def _bind(self) -> None:
+        bind(self.pods, self.cluster.nodes)
+
+    def violations(self) -> list[str]:
+        """Say what did not hold: instances nobody knows, claims with two, pods without a node."""
+        return violations(self)
 
     def held(self) -> object:
         """Give what ledger, EC2 and cluster hold, but for the time."""
         claims = ((c.name, c.phase, c.revision) for c in self.store.claims.values())
         instances = ((i.id, i.state) for i in self.cloud.instances.values())
-        bound = (_places(pod) for pod in self.pods.values())
+        bound = (places(pod) for pod in self.pods.values())
         moves = ((m.id, m.stage) for m in self.store.moves.values())
         known = (len(self.cloud.templates), len(self.store.unavailable), len(self.store.nodeclasses))
         shown = (len(self.cluster.nodes), len(self.cluster.nodeclaims), self.store.version)
@@ -758,11 +674,6 @@ class World:
     def waiting(self) -> Sequence[str]:
         """Name the pods without a node."""
         return [name for name, pod in sorted(self.pods.items()) if not pod["spec"].get("nodeName")]
-
-
-def _places(pod: Manifest) -> tuple[str, str]:
-    """Give the Node that a pod runs on and the one where room is held for it."""
-    return pod["spec"].get("nodeName", ""), pod["status"].get("nominatedNodeName", "")
 
 
 def _shows_ready(nodeclaim: Manifest) -> bool:
@@ -789,12 +700,3 @@ def node_manifest(name: str, provider_id: str, offered: Resources, now: datetime
             "conditions": [{"type": "Ready", "status": "False"}],
         },
     }
-
-
-def _requests(pod: Manifest) -> Resources:
-    asked = pod["spec"]["containers"][0]["resources"]["requests"]
-    return _amounts({**asked, "pods": "1"})
-
-
-def _amounts(quantities: Mapping[str, str]) -> Resources:
-    return parse_resources(quantities)

@@ -1,0 +1,68 @@
+"""The scheduler of the small world."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.model.labels import ZONE
+from nodesmith.model.resources import Resources, parse_resources, total
+
+Manifest = dict[str, Any]
+
+
+def bind(pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> None:
+    """Bind pods as the scheduler would: to Nodes that are Ready, without a taint, with room.
+
+    It tries the nominated Node first, and takes the nomination back whether it succeeds or not. Pods that ask to
+    be spread over zones go to the emptiest that has room.
+    """
+    for pod in pods.values():
+        if pod["spec"].get("nodeName"):
+            continue
+        wish = pod["status"].pop("nominatedNodeName", "")
+        crowd = _crowd(pod, pods, nodes)
+        tried = sorted(
+            nodes.items(),
+            key=lambda item: (item[0] != wish, crowd[item[1]["metadata"]["labels"].get(ZONE, "")]),
+        )
+        found = next((name for name, node in tried if _takes(node, pod, pods)), None)
+        if found is not None:
+            pod["spec"]["nodeName"] = found
+            pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+
+
+def places(pod: Manifest) -> tuple[str, str]:
+    """Give the Node that a pod runs on and the one where room is held for it."""
+    return pod["spec"].get("nodeName", ""), pod["status"].get("nominatedNodeName", "")
+
+
+def _crowd(pod: Manifest, pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> Counter[str]:
+    """Count by zone the pods beside which one is to be spread; none where it does not ask for that."""
+    spreads = pod["spec"].get("topologySpreadConstraints") or ()
+    if not any(spread["topologyKey"] == ZONE for spread in spreads):
+        return Counter()
+    zones = {name: n["metadata"]["labels"].get(ZONE, "") for name, n in nodes.items()}
+    labels = pod["metadata"]["labels"]
+    alike = [
+        p
+        for p in pods.values()
+        if p["metadata"]["labels"] == labels and not p["metadata"].get("deletionTimestamp")
+    ]
+    return Counter(zones.get(p["spec"].get("nodeName", ""), "") for p in alike)
+
+
+def _takes(node: Manifest, pod: Manifest, pods: Mapping[str, Manifest]) -> bool:
+    ready = any(c["status"] == "True" for c in node["status"]["conditions"])
+    if not ready or node["spec"].get("taints") or node["spec"].get("unschedulable"):
+        return False
+    name = node["metadata"]["name"]
+    mine = [p for p in pods.values() if p is not pod and name in places(p)]
+    offered = parse_resources(node["status"]["allocatable"])
+    return _requests(pod).fits_in(offered - total([_requests(p) for p in mine]))
+
+
+def _requests(pod: Manifest) -> Resources:
+    asked = pod["spec"]["containers"][0]["resources"]["requests"]
+    return parse_resources({**asked, "pods": "1"})

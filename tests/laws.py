@@ -1,0 +1,62 @@
+"""What holds of a small world at rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nodesmith.model.labels import INITIALIZED, REGISTERED
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.taints import DISRUPTED
+
+if TYPE_CHECKING:
+    from tests.world import World
+
+
+def violations(world: World) -> list[str]:
+    """Say what did not hold: instances nobody knows, claims with two, pods without a node."""
+    alive = world.cloud.alive()
+    known = {c.instance_id for c in world.store.claims.values()}
+    found = [*world.harm, *world.cluster.violations]
+    found += [f"leaked {i.id} of {i.claim}" for i in alive if i.id not in known]
+    found += [f"double use of {i}" for i in sorted(known) if i and _claimants(world, i) > 1]
+    by_claim: dict[str, int] = {}
+    for instance in alive:
+        by_claim[instance.claim] = by_claim.get(instance.claim, 0) + 1
+    found += [f"doubled {claim}: {n} instances" for claim, n in sorted(by_claim.items()) if n > 1]
+    used = {p["spec"].get("nodeName") for p in world.pods.values()}
+    found += [f"idle instance {i.id}" for i in alive if f"node-{i.id}" not in used]
+    found += [f"forgotten {name}" for name, p in sorted(world.pods.items()) if not p["spec"].get("nodeName")]
+    found += [
+        f"claim {c.name} stays {c.phase}"
+        for c in world.store.claims.values()
+        if c.phase is not Phase.INITIALIZED
+    ]
+    found += [f"NodeClaim {name} left over" for name in world.cluster.nodeclaims.keys() - world.store.claims]
+    found += [f"claim {name} is not shown" for name in world.store.claims.keys() - world.cluster.nodeclaims]
+    found += [f"Node {name} left over" for name in world.cluster.nodes if not world.is_alive(name)]
+    objects = [*world.cluster.nodes.values(), *world.cluster.nodeclaims.values()]
+    deleted = [each["metadata"] for each in objects if each["metadata"].get("deletionTimestamp")]
+    found += [f"{about['name']} is deleted and held by {about['finalizers']}" for about in deleted]
+    found += [f"Node {name} is tainted for nothing" for name in closed(world)]
+    found += [f"move {move.id} stays {move.stage}" for move in world.store.moves.values()]
+    return found + [f"Node {name} is used but not initialized" for name in strangers(world)]
+
+
+def closed(world: World) -> list[str]:
+    """Name the Nodes that take no pods though nothing is to become of them."""
+    kept = {c.node_name for c in world.store.claims.values() if not c.is_ending}
+    nodes = [n for name, n in world.cluster.nodes.items() if name in kept]
+    tainted = [n for n in nodes if any(t["key"] == DISRUPTED.key for t in n["spec"].get("taints") or ())]
+    return [n["metadata"]["name"] for n in tainted]
+
+
+def strangers(world: World) -> list[str]:
+    """Name the Nodes that pods are on, and that are not there or not marked as ready for pods."""
+    nodes = world.cluster.nodes
+    used = sorted({p["spec"]["nodeName"] for p in world.pods.values() if p["spec"].get("nodeName")})
+    marks = {REGISTERED, INITIALIZED}
+    return [n for n in used if n not in nodes or marks - nodes[n]["metadata"]["labels"].keys()]
+
+
+def _claimants(world: World, instance_id: str) -> int:
+    return sum(claim.instance_id == instance_id for claim in world.store.claims.values())
