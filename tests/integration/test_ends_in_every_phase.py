@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
 
-from nodesmith.controllers.termination import TURN
+from nodesmith.controllers.termination import TURN, Termination, end_nodes
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.events import Concern
 from nodesmith.model.evictions import DENIED, EvictionRefused, Postponed
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.runtime import NODES_AT_ONCE
 from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cloud import Call
@@ -290,6 +293,41 @@ def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() 
     hints = [m for m in world.hints.sent if m.concern is Concern.TERMINATION]
     assert [m.due_at for m in hints if m.hint.why == "evictions postponed"] == [world.now]
     assert not any(event.reason == "Evicted" for event in calm.events)
+
+
+def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicted() -> None:
+    """Three nodes of one pod each, of which one may be away at a time."""
+    world = World(
+        {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)},
+        nodepool=builders.nodepool_manifest(
+            requirements=[
+                *builders.EXPRESS,
+                builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4"),
+            ]
+        ),
+    )
+    world.guard(maxUnavailable=1)
+    world.settle()
+    delete_objects("Node")(world)
+    world.observe()
+    is_said = Event()
+
+    def note(call: Call) -> None:
+        if call.method == "apply_nodeclaim" and closings(world):
+            is_said.set()
+
+    def evict_late(pods: Any) -> Any:
+        assert is_said.wait(60)
+        return calm.evict(pods)
+
+    calm = world.cluster
+    calm.raise_after = note
+    cluster: Any = _Denying(calm, evict_late)
+    with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
+        parts = builders.CLUSTER, world.store, world.cloud, cluster, world.blobs, world.hints, world.clock
+        done = end_nodes(Termination(*parts, spread=pool.map))
+
+    assert (done["Evict"], done["Wait"]) == (1, 2)
 
 
 def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:

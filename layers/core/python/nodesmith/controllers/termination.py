@@ -71,7 +71,8 @@ class Termination:
     denied: dict[str, datetime] = field(default_factory=dict)
     """pods whose eviction an admission webhook or policy has denied, and when; kept from run to run"""
     spread: Spread = in_turn
-    """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
+    """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does; two
+    of its threads wait for the others"""
 
 
 def end_nodes(run: Termination) -> Counter[str]:
