@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
 from nodesmith.effects import collect
@@ -14,20 +15,12 @@ from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, TakeBack, Terminate
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 
 @dataclass(frozen=True, slots=True)
-class GarbageCollection:
+class GarbageCollection(Outside):
     """What a run needs."""
 
-    cluster_name: str
-    store: Store
-    cloud: Cloud
-    cluster: Cluster
-    blobs: Blobs
-    hints: Hints
-    clock: Callable[[], datetime]
     detached_since: dict[str, datetime] = field(default_factory=dict)
     """since when volumes and interfaces are seen attached to nothing; kept from run to run"""
 

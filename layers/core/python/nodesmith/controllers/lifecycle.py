@@ -11,6 +11,7 @@ from typing import Any
 from nodesmith.controllers import registering
 from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
+from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.podevents import stamp
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
@@ -39,7 +40,6 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 HELD_SECONDS = (2, 5, 10, 20)
 """When to look again at a Node that is held for its DaemonSets' pods; after that ticks do."""
@@ -48,16 +48,9 @@ SOON_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Lifecycle:
+class Lifecycle(Outside):
     """What a run needs."""
 
-    cluster_name: str
-    store: Store
-    cloud: Cloud
-    cluster: Cluster
-    blobs: Blobs
-    hints: Hints
-    clock: Callable[[], datetime]
     told: Told = field(default_factory=dict)
     """what pods were lately told; kept from run to run"""
     spread: Spread = in_turn

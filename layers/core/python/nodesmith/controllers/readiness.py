@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from nodesmith.controllers.hashes import renew_hashes, state_hashes
+from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.readiness import (
     StatusUpdate,
@@ -29,7 +30,7 @@ from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
+from nodesmith.ports import Cluster
 
 Readable = TypeVar("Readable")
 ParsedClasses = list[tuple[Mapping[str, Any], Parsed[EC2NodeClass]]]
@@ -38,16 +39,8 @@ _OLD_KINDS = {PROVISIONER: "Provisioner", NODE_TEMPLATE: "AWSNodeTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(Outside):
     """What a run needs."""
-
-    cluster_name: str
-    store: Store
-    cloud: Cloud
-    cluster: Cluster
-    blobs: Blobs
-    hints: Hints
-    clock: Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)

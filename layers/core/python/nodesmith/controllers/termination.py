@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.drains import Drains
+from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.reckoning import Reckoning
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
@@ -35,7 +36,6 @@ from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
@@ -55,16 +55,9 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Termination:
+class Termination(Outside):
     """What a run needs."""
 
-    cluster_name: str
-    store: Store
-    cloud: Cloud
-    cluster: Cluster
-    blobs: Blobs
-    hints: Hints
-    clock: Callable[[], datetime]
     alarm: Alarm = field(default_factory=Alarm)
     reckoning: Reckoning = field(default_factory=Reckoning)
     drains: Drains = field(default_factory=Drains)
