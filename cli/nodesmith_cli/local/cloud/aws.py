@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
@@ -28,7 +27,6 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_instance_profile, make_role
 from nodesmith_cli.local.cloud.announcing import announce_state, whole_events
 from nodesmith_cli.local.cloud.attributevalues import attribute_values_in_one_go
-from nodesmith_cli.local.cloud.connections import connections_are_kept
 from nodesmith_cli.local.cloud.kubelet import Kubelets
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
@@ -103,11 +101,8 @@ class LocalAws:
             stack.enter_context(attribute_values_in_one_go())
             stack.enter_context(whole_events())
             stack.enter_context(self.reclaims.listening())
-            stopped = threading.Event()
-            with connections_are_kept(stopped):
-                self._server.start()
+            self._server.start()
             stack.callback(self._server.stop)
-            stack.callback(stopped.set)
             moto_api_backend.reset()
             self.network = furnish(
                 self.client, self.cluster, self.region, self.zones, self.version, self.endpoint, self.role
