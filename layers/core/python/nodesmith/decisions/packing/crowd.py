@@ -30,7 +30,9 @@ class Crowd:
 
     def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats, worth: Floats) -> None:
         self.kinds = Kinds(items)
-        self.size: Floats = np.array([i.size for i in items], dtype=np.float64).T.copy()
+        self._sizes = [i.size for i in items]
+        self._rows: Floats = np.array(self._sizes, dtype=np.float64)
+        self.size: Floats = self._rows.T.copy()
         self.left: Indices = np.array([i.count for i in items])
         self.most: Indices = np.array([i.most for i in items])
         self.prices, self.worth = prices, worth
@@ -57,7 +59,7 @@ class Crowd:
         if seed is not None:
             self._place(seed, room, held)
             able = able[able != seed]
-        size, placed = self.size[:, able], _NONE
+        size, placed = self._rows.take(able, axis=0).T, _NONE
         weights = self.prices * self.prices
         while True:
             joins = self._may_join(able, size, room)
@@ -65,7 +67,7 @@ class Crowd:
             (rest,) = joins.nonzero()
             if not len(rest):
                 break
-            able, size = able[rest], size[:, rest]
+            able, size = able[rest], size.T.take(rest, axis=0).T
             self.steps += 1
             suits = (weights * room) @ size * self._dearness[able]
             best = int(suits.argmax())
@@ -103,7 +105,7 @@ class Crowd:
     def _place(self, item: int, room: Floats, held: dict[int, int]) -> None:
         """Put in as many of one item as may be."""
         number = min(int(self.left[item]), int(self.most[item]))
-        for have, each in zip(room.tolist(), self.size[:, item].tolist(), strict=True):
+        for have, each in zip(room.tolist(), self._sizes[item], strict=True):
             if each * number > have:
                 number = int(have // each)
         if self.kinds.ruled:
@@ -112,7 +114,7 @@ class Crowd:
             self.kinds.add(kind, number)
         if number > 0:
             held[item] = number
-            room -= number * self.size[:, item]
+            room -= number * self._rows[item]
 
     def _place_many(
         self, able: Indices, size: Floats, suits: Floats, room: Floats, held: dict[int, int]
