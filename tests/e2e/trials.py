@@ -255,7 +255,8 @@ class Court:
         """Wait until all are bound or time is up, and nominate again who has lost it, as lifecycle does.
 
         kube-scheduler forgets a pod whose affinity has a namespaceSelector when the pod it waits for is bound (its hint
-        knows no namespaces), and tries all pods again after five minutes; here it is made to after three seconds.
+        knows no namespaces), and one for which a pod nominated for its node left no room, when that is bound elsewhere.
+        It tries all pods again after five minutes; here it is made to after three seconds.
         """
         started = looked = time.monotonic()
         forgotten = False
@@ -271,7 +272,9 @@ class Court:
             if not forgotten and time.monotonic() - started > _FORGOTTEN_SECONDS:
                 forgotten = True
                 for key in waiting:
-                    self._server.patch(pod_path(key), {"metadata": {"labels": {"look": "again"}}})
+                    self._server.patch(
+                        pod_path(key), {"metadata": {"labels": {"look-again": f"{looked:.0f}"}}}
+                    )
             time.sleep(_GLANCE_SECONDS)
 
     def _nominate(self, wanted: Mapping[str, str]) -> None:
