@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from infra import names
 from infra.grants import Grant
+from nodesmith.settings import PROFILE_HASH_LENGTH
 
 CREATED = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
 NO_IDS_YET = "ids are EC2's to give; the tags are a condition"
-PROFILE_HASH_LENGTH = 16
-"""The core names a profile by its cluster, and a hash so long of what it is for."""
 PER_NODECLASS = "one profile per EC2NodeClass and role, made at run time"
 NODE_CHOICE = "which images, subnets and groups is for the cluster's EC2NodeClasses to say"
 

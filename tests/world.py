@@ -398,26 +398,25 @@ class World:
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints)
         )
         name, shelf = builders.CLUSTER, FakeCatalogs(catalog())
+        outside = name, store, cloud, cluster, blobs, hints, self.clock
         match concern:
             case Concern.PROVISIONING:
                 settings, clock = SETTINGS, self.clock
                 provision(Provisioning(name, settings, store, cloud, blobs, hints, shelf, clock, lambda: 0.0))
             case Concern.DISRUPTION:
-                about = name, SETTINGS, store, cloud, cluster, blobs, hints, shelf, self.clock, self.memory
-                disrupt(Disruption(*about))
+                disrupt(Disruption(*outside, SETTINGS, shelf, self.memory))
             case Concern.INTERRUPTION:
                 self._read(name, store, cloud, blobs, hints)
             case Concern.LIFECYCLE:
-                follow(Lifecycle(name, store, cloud, cluster, blobs, hints, self.clock))
+                follow(Lifecycle(*outside))
             case Concern.TERMINATION:
-                parts = name, store, cloud, cluster, blobs, hints, self.clock
-                end_nodes(Termination(*parts, drains=self.drains, denied=self.denied))
+                end_nodes(Termination(*outside, drains=self.drains, denied=self.denied))
             case Concern.GARBAGECOLLECTION:
-                collect_garbage(GarbageCollection(name, store, cloud, cluster, blobs, hints, self.clock))
+                collect_garbage(GarbageCollection(*outside))
             case Concern.REPAIR:
                 repair_nodes(Repair(name, store, cluster, blobs, hints, self.clock))
             case Concern.READINESS:
-                make_ready(Readiness(name, store, cloud, cluster, blobs, hints, self.clock))
+                make_ready(Readiness(*outside))
             case _:
                 raise AssertionError(f"{concern} does not live in this world")
 

@@ -27,7 +27,7 @@ def figures(*, nodes: int) -> list[Figure]:
     store = DynamoStore(scene.aws.client("dynamodb"), "nodesmith", builders.CLUSTER, lambda: scene.now)
     ports = store, scene.cloud, scene.cluster, S3Blobs(scene.aws.client("s3"), "nodesmith"), scene.hints
     shelf = SimpleNamespace(latest=builders.catalog)
-    run = Disruption(builders.CLUSTER, NodeSettings(), *ports, shelf, lambda: scene.now)
+    run = Disruption(builders.CLUSTER, *ports, lambda: scene.now, NodeSettings(), shelf)
 
     def looked() -> float:
         scene.tick(settled)

@@ -11,10 +11,8 @@ from nodesmith.errors import Rejected
 
 _LOG_LINES = 12
 _STOP_SECONDS = 4.0
-_GO = {
-    "GOGC": "400",
-    "GOMEMLIMIT": "1GiB",
-}  # percent of what lives; a limit above which it is collected at once
+_GO = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
+"""Garbage is collected when four times as much has come as lives, and sooner where memory nears the limit."""
 # The program's process group holds a second process, which waits on a pipe that only we can write to. When the pipe
 # ends, by our doing or our death, it kills the group. Linux has a signal for a parent's death, but the parent that it
 # means is the thread that forked, and asking for it takes Python code between fork and exec.

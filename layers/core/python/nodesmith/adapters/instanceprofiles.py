@@ -12,12 +12,13 @@ from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.decisions.launch.tags import CLUSTER_TAG, owned_tag, tag_list
 from nodesmith.model.labels import NODECLASS, REGION
 from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.settings import PROFILE_HASH_LENGTH
 
 
 def profile_name(nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
     """Name the profile of a NodeClass's role. A changed role is another profile: nodes of the old one keep theirs."""
     identity = "\0".join((region, cluster, nodeclass.uid or nodeclass.name, _bare(nodeclass.role)))
-    return f"{cluster}_{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    return f"{cluster}_{hashlib.sha256(identity.encode()).hexdigest()[:PROFILE_HASH_LENGTH]}"
 
 
 def profile_path(cluster: str, region: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import Any
 
 from nodesmith.controllers.buying import write_down
 from nodesmith.controllers.news import Told, tell
+from nodesmith.controllers.outside import Outside
 from nodesmith.decisions.disruption.stages import Scene
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Failures
@@ -23,7 +24,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Blobs, Catalogs, Cloud, Cluster, Hints, Store
+from nodesmith.ports import Catalogs
 from nodesmith.settings import decision_snapshot_key
 
 AGAIN_AFTER = timedelta(minutes=15)
@@ -46,18 +47,11 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Disruption:
+class Disruption(Outside):
     """What a run needs."""
 
-    cluster_name: str
     settings: NodeSettings
-    store: Store
-    cloud: Cloud
-    cluster: Cluster
-    blobs: Blobs
-    hints: Hints
     catalogs: Catalogs
-    clock: Callable[[], datetime]
     memory: Memory = field(default_factory=Memory)
 
     def tell(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
