@@ -286,17 +286,15 @@ class System(Started):
             thread.join(5)
 
     @contextmanager
-    def followed_pods(self, note: Callable[..., None]) -> Iterator[None]:
-        """Tell `note` of the pods in the namespace default, and of every change of one through the block."""
-        watcher = self.cluster.objects.watch("pods")
-        for pod in self.pods():
-            note(pod, self.clock.now(), gone=False)
+    def followed(self, resource: str, note: Callable[..., None], namespace: str = "") -> Iterator[None]:
+        """Tell `note` of the objects that are there, and of every change of one through the block."""
+        watcher = self.cluster.objects.watch(resource, namespace)
+        for there in self.cluster.objects.list(resource, namespace):
+            note(there, self.clock.now(), gone=False)
 
         def follow() -> None:
             while (change := watcher.queue.get()) is not None:
-                pod = change.after.object
-                if pod["metadata"]["namespace"] == "default":
-                    note(pod, self.clock.now(), gone=change.verb == "DELETED")
+                note(change.after.object, self.clock.now(), gone=change.verb == "DELETED")
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()

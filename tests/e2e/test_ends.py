@@ -120,17 +120,18 @@ def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
     system.until_settled(seconds=120)
     system.apply(*guards(apps))
     old = {node["metadata"]["name"] for node in system.nodes()}
-    turnover = Turnover()
-    with system.followed_pods(turnover.note):
+    turnover, left = Turnover(), set(old)
+
+    def note(node: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG001
+        if gone:
+            left.discard(node["metadata"]["name"])
+
+    with system.followed("pods", turnover.note, "default"), system.followed("nodes", note):
         began, ticks = system.clock.now(), processor_ticks()
         system.kubectl("delete", "nodes", "-l", "karpenter.sh/nodepool=default", "--wait=false")
         system.until("some evictions were refused", lambda: bool(system.events("FailedDraining")), 60)
         system.kubectl("delete", "validatingadmissionpolicybinding", "stubborn")
-        system.until(
-            "the old nodes are gone",
-            lambda: not old & {node["metadata"]["name"] for node in system.nodes()},
-            seconds=600,
-        )
+        system.until("the old nodes are gone", lambda: not left, seconds=600)
         seconds, idle = (system.clock.now() - began).total_seconds(), idle_share(ticks)
         system.until_running(replicas * APPS, seconds=120)
     system.until_settled(seconds=120)

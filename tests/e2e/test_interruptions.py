@@ -45,7 +45,7 @@ def test_two_nodes_that_ec2_takes_are_replaced_first_and_no_pod_is_killed_withou
         if pod["metadata"]["deletionGracePeriodSeconds"] not in {0, GRACE_SECONDS}:  # 0 once it has stopped
             cut_short.append(pod["metadata"]["name"])
 
-    with system.followed_pods(note):
+    with system.followed("pods", note, "default"):
         began = system.clock.now()
         for claim in victims:
             instance = claim["status"]["providerID"].rpartition("/")[2]
@@ -149,7 +149,7 @@ def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_wh
     before, before_pods = len(system.instances()), {pod_key(pod) for pod in system.pods()}
     began = system.clock.now()
     witness = Witness(dict.fromkeys(nodes, began + WARNING))
-    with system.followed_pods(witness), system.watched_pods() as waited:
+    with system.followed("pods", witness, "default"), system.watched_pods() as waited:
         for claim in victims:
             instance = claim["status"]["providerID"].rpartition("/")[2]
             announce_interruption(system.aws.client("events"), system.aws.region, instance, began)

@@ -22,12 +22,15 @@ class MotoMachines:
 
     def __init__(self, region: str) -> None:
         self._region = region
-        self._plain: dict[str, str] = {}
+        self._known: dict[str, Machine] = {}
 
     def all(self) -> Iterator[Machine]:
-        """Give every instance that EC2 still shows, the terminated too."""
+        """Give every instance that EC2 still shows, the terminated too. Looks are many, and changes few."""
         for instance in list(self._backend.all_instances()):
-            yield self._machine(instance)
+            known = self._known.get(instance.id)
+            if known is None or known.state != instance.state:
+                known = self._known[instance.id] = self._machine(instance)
+            yield known
 
     def become(self, instance_id: str, state: str) -> None:
         """Move an instance into another state, unless it has been terminated meanwhile."""
@@ -46,18 +49,13 @@ class MotoMachines:
             zone=instance.placement.zone,
             region=self._region,
             state=instance.state,
-            user_data=self._user_data(instance),
+            user_data=_plain(instance.user_data),
             private_dns_name=instance.private_dns_name,
             private_ip=instance.private_ip,
             launched_at=_aware(instance.launch_time),
             root_volume_bytes=_root_volume_bytes(instance),
             image_id=instance.image_id,
         )
-
-    def _user_data(self, instance: Any) -> str:
-        if instance.id not in self._plain:
-            self._plain[instance.id] = _plain(instance.user_data)
-        return self._plain[instance.id]
 
 
 def _plain(user_data: Any) -> str:
