@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from http.client import HTTPConnection
 from typing import Any
 
 import boto3
@@ -108,6 +109,19 @@ def test_spot_prices_are_the_catalogues(aws: LocalAws) -> None:
     }
     assert {entry["AvailabilityZone"]: entry["SpotPrice"] for entry in history} == offered
     assert len(history) == len(offered)
+
+
+def test_a_connection_is_kept_for_the_next_request(aws: LocalAws) -> None:
+    connection = HTTPConnection(aws.url.removeprefix("http://"), timeout=10)
+    scope = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/s3/aws4_request"
+    connected = set()
+    for key in ("one", "another"):
+        connection.request("GET", f"/no-bucket/{key}", headers={"Authorization": scope})
+        response = connection.getresponse()
+        assert b"NoSuchBucket" in response.read()
+        connected.add(connection.sock)
+    connection.close()
+    assert len(connected - {None}) == 1
 
 
 def test_there_is_a_subnet_in_every_zone(aws: LocalAws) -> None:

@@ -33,6 +33,7 @@ from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.reclaiming import Reclaims
 from nodesmith_cli.local.cloud.seam import Ec2Seam
+from nodesmith_cli.local.cloud.serving import lasting_connections
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
 from nodesmith_cli.local.cloud.turns import in_turns
 from nodesmith_cli.local.objects import Objects
@@ -101,7 +102,8 @@ class LocalAws:
             stack.enter_context(attribute_values_in_one_go())
             stack.enter_context(whole_events())
             stack.enter_context(self.reclaims.listening())
-            self._server.start()
+            with lasting_connections():
+                self._server.start()
             stack.callback(self._server.stop)
             moto_api_backend.reset()
             self.network = furnish(
