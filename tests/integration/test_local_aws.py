@@ -111,6 +111,17 @@ def test_spot_prices_are_the_catalogues(aws: LocalAws) -> None:
     assert len(history) == len(offered)
 
 
+def test_resources_have_the_tags_that_a_list_of_all_tags_gives_them(aws: LocalAws) -> None:
+    subnets = {each["SubnetId"]: each["Tags"] for each in aws.client("ec2").describe_subnets()["Subnets"]}
+    listed = aws.client("ec2").describe_tags(Filters=[{"Name": "resource-type", "Values": ["subnet"]}])[
+        "Tags"
+    ]
+    for subnet in aws.network.subnets.values():
+        tags = [(tag["Key"], tag["Value"]) for tag in listed if tag["ResourceId"] == subnet]
+        assert tags
+        assert [(tag["Key"], tag["Value"]) for tag in subnets[subnet]] == tags
+
+
 def test_a_connection_is_kept_for_the_next_request(aws: LocalAws) -> None:
     connection = HTTPConnection(aws.url.removeprefix("http://"), timeout=10)
     scope = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/s3/aws4_request"

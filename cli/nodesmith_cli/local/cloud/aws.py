@@ -9,12 +9,10 @@ from contextlib import ExitStack
 from functools import cache, partial
 from types import TracebackType
 from typing import Any
-from unittest.mock import patch
 
 # Without EC2's thousand public images, none of which a node boots, describing images takes 9 ms instead of 700.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
-from moto import backends
 from moto.dynamodb.responses import DynamoHandler
 from moto.moto_api._internal import moto_api_backend
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
@@ -34,6 +32,7 @@ from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.reclaiming import Reclaims
 from nodesmith_cli.local.cloud.seam import Ec2Seam
 from nodesmith_cli.local.cloud.serving import lasting_connections
+from nodesmith_cli.local.cloud.shortcuts import shortcuts
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
 from nodesmith_cli.local.cloud.turns import in_turns
 from nodesmith_cli.local.objects import Objects
@@ -95,9 +94,7 @@ class LocalAws:
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         with ExitStack() as stack:
             stack.enter_context(self.seam)
-            # moto looks its own folder through, a hundred times over, for every request.
-            modules = frozenset(backends.list_of_moto_modules())
-            stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
+            stack.enter_context(shortcuts())
             stack.enter_context(in_turns(DynamoHandler))
             stack.enter_context(attribute_values_in_one_go())
             stack.enter_context(whole_events())

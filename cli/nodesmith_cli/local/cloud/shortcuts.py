@@ -1,0 +1,44 @@
+"""moto's own answers by a shorter way, where it works the same thing out anew for every request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+from moto import backends
+from moto.core import responses
+from moto.ec2.models.core import TaggedEC2Resource
+from moto.ec2.models.tags import EC2_PREFIX_TO_RESOURCE, get_prefix
+from moto.sqs import models as queues
+
+_FROM_NAMES_ALONE = (
+    (responses, "method_names_from_class"),
+    (responses, "camelcase_to_underscores"),
+    (queues, "camelcase_to_underscores"),
+)
+
+
+@contextmanager
+def shortcuts() -> Iterator[None]:
+    """Let this process's moto take them until the end of the block."""
+    modules = frozenset(
+        backends.list_of_moto_modules()
+    )  # it looks its own folder through, a hundred times over
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
+        for module, function in _FROM_NAMES_ALONE:
+            stack.enter_context(patch.object(module, function, cache(getattr(module, function))))
+        stack.enter_context(patch.object(TaggedEC2Resource, "get_tags", _own_tags))
+        yield
+
+
+def _own_tags(resource: Any) -> list[dict[str, str]]:
+    """Give a resource's tags as `describe_tags` does, which holds every tag of every resource against its id."""
+    kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
+    return [
+        {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
+        for key, value in list(resource.ec2_backend.tags.get(resource.id, {}).items())
+    ]
