@@ -23,6 +23,7 @@ from typing import Any
 _PACKAGES = ("nodesmith.adapters", "nodesmith.controllers", "nodesmith.decisions")
 _MODULES = ("nodesmith.runtime", "aws_lambda_powertools.metrics", "simplejson")
 """Not awslambdaric: it reads its settings when it is loaded."""
+_REGION = "us-east-1"
 _SERVICES = ("dynamodb", "ec2", "eks", "iam", "s3", "sqs", "ssm", "sts")
 
 
@@ -32,6 +33,7 @@ def main() -> None:
     os.dup2(2, 1)
     _import_all()
     _read_descriptions()
+    _read_catalog()
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy every page
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever asked sees how they end
@@ -63,8 +65,15 @@ def _read_descriptions() -> None:
     session = Session()
     for service in _SERVICES:
         session.create_client(
-            service, region_name="us-east-1", aws_access_key_id="nobody", aws_secret_access_key="nothing"
+            service, region_name=_REGION, aws_access_key_id="nobody", aws_secret_access_key="nothing"
         )
+
+
+def _read_catalog() -> None:
+    """Keep what the package ships of instance types and prices, which a function has until a catalogue is stored."""
+    catalogs = _import("nodesmith.adapters.catalogs")
+    if catalogs is not None:
+        catalogs.embedded_catalog(_REGION)
 
 
 def _import(module: str) -> Any:

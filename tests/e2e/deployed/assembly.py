@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def synthesised(cluster: str, region: str, context: Mapping[str, Any] | None = N
     entry = {**(context or {}), "name": cluster, "region": region}
     BUILT.mkdir(parents=True, exist_ok=True)
     with _alone(BUILT / "assemblies.lock"):
-        layers = build(BUILT / "layers", THIS_MACHINE)
+        layers = _layers()
         folder = BUILT / "assemblies" / _digest(entry, layers)
         if not folder.is_dir():
             _forget_old(folder.parent)
@@ -72,6 +73,12 @@ def synthesised(cluster: str, region: str, context: Mapping[str, Any] | None = N
             draft.rename(folder)
         folder.touch()
     return Assembly(folder, cluster, region)
+
+
+@cache
+def _layers() -> Mapping[str, Path]:
+    """Build the layers, or find that they are built: once for all the clusters of a process."""
+    return build(BUILT / "layers", THIS_MACHINE)
 
 
 def _synthesise(entry: Mapping[str, Any], layers: Mapping[str, Path], output: Path) -> None:
