@@ -41,6 +41,25 @@ def cloud(aws: LocalAws) -> AwsCloud:
     return AwsCloud(lru_cache(aws.client), SETTINGS, system_time)
 
 
+@pytest.fixture(scope="module")
+def table(aws: LocalAws) -> str:
+    item = {
+        "pk": {"S": "one"},
+        "many": {"N": "3"},
+        "tags": {"SS": ["x"]},
+        "doc": {"M": {"inner": {"S": "y"}, "other": {"BOOL": True}}},
+        "parts": {"L": [{"S": "a"}, {"S": "b"}]},
+    }
+    aws.client("dynamodb").create_table(
+        TableName="items",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    aws.client("dynamodb").put_item(TableName="items", Item=item)
+    return "items"
+
+
 def launched(cloud: AwsCloud, cluster: ClusterInfo) -> Launched:
     status = cloud.resolve(NODECLASS, cluster, datetime.now(UTC))
     request, templates = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, status, cluster)
@@ -120,6 +139,26 @@ def test_resources_have_the_tags_that_a_list_of_all_tags_gives_them(aws: LocalAw
         tags = [(tag["Key"], tag["Value"]) for tag in listed if tag["ResourceId"] == subnet]
         assert tags
         assert [(tag["Key"], tag["Value"]) for tag in subnets[subnet]] == tags
+
+
+@pytest.mark.parametrize(
+    ("projection", "expected"),
+    [
+        ("many, tags, absent", {"many": {"N": "3"}, "tags": {"SS": ["x"]}}),
+        ("doc.inner, absent", {"doc": {"M": {"inner": {"S": "y"}}}}),
+        ("many, parts[1]", {"many": {"N": "3"}, "parts": {"L": [{"S": "b"}]}}),
+    ],
+)
+def test_a_query_gives_of_an_item_what_it_asks_for(
+    table: str, aws: LocalAws, projection: str, expected: dict[str, Any]
+) -> None:
+    answer = aws.client("dynamodb").query(
+        TableName=table,
+        KeyConditionExpression="pk = :pk",
+        ExpressionAttributeValues={":pk": {"S": "one"}},
+        ProjectionExpression=projection,
+    )
+    assert answer["Items"] == [expected]
 
 
 def test_a_connection_is_kept_for_the_next_request(aws: LocalAws) -> None:
