@@ -45,6 +45,11 @@ def deployment(name: str, replicas: int, cpu: str = "1", memory: str = "64Mi", *
     return _workload("apps/v1", "Deployment", name, cpu, memory, spec, {"replicas": replicas})
 
 
+def replicaset(name: str, replicas: int, cpu: str = "1", memory: str = "64Mi", **spec: Any) -> Manifest:
+    """Give a ReplicaSet whose pods carry the label app=NAME."""
+    return _workload("apps/v1", "ReplicaSet", name, cpu, memory, spec, {"replicas": replicas})
+
+
 def taking(made: Manifest, *, start_seconds: float, stop_seconds: float) -> Manifest:
     """Give a workload whose pods take so long to be ready, and to stop."""
     annotations = {
