@@ -233,7 +233,7 @@ class System(Started):
 
     def events(self, reason: str) -> list[Manifest]:
         """Give the events of a reason."""
-        return [e for e in self.cluster.objects.list("events") if e.get("reason") == reason]
+        return list(self.cluster.objects.list("events", fields=f"reason={reason}"))
 
     def ledger(self) -> Ledger:
         """Give what nodesmith knows and the cluster does not."""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.deployment import CONCERNS, WOKEN_BY_QUEUES, Deployment, queue_arn
 from nodesmith_cli.local.eventsource import EventSource, Mapped
 from nodesmith_cli.local.functions import Function
@@ -99,8 +100,9 @@ class Invoker(EventSources):
         body = json.dumps({"cluster": deployment.cluster, "why": "tick"}, separators=(",", ":"))
         arns = {concern: queue_arn(deployment.region, deployment.cluster, concern) for concern in functions}
         mapped = {each.name: Mapped(each.batch_size, each.window_seconds) for each in WOKEN_BY_QUEUES}
+        polled = PolledQueues(deployment.region)
         sources = {
-            c: EventSource(sqs, urls[c], each, arns[c], mapped[c], clock) for c, each in functions.items()
+            c: EventSource(polled, urls[c], each, arns[c], mapped[c], clock) for c, each in functions.items()
         }
         ticks = [Tick(each.name, urls[each.name], body, each.tick_minutes * 60) for each in CONCERNS]
         super().__init__(sqs, sources, ticks, clock, stopping)

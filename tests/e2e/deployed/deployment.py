@@ -15,6 +15,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import EventSources
 from nodesmith_cli.local.started import Started
@@ -25,6 +26,7 @@ from tests.e2e.deployed.calls import CallRecord
 from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
 from tests.e2e.deployed.mappings import event_sources, ticks
+from tests.e2e.deployed.requests import Call
 from tests.e2e.deployed.stacks import ACCOUNT, CLUSTER, Stacks
 
 NOT_RUN = {
@@ -181,13 +183,13 @@ class Deployed(Started):
             name: source
             for template in (self.template, self.account)
             for name, source in event_sources(
-                template, self._mortals, self._sqs, urls.__getitem__, self._clock
+                template, self._mortals, self._polled, urls.__getitem__, self._clock
             ).items()
         }
         all_ticks = ticks(self.template, urls.__getitem__)
         fed = {source.arn.rpartition(":")[2] for source in sources.values()}
         stack.enter_context(faulty_queues(self._faults, fed))
-        self._events = EventSources(self._sqs(TICKER), sources, all_ticks, self._clock, self._stopping)
+        self._events = EventSources(self._ticker(), sources, all_ticks, self._clock, self._stopping)
         stack.callback(self._events.join)
         self._events.start()
         self._thread(stack, self._warm)
@@ -205,8 +207,18 @@ class Deployed(Started):
         thread.start()
         stack.callback(thread.join, 10)
 
-    def _sqs(self, concern: str) -> Any:
-        credentials = self._credentials[concern]
+    def _polled(self, concern: str) -> PolledQueues:
+        """Give the queues as Lambda polls them: by the function's role, which must allow it."""
+        region = self._aws.region
+        context = {"aws:RequestedRegion": region}
+
+        def listen(action: str, arn: str) -> None:
+            self._calls.record(concern, [Call(action, arn, context)])
+
+        return PolledQueues(region, listen)
+
+    def _ticker(self) -> Any:
+        credentials = self._credentials[TICKER]
         return boto3.client(
             "sqs",
             region_name=self._aws.region,

@@ -1,0 +1,78 @@
+"""Polling in process gives what polling over HTTP gives, and takes messages away as that does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.queues import PolledQueues
+from nodesmith_cli.local.queuetime import queues_run_on
+
+REGION = "eu-west-1"
+
+
+@pytest.fixture
+def sqs() -> Iterator[Any]:
+    with mock_aws(), queues_run_on(LocalClock(1000)):
+        yield boto3.client("sqs", region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test")
+
+
+@pytest.fixture
+def url(sqs: Any) -> str:
+    made: str = sqs.create_queue(QueueName="shop-lifecycle")["QueueUrl"]
+    return made
+
+
+def received(poller: Any, url: str) -> list[dict[str, Any]]:
+    answer = poller.receive_message(
+        QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=0, AttributeNames=["All"]
+    )
+    messages: list[dict[str, Any]] = answer.get("Messages", [])
+    return messages
+
+
+def known(message: dict[str, Any]) -> dict[str, Any]:
+    """Give a message but for what is new each time."""
+    attributes = {n: v for n, v in message["Attributes"].items() if not n.endswith("Timestamp")}
+    return {**message, "MessageId": "", "ReceiptHandle": "", "Attributes": attributes}
+
+
+def test_a_message_has_the_fields_that_a_client_is_given(sqs: Any, url: str) -> None:
+    sqs.send_message(QueueUrl=url, MessageBody="look")
+    (over_http,) = received(sqs, url)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=over_http["ReceiptHandle"])
+    sqs.send_message(QueueUrl=url, MessageBody="look")
+    (in_process,) = received(PolledQueues(REGION), url)
+    assert known(in_process) == known(over_http)
+    assert in_process["Attributes"].keys() == over_http["Attributes"].keys()
+
+
+def test_what_was_received_is_hidden_and_what_was_deleted_is_gone(sqs: Any, url: str) -> None:
+    polled = PolledQueues(REGION)
+    sqs.send_message(QueueUrl=url, MessageBody="look")
+    (message,) = received(polled, url)
+    assert received(polled, url) == []
+    answer = polled.delete_message_batch(
+        QueueUrl=url, Entries=[{"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}]
+    )
+    assert answer == {"Successful": [{"Id": "0"}], "Failed": []}
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert found == dict.fromkeys(names, "0")
+
+
+def test_each_call_is_told_with_its_queue(sqs: Any, url: str) -> None:
+    told: list[tuple[str, str]] = []
+    polled = PolledQueues(REGION, lambda *call: told.append(call))
+    sqs.send_message(QueueUrl=url, MessageBody="look")
+    (message,) = received(polled, url)
+    polled.delete_message_batch(
+        QueueUrl=url, Entries=[{"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}]
+    )
+    arn = f"arn:aws:sqs:{REGION}:123456789012:shop-lifecycle"
+    assert told == [("sqs:ReceiveMessage", arn), ("sqs:DeleteMessage", arn)]
