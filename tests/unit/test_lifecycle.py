@@ -83,6 +83,16 @@ def test_a_node_with_the_claims_provider_id_registers_it() -> None:
     assert (after.phase_since, after.reason, after.message) == (NOW, "", "")
 
 
+def test_a_node_that_joins_before_it_is_ready_registers_with_what_it_waits_for_and_no_second_step_notes_it() -> (
+    None
+):
+    sick = replace(NODE, conditions={})
+    _, registered = steps(CLAIM, nodes=[sick])
+    assert isinstance(registered, Register)
+    assert (registered.claim.reason, registered.claim.message) == ("NodeNotReady", "Node node-1 is not Ready")
+    assert steps(registered.claim, nodes=[sick]) == []
+
+
 def test_a_node_of_another_provider_id_does_not_register_it() -> None:
     assert reason(steps(CLAIM, nodes=[builders.node("node-2")]))[0] == "NodeNotFound"
 

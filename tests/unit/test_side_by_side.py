@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from nodesmith.controllers.sidebyside import Spread, each, in_turn
+from nodesmith.controllers.sidebyside import Spread, each, from_anywhere, in_turn
 from nodesmith.errors import Conflict, Failures, Rejected, Transient
 from nodesmith.model.commands import Release, Wait
 from tests.builders import claim
@@ -47,3 +47,19 @@ def test_what_is_no_error_of_ours_stops_everything() -> None:
 
     with pytest.raises(ZeroDivisionError):
         each(in_turn, [Release(claim(), "n1")], bug, Counter(), Failures())
+
+
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_whoever_begins_anywhere_does_all_and_gives_it_in_order(first: int) -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        return 10 * number
+
+    assert list(from_anywhere(in_turn, lambda _: first)(work, range(4))) == [0, 10, 20, 30]
+    assert begun == [*range(first, 4), *range(first)]
+
+
+def test_nothing_is_begun_where_there_is_nothing() -> None:
+    assert list(from_anywhere(in_turn)(str, [])) == []

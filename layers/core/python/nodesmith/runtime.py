@@ -143,11 +143,12 @@ def lifecycle() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.lifecycle import Lifecycle, follow
     from nodesmith.controllers.news import Told
+    from nodesmith.controllers.sidebyside import from_anywhere
 
     parts = Parts(Concern.LIFECYCLE)
     store = parts.store()
     told: Told = {}
-    spread = ThreadPoolExecutor(NODES_AT_ONCE).map
+    spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
     def follow_once() -> None:
         run = Lifecycle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import randrange
 from typing import Protocol, TypeVar
 
 from nodesmith.errors import Conflict, Failures, Rejected, Transient
@@ -23,6 +24,19 @@ class Spread(Protocol):
 def in_turn(work: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]:
     """Do one after the other."""
     return map(work, items)
+
+
+def from_anywhere(spread: Spread, drawn: Callable[[int], int] = randrange) -> Spread:
+    """Begin with an item that is `drawn`: of two runs that do the same, each finds the other's half done."""
+
+    def rotated(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterable[Result]:
+        every = list(items)
+        first = drawn(len(every)) if every else 0
+        came = list(spread(work, [*every[first:], *every[:first]]))
+        wrapped = len(every) - first
+        return [*came[wrapped:], *came[:wrapped]]
+
+    return rotated
 
 
 def each(

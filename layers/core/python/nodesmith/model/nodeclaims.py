@@ -24,6 +24,8 @@ from nodesmith.model.taints import Taint
 
 BY_HAND = "ByHand"
 CONSISTENT_AGAIN = "-"
+NOT_REGISTERED = "NodeNotFound", "Node not registered with cluster"
+"""What a claim waits for from its launch on, and in a sentence."""
 DEADLINE_PASSED = "TerminationGracePeriodElapsed"
 """Why a step of an end was taken though something was left to do."""
 
@@ -162,6 +164,11 @@ class NodeClaim:
     def is_ending(self) -> bool:
         """True from the decision that it goes until it is forgotten."""
         return self.phase in ENDING
+
+    def waiting(self, reason: str, message: str) -> NodeClaim:
+        """Give the claim with what it waits for; itself where it has been said."""
+        said = (self.reason, self.message) == (reason, message)
+        return self if said else replace(self, reason=reason, message=message)
 
     def advanced(self, phase: Phase, now: datetime, reason: str = "", message: str = "") -> NodeClaim:
         """Give the claim in its next phase, with what is said of it there. Raises ValueError where none leads there."""

@@ -13,7 +13,7 @@ from datetime import datetime
 from nodesmith.decisions.lifecycle.consistency import capacity_of, checked
 from nodesmith.model.commands import Command, End, GiveUp, Initialize, Register, Wait
 from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import Options
 from nodesmith.model.nodes import Node
 from nodesmith.model.taints import is_ephemeral
@@ -29,13 +29,16 @@ def register(claim: NodeClaim, nodes: Sequence[Node], options: Options, now: dat
     if len(nodes) > 1:
         return wait(claim, *_multiple(claim, nodes))
     if nodes:
-        registered = claim.advanced(Phase.REGISTERED, now)
+        node = nodes[0]
         held_until = now + options.daemonset_hold if options.daemonset_hold else None
-        return Register(replace(registered, node_name=nodes[0].name, held_until=held_until))
+        registered = replace(
+            claim.advanced(Phase.REGISTERED, now), node_name=node.name, held_until=held_until
+        )
+        return Register(registered.waiting(*obstacle_of(claim, node) or ("", "")))
     if now - claim.phase_since >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes of the launch"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
-    return wait(claim, "NodeNotFound", "Node not registered with cluster")
+    return wait(claim, *NOT_REGISTERED)
 
 
 def initialize(
@@ -107,6 +110,5 @@ def _missing(daemonsets: Sequence[str]) -> tuple[str, str] | None:
 
 def wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
     """Note why the claim waits, once."""
-    if (claim.reason, claim.message) == (reason, message):
-        return None
-    return Wait(replace(claim, reason=reason, message=message))
+    waiting = claim.waiting(reason, message)
+    return None if waiting is claim else Wait(waiting)

@@ -13,7 +13,7 @@ from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.launches import Instance, Launched, LaunchOutcome, NoCapacity, OfferingKey
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
 
 
 def launched_claim(
@@ -31,7 +31,7 @@ def launched_claim(
         offering[labels.ZONE_ID] = sold.zone_id
     known = kind.labels if kind else {}
     return replace(
-        claim.advanced(Phase.LAUNCHED, now),
+        claim.advanced(Phase.LAUNCHED, now).waiting(*NOT_REGISTERED),
         instance_id=instance.id,
         provider_id=instance.provider_id,
         instance_type=instance.instance_type,
