@@ -161,6 +161,28 @@ def test_a_query_gives_of_an_item_what_it_asks_for(
     assert answer["Items"] == [expected]
 
 
+@pytest.mark.parametrize(("kind", "keys"), [("S", ["a", "aa", "b"]), ("N", ["2", "10", "11"])])
+def test_a_query_gives_items_in_the_order_of_their_keys(aws: LocalAws, kind: str, keys: list[str]) -> None:
+    dynamodb = aws.client("dynamodb")
+    dynamodb.create_table(
+        TableName=f"sorted-{kind}",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        AttributeDefinitions=[
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "sk", "AttributeType": kind},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    for sk in reversed(keys):
+        dynamodb.put_item(TableName=f"sorted-{kind}", Item={"pk": {"S": "several"}, "sk": {kind: sk}})
+    answer = dynamodb.query(
+        TableName=f"sorted-{kind}",
+        KeyConditionExpression="pk = :pk",
+        ExpressionAttributeValues={":pk": {"S": "several"}},
+    )
+    assert [item["sk"][kind] for item in answer["Items"]] == keys
+
+
 def test_a_connection_is_kept_for_the_next_request(aws: LocalAws) -> None:
     connection = HTTPConnection(aws.url.removeprefix("http://"), timeout=10)
     scope = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/s3/aws4_request"

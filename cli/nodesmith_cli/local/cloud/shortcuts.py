@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -10,6 +11,7 @@ from unittest.mock import patch
 
 from moto import backends
 from moto.core import responses
+from moto.dynamodb.models import table as tables
 from moto.dynamodb.models.dynamo_type import Item
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.tags import EC2_PREFIX_TO_RESOURCE, get_prefix
@@ -34,6 +36,8 @@ def shortcuts() -> Iterator[None]:
             stack.enter_context(patch.object(module, function, cache(getattr(module, function))))
         stack.enter_context(patch.object(TaggedEC2Resource, "get_tags", _own_tags))
         stack.enter_context(patch.object(Item, "project", _projected(Item.project)))
+        stack.enter_context(patch.object(tables.Table, "all_items", _in_order))
+        stack.enter_context(patch.object(tables, "copy", _Copies))
         enriched = staticmethod(_enriched(responses.BaseResponse._enrich_response))  # noqa: SLF001
         stack.enter_context(patch.object(responses.BaseResponse, "_enrich_response", enriched))
         yield
@@ -48,17 +52,39 @@ def _own_tags(resource: Any) -> list[dict[str, str]]:
     ]
 
 
+def _in_order(table: tables.Table) -> list[Item]:
+    """Give a table's items by their keys, each made comparable once and not at each comparison."""
+    kept: list[Any] = list(table.items.values())
+    items: list[Item] = [item for each in kept for item in each.values()] if table.range_key_attr else kept
+
+    def keys(item: Item) -> tuple[Any, ...]:
+        own = item.hash_key.cast_value
+        return (own, item.range_key.cast_value) if item.range_key else (own,)
+
+    return sorted(items, key=keys)
+
+
+class _Copies:
+    """`copy`, for what a table copies: what a query finds is written out before anybody else has its turn."""
+
+    copy = staticmethod(copy.copy)
+
+    @staticmethod
+    def deepcopy(value: Any) -> Any:
+        is_found = isinstance(value, list) and all(isinstance(each, Item) for each in value)
+        return list(value) if is_found else copy.deepcopy(value)
+
+
 def _projected(project: Callable[[Item, list[list[str]]], Item]) -> Callable[[Item, list[list[str]]], Item]:
     """Project attributes as they are: moto makes Python of the whole item and attributes of that again, for paths."""
 
     def projected(item: Item, paths: list[list[str]]) -> Item:
         if any(len(path) > 1 or "[" in path[0] for path in paths):
             return project(item, paths)
-        return Item(
-            item.hash_key,
-            item.range_key,
-            {name: item.attrs[name] for (name,) in paths if name in item.attrs},
-        )
+        part = Item(item.hash_key, item.range_key, {})
+        kept = {name: item.attrs[name] for (name,) in paths if name in item.attrs}
+        dict.update(part.attrs, kept)  # what was measured when it was put needs not be measured again
+        return part
 
     return projected
 
