@@ -54,7 +54,13 @@ def test_the_heavier_of_two_nodepools_is_preferred_and_taints_keep_strangers_out
     tolerations = [{"key": "dedicated", "operator": "Equal", "value": "yes"}]
     system.apply(nodeclass(CLUSTER), nodepool("light", weight=1), heavy, dedicated)
     system.until_nodepools_ready()
-    system.apply(deployment("stranger", 4), deployment("friend", 4, tolerations=tolerations))
+    system.apply(deployment("friend", 4, tolerations=tolerations))
+    # Whoever came later could take room that is left on a node for strangers.
+    system.until(
+        "the friends' nodes are decided about",
+        lambda: len(system.pods("friend")) == 4 and system.decided("friend"),
+    )
+    system.apply(deployment("stranger", 4))
 
     system.until_running(8)
     system.until_settled()
