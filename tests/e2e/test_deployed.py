@@ -14,6 +14,7 @@ import pytest
 from botocore.credentials import Credentials as BotoCredentials
 
 from nodesmith.adapters.ekstoken import eks_token
+from nodesmith.model.nodepoolannotations import REGISTRATION_TIMEOUT
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.clock import LocalClock
@@ -58,7 +59,10 @@ def _populate(api: ApiServer) -> None:
         role=f"KarpenterNodeRole-{NAME}", subnetSelectorTerms=terms, securityGroupSelectorTerms=terms
     )
     created(api.store, "ec2nodeclasses", nodeclass)
-    created(api.store, "nodepools", builders.nodepool_manifest())
+    nodepool = builders.nodepool_manifest()
+    # Nothing boots here: the claim is given up soon, and lifecycle writes that down.
+    nodepool["metadata"]["annotations"] = {REGISTRATION_TIMEOUT: "2m"}
+    created(api.store, "nodepools", nodepool)
     pod = pod_manifest("web")
     pod["spec"]["containers"][0]["image"] = "web"
     created(api.store, "pods", pod)
