@@ -266,30 +266,24 @@ class System(Started):
     def watched_pods(self) -> Iterator[dict[str, Waited]]:
         """Follow pods through the block: when each came, when it ran, and on which node, by its key."""
         waited: dict[str, Waited] = {}
-        watcher = self.cluster.objects.watch("pods")
 
-        def follow() -> None:
-            while (change := watcher.queue.get()) is not None:
-                if change.verb == "DELETED":
-                    continue
-                pod, now = change.after.object, self.clock.now()
-                one = waited.setdefault(pod_key(pod), Waited(now))
-                if one.running_at is None and pod["status"].get("phase") == "Running":
-                    one.running_at, one.node = now, pod["spec"]["nodeName"]
+        def note(pod: Manifest, now: datetime, *, gone: bool) -> None:
+            if gone:
+                return
+            one = waited.setdefault(pod_key(pod), Waited(now))
+            if one.running_at is None and pod["status"].get("phase") == "Running":
+                one.running_at, one.node = now, pod["spec"]["nodeName"]
 
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        try:
+        with self.followed("pods", note, from_now=True):
             yield waited
-        finally:
-            watcher.close()
-            thread.join(5)
 
     @contextmanager
-    def followed(self, resource: str, note: Callable[..., None], namespace: str = "") -> Iterator[None]:
-        """Tell `note` of the objects that are there, and of every change of one through the block."""
+    def followed(
+        self, resource: str, note: Callable[..., None], namespace: str = "", *, from_now: bool = False
+    ) -> Iterator[None]:
+        """Tell `note` of the objects that are there, but `from_now`, and of every change of one through the block."""
         watcher = self.cluster.objects.watch(resource, namespace)
-        for there in self.cluster.objects.list(resource, namespace):
+        for there in () if from_now else self.cluster.objects.list(resource, namespace):
             note(there, self.clock.now(), gone=False)
 
         def follow() -> None:

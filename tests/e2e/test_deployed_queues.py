@@ -13,6 +13,7 @@ import pytest
 from moto import mock_aws
 
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
 from nodesmith_cli.local.queuetime import queues_run_on
@@ -67,7 +68,7 @@ class Queues:
         kept |= {id_: template.resources[id_] for id_ in only}
         functions: Any = {"lifecycle": spy}
         sources = event_sources(
-            replace(template, resources=kept), functions, lambda _: self.sqs, self.url, clock
+            replace(template, resources=kept), functions, lambda _: PolledQueues(REGION), self.url, clock
         )
         self.source: EventSource = sources["lifecycle"]
 

@@ -11,6 +11,7 @@ import pytest
 from moto import mock_aws
 
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.deployment import Deployment, deploy
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.functions import Function, shipped
@@ -55,7 +56,9 @@ class Spy:
 
 
 def source(deployment: Deployment, spy: Spy, concern: str = "lifecycle") -> EventSource:
-    return EventSource(client("sqs"), deployment.queue_urls[concern], Function(concern, spy))
+    return EventSource(
+        PolledQueues(deployment.region), deployment.queue_urls[concern], Function(concern, spy)
+    )
 
 
 def send(deployment: Deployment, *bodies: str, concern: str = "lifecycle", delay: int = 0) -> None:
@@ -106,7 +109,9 @@ def test_a_function_that_gives_back_what_it_never_got_gets_its_whole_batch_again
         return {"batchItemFailures": [{"itemIdentifier": "another"}]}
 
     send(deployment, "a", "b")
-    feed = EventSource(client("sqs"), deployment.queue_urls["lifecycle"], Function("lifecycle", confused))
+    feed = EventSource(
+        PolledQueues(deployment.region), deployment.queue_urls["lifecycle"], Function("lifecycle", confused)
+    )
 
     feed.poll()
     clock.sleep(361)

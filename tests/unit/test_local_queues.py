@@ -28,14 +28,6 @@ def url(sqs: Any) -> str:
     return made
 
 
-def received(poller: Any, url: str) -> list[dict[str, Any]]:
-    answer = poller.receive_message(
-        QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=0, AttributeNames=["All"]
-    )
-    messages: list[dict[str, Any]] = answer.get("Messages", [])
-    return messages
-
-
 def known(message: dict[str, Any]) -> dict[str, Any]:
     """Give a message but for what is new each time."""
     attributes = {n: v for n, v in message["Attributes"].items() if not n.endswith("Timestamp")}
@@ -44,10 +36,10 @@ def known(message: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_message_has_the_fields_that_a_client_is_given(sqs: Any, url: str) -> None:
     sqs.send_message(QueueUrl=url, MessageBody="look")
-    (over_http,) = received(sqs, url)
+    (over_http,) = sqs.receive_message(QueueUrl=url, AttributeNames=["All"])["Messages"]
     sqs.delete_message(QueueUrl=url, ReceiptHandle=over_http["ReceiptHandle"])
     sqs.send_message(QueueUrl=url, MessageBody="look")
-    (in_process,) = received(PolledQueues(REGION), url)
+    (in_process,) = PolledQueues(REGION).receive(url, 10)
     assert known(in_process) == known(over_http)
     assert in_process["Attributes"].keys() == over_http["Attributes"].keys()
 
@@ -55,24 +47,28 @@ def test_a_message_has_the_fields_that_a_client_is_given(sqs: Any, url: str) -> 
 def test_what_was_received_is_hidden_and_what_was_deleted_is_gone(sqs: Any, url: str) -> None:
     polled = PolledQueues(REGION)
     sqs.send_message(QueueUrl=url, MessageBody="look")
-    (message,) = received(polled, url)
-    assert received(polled, url) == []
-    answer = polled.delete_message_batch(
-        QueueUrl=url, Entries=[{"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}]
-    )
-    assert answer == {"Successful": [{"Id": "0"}], "Failed": []}
+    (message,) = polled.receive(url, 10)
+    assert polled.receive(url, 10) == []
+    polled.delete(url, [message["ReceiptHandle"]])
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     assert found == dict.fromkeys(names, "0")
+
+
+def test_a_receipt_that_is_not_known_keeps_no_other_message(sqs: Any, url: str) -> None:
+    polled = PolledQueues(REGION)
+    sqs.send_message(QueueUrl=url, MessageBody="look")
+    (message,) = polled.receive(url, 10)
+    polled.delete(url, ["no-receipt", message["ReceiptHandle"]])
+    names = ["ApproximateNumberOfMessagesNotVisible"]
+    assert sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"] == {names[0]: "0"}
 
 
 def test_each_call_is_told_with_its_queue(sqs: Any, url: str) -> None:
     told: list[tuple[str, str]] = []
     polled = PolledQueues(REGION, lambda *call: told.append(call))
     sqs.send_message(QueueUrl=url, MessageBody="look")
-    (message,) = received(polled, url)
-    polled.delete_message_batch(
-        QueueUrl=url, Entries=[{"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}]
-    )
+    (message,) = polled.receive(url, 10)
+    polled.delete(url, [message["ReceiptHandle"]])
     arn = f"arn:aws:sqs:{REGION}:123456789012:shop-lifecycle"
     assert told == [("sqs:ReceiveMessage", arn), ("sqs:DeleteMessage", arn)]

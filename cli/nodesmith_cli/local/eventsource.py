@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.deployment import BATCH_SIZE
 
 _log = logging.getLogger(__name__)
@@ -52,14 +53,14 @@ class EventSource:
 
     def __init__(
         self,
-        sqs: Any,
+        queues: PolledQueues,
         queue_url: str,
         function: Invocable,
         arn: str = "",
         mapped: Mapped = Mapped(),
         clock: LocalClock | None = None,
     ) -> None:
-        self._sqs = sqs
+        self._queues = queues
         self._queue_url = queue_url
         self._function = function
         self.arn = arn
@@ -80,7 +81,7 @@ class EventSource:
             self._delete(messages, failed=self._invoke(messages))
         return len(messages)
 
-    def _receive(self, wait_seconds: int) -> list[Mapping[str, Any]]:
+    def _receive(self, wait_seconds: int) -> list[dict[str, Any]]:
         """Wait for the first message, then for more until the batch is full or its window is over."""
         messages = self._receive_at_most(self.mapped.batch_size, wait_seconds)
         if not messages or not self.mapped.window_seconds:
@@ -90,14 +91,9 @@ class EventSource:
             messages += self._receive_at_most(self.mapped.batch_size - len(messages), 1)
         return messages
 
-    def _receive_at_most(self, count: int, wait_seconds: int) -> list[Mapping[str, Any]]:
-        answer = self._sqs.receive_message(
-            QueueUrl=self._queue_url,
-            MaxNumberOfMessages=min(count, BATCH_SIZE),  # SQS gives no more at once
-            WaitTimeSeconds=wait_seconds,
-            AttributeNames=["All"],
-        )
-        return list(answer.get("Messages", []))
+    def _receive_at_most(self, count: int, wait_seconds: int) -> list[dict[str, Any]]:
+        at_once = min(count, BATCH_SIZE)  # SQS gives no more
+        return self._queues.receive(self._queue_url, at_once, wait_seconds)
 
     def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
         """Give the ids of the messages that must come again: none, some, or after an error all."""
@@ -135,10 +131,6 @@ class EventSource:
         }
 
     def _delete(self, messages: Sequence[Mapping[str, Any]], failed: set[str]) -> None:
-        entries = [
-            {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
-            for number, message in enumerate(messages)
-            if message["MessageId"] not in failed
-        ]
-        if entries:
-            self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+        handled = [message["ReceiptHandle"] for message in messages if message["MessageId"] not in failed]
+        if handled:
+            self._queues.delete(self._queue_url, handled)

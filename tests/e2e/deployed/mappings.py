@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.eventsource import EventSource, Invocable, Mapped
 from nodesmith_cli.local.invoker import Tick
 from tests.infra.templates import Template
@@ -29,13 +30,13 @@ def concurrency(mapping: Mapping[str, Any]) -> int:
 def event_sources(
     template: Template,
     functions: Mapping[str, Invocable],
-    sqs: Callable[[str], Any],
+    queues: Callable[[str], PolledQueues],
     url: Callable[[str], str],
     clock: LocalClock,
 ) -> dict[str, EventSource]:
     """Give the event sources by concern, `interruption-again` being its second chance.
 
-    `sqs` gives the client that polls for one, `url` a queue's URL by ARN.
+    `queues` gives those that are polled for one, `url` a queue's URL by ARN.
     """
     sources = {}
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
@@ -49,7 +50,7 @@ def event_sources(
         )
         arn = mapping["EventSourceArn"]
         name = concern + arn.rpartition(concern)[2]
-        sources[name] = EventSource(sqs(concern), url(arn), functions[concern], arn, mapped, clock)
+        sources[name] = EventSource(queues(concern), url(arn), functions[concern], arn, mapped, clock)
     return sources
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -10,7 +10,7 @@ from moto.sqs import sqs_backends
 
 
 class PolledQueues:
-    """One region's queues, by the calls that a poller makes, with the arguments and answers of boto3's client.
+    """One region's queues, by the calls that a poller makes; messages are as boto3's client gives them.
 
     `listening` is told of each call, as it is answered: the action, and the queue's ARN.
     """
@@ -22,33 +22,19 @@ class PolledQueues:
     ) -> None:
         self._region, self._listening = region, listening
 
-    def receive_message(
-        self,
-        *,
-        QueueUrl: str,  # noqa: N803 boto3's
-        MaxNumberOfMessages: int,  # noqa: N803
-        WaitTimeSeconds: int = 0,  # noqa: N803
-        AttributeNames: Sequence[str] = (),  # noqa: N803, ARG002 a poller asks for all
-    ) -> dict[str, Any]:
+    def receive(self, url: str, at_most: int, wait_seconds: int = 0) -> list[dict[str, Any]]:
         """Wait for messages, and give them with all their attributes; they stay hidden as long as the queue says."""
-        queue = self._queue(QueueUrl)
-        found = self._backend.receive_message(
-            queue.name, MaxNumberOfMessages, WaitTimeSeconds, queue.visibility_timeout
-        )
+        queue = self._queue(url)
+        found = self._backend.receive_message(queue.name, at_most, wait_seconds, queue.visibility_timeout)
         self._listening("sqs:ReceiveMessage", queue.queue_arn)
-        return {"Messages": [_shown(message) for message in found]}
+        return [_shown(message) for message in found]
 
-    def delete_message_batch(
-        self,
-        *,
-        QueueUrl: str,  # noqa: N803
-        Entries: Sequence[Mapping[str, str]],  # noqa: N803
-    ) -> dict[str, Any]:
-        """Delete messages by their receipts."""
-        queue = self._queue(QueueUrl)
-        deleted, failed = self._backend.delete_message_batch(queue.name, list(Entries))
+    def delete(self, url: str, receipts: Iterable[str]) -> None:
+        """Delete messages; a receipt that is not known any more is passed over, as pollers do."""
+        queue = self._queue(url)
+        entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
+        self._backend.delete_message_batch(queue.name, entries)
         self._listening("sqs:DeleteMessage", queue.queue_arn)
-        return {"Successful": [{"Id": id_} for id_ in deleted], "Failed": failed}
 
     def _queue(self, url: str) -> Any:
         return self._backend.get_queue(url.rpartition("/")[2])

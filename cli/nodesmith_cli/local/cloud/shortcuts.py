@@ -27,9 +27,8 @@ _FROM_NAMES_ALONE = (
 @contextmanager
 def shortcuts() -> Iterator[None]:
     """Let this process's moto take them until the end of the block."""
-    modules = frozenset(
-        backends.list_of_moto_modules()
-    )  # it looks its own folder through, a hundred times over
+    # It looks its own folder through, a hundred times over.
+    modules = frozenset(backends.list_of_moto_modules())
     with ExitStack() as stack:
         stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
         for module, function in _FROM_NAMES_ALONE:
