@@ -16,6 +16,7 @@ from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.sidebyside import Spread, in_turn
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.backoffs import Backoff
 from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeconfiguration import NodeSettings
@@ -127,11 +128,6 @@ def test_a_claim_goes_from_launched_to_ready_and_its_object_and_node_say_so(scen
     assert scene.cluster.nodes["node-a"]["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
     shown = {c["type"]: c["status"] for c in scene.cluster.nodeclaims["a"]["status"]["conditions"]}
     assert shown == dict.fromkeys(("Launched", "Registered", "Initialized", "Ready"), "True")
-    looked_again = [m for m in scene.hints.sent if m.hint.why == "claims initialized"]
-    assert [(m.concern, m.due_at - scene.hints.clock()) for m in looked_again] == [
-        (Concern.PROVISIONING, timedelta(seconds=5)),
-        (Concern.PROVISIONING, timedelta(seconds=21)),
-    ], "others may have taken the room that a pod was promised, or kube-scheduler may not put it there"
     assert scene.cluster.nodeclaims["a"]["status"]["nodeName"] == "node-a"
     assert scene.follow() == {}
 
@@ -165,6 +161,55 @@ def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
         scene.cluster.nodes[f"node-{claim.name}"] = node_manifest(claim)
         scene.cluster.pods[f"default/pod-{claim.name}"] = pod_manifest(f"pod-{claim.name}")
     return claims
+
+
+def told_of(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
+    """Give who was told of something, and how long from now they will hear of it."""
+    return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.why == why]
+
+
+def test_pods_that_a_node_came_for_are_looked_at_again_as_long_as_they_wait(scene: Scene) -> None:
+    waiting_pods(scene, "a")
+    scene.follow()
+    scene.follow()
+    assert scene.phases() == {"a": "Initialized"}
+    assert told_of(scene, "claims initialized") == [
+        (Concern.PROVISIONING, timedelta(seconds=5)),
+        (Concern.PROVISIONING, timedelta(seconds=21)),
+    ], "others may have taken the room that a pod was promised, or kube-scheduler may not put it there"
+
+
+def test_nobody_is_told_to_look_at_pods_that_run_or_wait_for_another_node(scene: Scene) -> None:
+    waiting_pods(scene, "a")
+    scene.follow()
+    scene.cluster.pods["default/pod-a"]["spec"]["nodeName"] = "node-a"
+    scene.cluster.pods["default/other"] = pod_manifest("other")
+    scene.follow()
+    assert scene.phases() == {"a": "Initialized"}
+    assert told_of(scene, "claims initialized") == []
+
+
+def test_that_nodes_join_is_told_where_it_shows_and_where_it_frees_something(scene: Scene) -> None:
+    scene.cluster.nodepools["default"] = builders.nodepool_manifest()
+    joined(scene, "a", "b")
+    scene.follow()
+    assert told_of(scene, "registrations ended") == [(Concern.READINESS, timedelta())]
+    assert told_of(scene, "nodes join") == [], "nothing was left alone"
+
+    scene.hints.sent.clear()
+    scene.hold(launched("c"))
+    scene.cluster.nodes["node-c"] = node_manifest(launched("c"))
+    scene.follow()
+    assert len(scene.store.health["default"].endings) == 3
+    assert told_of(scene, "registrations ended") == [], "its NodePool shows that already"
+
+    (known,) = scene.store.health.values()
+    left_alone = Backoff(NOW, 1, "RegistrationTimeout")
+    scene.store.health["default"] = replace(known, backoff=left_alone)
+    scene.hold(launched("d"))
+    scene.cluster.nodes["node-d"] = node_manifest(launched("d"))
+    scene.follow()
+    assert told_of(scene, "nodes join") == [(Concern.PROVISIONING, timedelta())]
 
 
 def test_all_pods_are_nominated_before_the_first_node_is_open_to_any(scene: Scene) -> None:

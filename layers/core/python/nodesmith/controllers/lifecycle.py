@@ -96,8 +96,8 @@ def _steps(
         told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
         told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
         done.update({"Event": told} if told else {})
-    _wake(run, commands, done, moving)
-    registering.wake(run.hints, run.cluster_name, health)
+    _wake(run, commands, snapshot, done, moving)
+    registering.wake(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, unclaimed(snapshot, ledger.claims))
     return done
 
@@ -157,7 +157,13 @@ def _take_back(run: Lifecycle, commands: list[Command], failures: Failures) -> N
             run.cluster.delete_nodeclaim(name)
 
 
-def _wake(run: Lifecycle, commands: list[Command], done: Counter[str], moving: Collection[str]) -> None:
+def _wake(
+    run: Lifecycle,
+    commands: list[Command],
+    snapshot: Snapshot,
+    done: Counter[str],
+    moving: Collection[str],
+) -> None:
     kinds = {type(command) for command in commands}
     if GiveUp in kinds or Register in kinds or done["Conflict"]:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
@@ -168,7 +174,7 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str], moving: C
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget, End}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
-    if Initialize in kinds:  # by then the scheduler has bound pods, and others may have taken one's room
+    if _awaited(commands, snapshot):  # by then the scheduler has bound pods, and others may have taken one's room
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):  # and by then whoever still waits is free
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
     moved = {c.claim.name for c in commands if isinstance(c, Initialize | GiveUp | Forget)}
@@ -178,3 +184,9 @@ def _wake(run: Lifecycle, commands: list[Command], done: Counter[str], moving: C
         )
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
+
+
+def _awaited(commands: Iterable[Command], snapshot: Snapshot) -> bool:
+    """Tell whether pods still wait for a Node that was bought for them and is there now."""
+    expected = {pod for c in commands if isinstance(c, Initialize) for pod in c.claim.nominated}
+    return any(pod.key in expected for pod in snapshot.pods if not pod.node)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from nodesmith.decisions.readiness import registration_condition
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Register
 from nodesmith.model.events import Concern, Hint
-from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.model.registrationhealth import RegistrationHealth, current
 from nodesmith.ports import Hints, Store
 
 
@@ -37,10 +38,25 @@ def keep(
     ]
 
 
-def wake(hints: Hints, cluster: str, health: Mapping[str, RegistrationHealth]) -> None:
-    """Let the NodePools' conditions be written, and pods be served by those that may buy again."""
-    if not health:
-        return
-    hints.send(Concern.READINESS, Hint(cluster, "registrations ended"))
-    if any(each.backoff is None for each in health.values()):
+def wake(
+    hints: Hints,
+    cluster: str,
+    before: Mapping[str, RegistrationHealth],
+    health: Mapping[str, RegistrationHealth],
+) -> None:
+    """Let the NodePools' conditions be written where they change, and pods be served by those that may buy again."""
+    if any(_shows(before.get(name), each) for name, each in health.items()):
+        hints.send(Concern.READINESS, Hint(cluster, "registrations ended"))
+    if any(_frees(before.get(name), each) for name, each in health.items()):
         hints.send(Concern.PROVISIONING, Hint(cluster, "nodes join"))
+
+
+def _shows(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
+    return registration_condition(current(before, now.basis)) != registration_condition(now)
+
+
+def _frees(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
+    """Tell whether something was left alone and is not any more."""
+    if before is None or now.backoff is not None:
+        return False
+    return before.backoff is not None or bool(before.offerings.keys() - now.offerings.keys())

@@ -101,7 +101,7 @@ def nodepool_update(
             StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings),
             _nodeclass_ready(pool, nodeclass_states),
         ]
-    conditions += [_root(conditions), _registration_healthy(health), *_paused(paused, manifest)]
+    conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest)]
     nodes = snapshot.nodes_in(name)
     wanted = {
         "nodes": len(nodes),
@@ -152,7 +152,7 @@ def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> S
     return StatusCondition("NodeClassReady", state.status, reason, state.message)
 
 
-def _registration_healthy(health: RegistrationHealth | None) -> StatusCondition:
+def registration_condition(health: RegistrationHealth | None) -> StatusCondition:
     """Whether nodes join says nothing of Ready: pods may go on to other NodePools, and it goes on being tried."""
     kind = "NodeRegistrationHealthy"
     if health is None or not (health.is_unhealthy or health.has_registered):

@@ -60,13 +60,17 @@ def decide(inputs: Inputs) -> Plan:
     wanted, ignored = provisionable(snapshot.pods, frozenset(n.name for n in snapshot.nodes if is_going(n)))
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
-    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     nominated = nominations(claims, inputs.now)
     fresh, waiting = unserved(wanted, nominated)
     free = rooms(snapshot, claims)
     keep_for_sources(free, snapshot, inputs.ledger)
     waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
+    if not fresh:
+        return Plan(
+            waiting=_waiting(waiting, nominated), ignored=_unplaced(_told(ignored)), problems=snapshot.problems
+        )
+    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     launching, learned = TemplateLaunching(offers.templates), Learned()
     policy, daemonsets = inputs.settings.preference_policy, snapshot.daemonsets
     there = [shape for room in free for shape in (*room.hosted, *room.expected)]
@@ -96,7 +100,7 @@ def decide(inputs: Inputs) -> Plan:
     return Plan(
         nodes=_written_down(purchase, inputs),
         placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
-        waiting={pod.key: nominated[pod.key] for pod in waiting},
+        waiting=_waiting(waiting, nominated),
         unplaced=_unplaced(_stuck(chosen, offers) + _refused(purchase, offers)),
         ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
@@ -105,6 +109,10 @@ def decide(inputs: Inputs) -> Plan:
         bound_hourly_usd=least,
         steps=purchase.steps,
     )
+
+
+def _waiting(pods: Iterable[Pod], nominated: Mapping[str, str]) -> dict[str, str]:
+    return {pod.key: nominated[pod.key] for pod in pods}
 
 
 def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
