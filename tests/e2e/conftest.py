@@ -25,9 +25,8 @@ CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
 SHARED = "plane"  # the fixture of a module whose tests share a control plane
 LONGEST_FIRST = (
-    "test_faults real-api-server test_forwarder_scale test_first_pods"
-    " test_capacity test_controlplane test_no_nodes"
-).split()
+    "test_faults real-api-server test_first_pods test_capacity test_controlplane test_no_nodes".split()
+)
 """Modules, and groups that stay together."""
 QUIET_WITHIN_SECONDS = 60.0
 Figures = Callable[[str, float], None]

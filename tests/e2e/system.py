@@ -51,8 +51,8 @@ QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
 """Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
 HURRIED = 10.0
 """A speed at which leases, back-offs and ticks, of one to a few minutes, pass in seconds."""
-_GLANCE_SECONDS = 0.1
-_BLINKS = 4.0
+_GLANCE_SECONDS = 0.25
+_BLINKS = 8.0
 """Pauses between glances are so many times as long as a glance takes: to look costs the machine something, too."""
 _ENDED = {"shutting-down", "terminated"}
 Manifest = Mapping[str, Any]
@@ -315,10 +315,10 @@ class System(Started):
         """Wait until so many pods run, and no other is there."""
 
         def run() -> bool:
-            others = self.cluster.objects.list(
-                "pods", "default", labels=_of(app), fields="status.phase!=Running"
-            )
-            return not others and len(self.pods(app)) == pods
+            if self.cluster.objects.list("pods", "default", labels=_of(app), fields="status.phase!=Running"):
+                return False  # most glances end here, and need not read them all
+            there = self.pods(app)
+            return len(there) == pods and all(pod["status"].get("phase") == "Running" for pod in there)
 
         self.until(f"{pods} pods of {app or 'all apps'} run and no other is there", run, seconds)
 

@@ -1,13 +1,12 @@
-"""What the forwarder costs a big cluster: 500 nodes, 5,000 pods, first still, then with 50 pods a second.
-
-Its processor time and memory are its own, whatever else is tested on this machine meanwhile.
-"""
+"""What the forwarder costs a big cluster: 500 nodes, 5,000 pods, first still, then with 50 pods a second."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.incluster.crowd import Crowd
 from tests.e2e.incluster.measuring import usage
@@ -21,6 +20,7 @@ LARGEST_MIB = 150.0
 LARGEST_IDLE_SHARE = 0.05
 
 
+@pytest.mark.measured
 def test_five_hundred_nodes_and_five_thousand_pods_cost_the_cluster_little(
     folder: Path, figures: Callable[[str, float], None]
 ) -> None:

@@ -138,7 +138,6 @@ def test_one_node_that_cannot_be_written_keeps_nobody_else_and_is_raised_at_the_
     with pytest.raises(Transient, match="NodeClaim b: register_node of node-b timed out"):
         scene.follow()
     assert scene.phases() == {"a": "Registered", "b": "Launched", "c": "Registered"}
-    assert Concern.LIFECYCLE in scene.hints.concerns()
 
 
 def test_a_node_that_vanishes_while_it_registers_is_tried_again(scene: Scene) -> None:
@@ -187,6 +186,24 @@ def test_nobody_is_told_to_look_at_pods_that_run_or_wait_for_another_node(scene:
     scene.follow()
     assert scene.phases() == {"a": "Initialized"}
     assert told_of(scene, "claims initialized") == []
+
+
+def test_a_claim_is_looked_at_again_where_its_node_was_opened_before_and_nothing_will_tell(
+    scene: Scene,
+) -> None:
+    joined(scene, "a")
+
+    def fail(method: str) -> None:
+        if method == "save":
+            raise Transient("save timed out", "RequestTimeout")
+
+    scene.store.raise_before = fail
+    with pytest.raises(Transient, match="save timed out"):
+        scene.follow()
+    assert told_of(scene, "claims advanced") == [], "that its Node is open now will be told"
+    scene.store.raise_before = lambda _: None
+    assert scene.follow() == {"Open": 1, "Register": 1}
+    assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
 
 
 def test_that_nodes_join_is_told_where_it_shows_and_where_it_frees_something(scene: Scene) -> None:

@@ -35,6 +35,7 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.events import Concern, Hint
+from nodesmith.model.labels import REGISTERED
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import parsed_nodepools
@@ -165,7 +166,7 @@ def _wake(
     moving: Collection[str],
 ) -> None:
     kinds = {type(command) for command in commands}
-    if GiveUp in kinds or Register in kinds or done["Conflict"]:
+    if GiveUp in kinds or _was_open(commands, snapshot) or done["Conflict"]:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
     if any(isinstance(command, Wait) and is_held(command.claim) for command in commands):
         for seconds in HELD_SECONDS:  # no event need come of pods that are bound
@@ -174,7 +175,9 @@ def _wake(
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget, End}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
-    if _awaited(commands, snapshot):  # by then the scheduler has bound pods, and others may have taken one's room
+    if _awaited(
+        commands, snapshot
+    ):  # by then the scheduler has bound pods, and others may have taken one's room
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):  # and by then whoever still waits is free
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
     moved = {c.claim.name for c in commands if isinstance(c, Initialize | GiveUp | Forget)}
@@ -184,6 +187,12 @@ def _wake(
         )
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
+
+
+def _was_open(commands: Iterable[Command], snapshot: Snapshot) -> bool:
+    """Tell whether a claim is registered now whose Node had been opened before: no change of it will be told."""
+    nodes = (snapshot.node_of(command.claim) for command in commands if isinstance(command, Register))
+    return any(node is not None and REGISTERED in node.labels for node in nodes)
 
 
 def _awaited(commands: Iterable[Command], snapshot: Snapshot) -> bool:

@@ -68,7 +68,9 @@ def decide(inputs: Inputs) -> Plan:
     fresh += outdone
     if not fresh:
         return Plan(
-            waiting=_waiting(waiting, nominated), ignored=_unplaced(_told(ignored)), problems=snapshot.problems
+            waiting=_waiting(waiting, nominated),
+            ignored=_unplaced(_told(ignored)),
+            problems=snapshot.problems,
         )
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     launching, learned = TemplateLaunching(offers.templates), Learned()
