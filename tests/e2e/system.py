@@ -51,8 +51,8 @@ QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
 """Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
 HURRIED = 10.0
 """A speed at which leases, back-offs and ticks, of one to a few minutes, pass in seconds."""
-_GLANCE_SECONDS = 0.25
-_BLINKS = 8.0
+_GLANCE_SECONDS, _LONGEST_BLINK_SECONDS = 0.1, 0.5
+_BLINKS = 4.0
 """Pauses between glances are so many times as long as a glance takes: to look costs the machine something, too."""
 _ENDED = {"shutting-down", "terminated"}
 Manifest = Mapping[str, Any]
@@ -308,7 +308,7 @@ class System(Started):
             now = time.monotonic()
             if now > began + patient(seconds):
                 raise AssertionError(f"not within {seconds:g} s: {what}\n{self.state()}")
-            time.sleep(max(_GLANCE_SECONDS, _BLINKS * (now - looked)))
+            time.sleep(min(max(_GLANCE_SECONDS, _BLINKS * (now - looked)), _LONGEST_BLINK_SECONDS))
             looked = time.monotonic()
 
     def until_running(self, pods: int, app: str = "", seconds: float = 60) -> None:
@@ -332,7 +332,13 @@ class System(Started):
 
     def until_settled(self, seconds: float = 60) -> None:
         """Wait until every NodeClaim is a node of its own that is initialized."""
-        self.until("every NodeClaim is initialized", lambda: not self.violations(), seconds)
+
+        def settled() -> bool:
+            return (
+                not any(self._uninitialized()) and not self.violations()
+            )  # EC2 is asked last, it takes longest
+
+        self.until("every NodeClaim is initialized", settled, seconds)
 
     def stays(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
         """Watch that something holds all the time, for so many seconds of life."""

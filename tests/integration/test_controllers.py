@@ -15,9 +15,11 @@ from nodesmith.controllers.observation import Observation, observe
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.sidebyside import Spread, in_turn
+from nodesmith.decisions.scheduling.compatibility import matching_types
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.events import INFORMED, Concern
+from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.times import format_time
@@ -543,6 +545,26 @@ def test_a_damaged_snapshot_is_replaced_whatever_its_age(scene: Scene, damage: A
     scene.blobs.objects[KEY] = damage(scene.blobs.objects[KEY])
     assert observe(looking(scene, Eye(Observed()))) is True
     assert decode(scene.blobs.objects[KEY]).taken_at == NOW
+
+
+# provisioning
+
+
+def test_what_nodepools_may_buy_is_worked_out_before_the_first_pod_waits() -> None:
+    for cache in (instance_types, matching_types):
+        cache.cache_clear()
+    world = World({})
+    world.observe()
+    provision(world.provisioning())
+    resolved, matched = instance_types.cache_info().misses, matching_types.cache_info().misses
+    assert resolved
+    assert matched
+
+    world.cluster.pods["default/web"] = pod_manifest("web")
+    world.observe()
+    assert len(provision(world.provisioning()).launched) == 1
+    assert instance_types.cache_info().misses == resolved
+    assert matching_types.cache_info().misses == matched
 
 
 # what no retry can mend

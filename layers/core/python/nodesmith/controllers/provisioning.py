@@ -18,6 +18,7 @@ from nodesmith.decisions.provisioning import (
     by_hand,
     decide,
     decision_id,
+    prepare,
     record,
     replicas,
 )
@@ -111,6 +112,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     durations = {"load": (loaded - started) * 1000, "decide": (run.stopwatch() - loaded) * 1000}
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
+        prepare(inputs)
         return True
     # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
     written = record(inputs, plan, digest, durations)

@@ -5,7 +5,7 @@ writes it down so that it can be explained and replayed.
 """
 
 from nodesmith.decisions.provisioning.byhand import by_hand
-from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.decisions.provisioning.decide import Inputs, decide, prepare
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
     canonical,
@@ -28,6 +28,7 @@ __all__ = [
     "decision_id",
     "inputs_of",
     "plan_item",
+    "prepare",
     "record",
     "replay",
     "replicas",
