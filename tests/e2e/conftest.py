@@ -112,6 +112,23 @@ def start(folder: Path, record_property: Callable[[str, object], None]) -> Itera
         yield start
 
 
+@pytest.fixture(scope="module")
+def lasting(request: pytest.FixtureRequest) -> Iterator[System]:
+    """Give the system that a module's tests share, each with a NodePool and pods of its own, which stay."""
+    folder = BUILD / request.path.stem / "shared"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with System(folder) as system:
+        yield system
+
+
+@pytest.fixture
+def shared(lasting: System, record_property: Callable[[str, object], None]) -> Iterator[System]:
+    """Give the module's system, and report what was granted there and never called up to the end of the test."""
+    yield lasting
+    record_property(UNUSED, lasting.deployed.unused())
+
+
 @dataclass(slots=True)
 class Scenario:
     """A line of the report: one test, or all of a kind (a test's parameters, a server's contract tests)."""

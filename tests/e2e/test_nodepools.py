@@ -1,11 +1,13 @@
-"""NodePools that come late, are wrong, are preferred, are taken up: what pods get then, and what users are told."""
+"""NodePools that come late, are wrong, are preferred, are taken up: what pods get then, and what users are told.
+
+They share a cluster: the pods of each test select nodes of its own NodePools.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from nodesmith.model.labels import NODEPOOL
-from tests.e2e.conftest import Start
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, requirement, taint
 from tests.e2e.system import CLUSTER, System
 
@@ -23,78 +25,98 @@ def explained(system: System, app: str) -> str:
     return system.nodesmith("explain", "pod", f"default/{waiting}").stdout
 
 
-def test_a_nodepool_that_comes_after_the_pods_serves_them(start: Start) -> None:
-    system = start()
-    system.apply(deployment("web", 5))
-    system.until("the pods are looked at", lambda: system.decided("web"))
-    assert system.instances() == []
+def test_a_nodepool_that_comes_after_the_pods_serves_them(shared: System) -> None:
+    system, late = shared, {"team": "late"}
+    system.apply(deployment("late", 5, nodeSelector=late))
+    system.until("the pods are looked at", lambda: system.decided("late"))
+    assert nodes_of(system, "late") == []
 
-    system.apply(nodeclass(CLUSTER), nodepool())
+    system.apply(nodeclass(CLUSTER), nodepool("late", labels=late))
 
-    system.until_running(5)
+    system.until_running(5, "late")
+    system.until_settled()
+    assert pools_of(system, "late") == {"late"}
+
+
+def test_a_broken_nodepool_serves_once_it_is_mended(shared: System) -> None:
+    system, broken = shared, {"team": "broken"}
+    nowhere = requirement("karpenter.k8s.aws/instance-family", "m99z")
+    system.apply(
+        nodeclass(CLUSTER),
+        nodepool("broken", labels=broken, requirements=[nowhere]),
+        deployment("broken", 5, nodeSelector=broken),
+    )
+    system.until(
+        "a pod is told which requirement is in its way", lambda: "m99z" in explained(system, "broken")
+    )
+
+    system.apply(nodepool("broken", labels=broken))
+
+    system.until_running(5, "broken")
     system.until_settled()
 
 
-def test_a_broken_nodepool_serves_once_it_is_mended(start: Start) -> None:
-    system = start()
-    broken = nodepool(requirements=[requirement("karpenter.k8s.aws/instance-family", "m99z")])
-    system.apply(nodeclass(CLUSTER), broken, deployment("web", 5))
-    system.until("a pod is told which requirement is in its way", lambda: "m99z" in explained(system, "web"))
-
-    system.apply(nodepool())
-
-    system.until_running(5)
-    system.until_settled()
-
-
-def test_the_heavier_of_two_nodepools_is_preferred_and_taints_keep_strangers_out(start: Start) -> None:
-    system = start()
-    heavy = nodepool("heavy", weight=50)
-    dedicated = nodepool("dedicated", weight=100, taints=[taint("dedicated", "yes")])
+def test_the_heavier_of_two_nodepools_is_preferred_and_taints_keep_strangers_out(shared: System) -> None:
+    system, weighed = shared, {"team": "weighed"}
+    light = nodepool("light", labels=weighed, weight=1)
+    heavy = nodepool("heavy", labels=weighed, weight=50)
+    dedicated = nodepool("dedicated", labels=weighed, weight=100, taints=[taint("dedicated", "yes")])
     tolerations = [{"key": "dedicated", "operator": "Equal", "value": "yes"}]
-    system.apply(nodeclass(CLUSTER), nodepool("light", weight=1), heavy, dedicated)
+    system.apply(nodeclass(CLUSTER), light, heavy, dedicated)
     system.until_nodepools_ready()
-    system.apply(deployment("friend", 4, tolerations=tolerations))
+    system.apply(deployment("friend", 4, nodeSelector=weighed, tolerations=tolerations))
     # Whoever came later could take room that is left on a node for strangers.
     system.until(
         "the friends' nodes are decided about",
         lambda: len(system.pods("friend")) == 4 and system.decided("friend"),
     )
-    system.apply(deployment("stranger", 4))
+    system.apply(deployment("stranger", 4, nodeSelector=weighed))
 
-    system.until_running(8)
+    system.until_running(4, "friend")
+    system.until_running(4, "stranger")
     system.until_settled()
 
     assert pools_of(system, "stranger") == {"heavy"}
     assert pools_of(system, "friend") == {"dedicated"}
 
 
-def test_limits_hold_pods_back_with_the_reason_until_they_are_raised(start: Start) -> None:
-    system = start()
-    limited = nodepool(limits={"cpu": "8"})
-    system.apply(nodeclass(CLUSTER), limited, deployment("web", 12))
-    system.until("a pod is told of the limit", lambda: "limit" in explained(system, "web"))
+def test_limits_hold_pods_back_with_the_reason_until_they_are_raised(shared: System) -> None:
+    system, limited = shared, {"team": "limited"}
+    system.apply(
+        nodeclass(CLUSTER),
+        nodepool("limited", labels=limited, limits={"cpu": "8"}),
+        deployment("limited", 12, nodeSelector=limited),
+    )
+    system.until("a pod is told of the limit", lambda: "spec.limits.cpu" in explained(system, "limited"))
     system.until_settled()
-    told = explained(system, "web")
-    assert "NodePool default" in told
-    assert "spec.limits.cpu" in told
+    told = explained(system, "limited")
+    assert "NodePool limited" in told
     system.until("kubectl describe tells it too", lambda: "spec.limits.cpu" in described(system))
-    system.stays("the limit", lambda: cpus(system.nodes()) <= 8 and len(running(system)) < 12, seconds=5)
+    system.stays(
+        "the limit",
+        lambda: cpus(nodes_of(system, "limited")) <= 8 and len(running(system)) < 12,
+        seconds=5,
+    )
 
-    system.apply(nodepool(limits={"cpu": "100"}))
+    system.apply(nodepool("limited", labels=limited, limits={"cpu": "100"}))
 
-    system.until_running(12)
+    system.until_running(12, "limited")
     system.until_settled()
+
+
+def nodes_of(system: System, pool: str) -> list[Manifest]:
+    """Give the nodes of a NodePool."""
+    return [dict(node) for node in system.nodes() if node["metadata"]["labels"][NODEPOOL] == pool]
 
 
 def described(system: System) -> str:
     """Give what kubectl tells of a pod that waits; of several at once it leaves out their Events."""
-    waiting = [p["metadata"]["name"] for p in system.pods("web") if p["status"].get("phase") != "Running"]
+    waiting = [p["metadata"]["name"] for p in system.pods("limited") if p["status"].get("phase") != "Running"]
     return system.kubectl("describe", "pod", waiting[0])
 
 
 def running(system: System) -> list[Manifest]:
-    return [dict(pod) for pod in system.pods("web") if pod["status"].get("phase") == "Running"]
+    return [dict(pod) for pod in system.pods("limited") if pod["status"].get("phase") == "Running"]
 
 
 def cpus(nodes: list[Any]) -> int:
