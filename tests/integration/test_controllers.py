@@ -15,7 +15,9 @@ from nodesmith.controllers.observation import Observation, observe
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.sidebyside import Spread, in_turn
+from nodesmith.decisions.provisioning import rehearse
 from nodesmith.decisions.scheduling.compatibility import matching_types
+from nodesmith.decisions.scheduling.stock import cheapest_shares
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.events import INFORMED, Concern
@@ -550,21 +552,30 @@ def test_a_damaged_snapshot_is_replaced_whatever_its_age(scene: Scene, damage: A
 # provisioning
 
 
-def test_what_nodepools_may_buy_is_worked_out_before_the_first_pod_waits() -> None:
-    for cache in (instance_types, matching_types):
+@pytest.mark.parametrize("spread", [[], builders.spread(hard=False)])
+def test_what_a_first_decision_takes_long_to_work_out_is_known_once_it_was_rehearsed(spread: Any) -> None:
+    costly = (instance_types, matching_types, cheapest_shares)
+    for cache in costly:
         cache.cache_clear()
     world = World({})
     world.observe()
-    provision(world.provisioning())
-    resolved, matched = instance_types.cache_info().misses, matching_types.cache_info().misses
-    assert resolved
-    assert matched
+    provision(replace(world.provisioning(), rehearse=rehearse))
+    before = [cache.cache_info().misses for cache in costly]
+    assert all(before)
 
-    world.cluster.pods["default/web"] = pod_manifest("web")
+    world.cluster.pods["default/web"] = pod_manifest("web", topologySpreadConstraints=spread)
     world.observe()
     assert len(provision(world.provisioning()).launched) == 1
-    assert instance_types.cache_info().misses == resolved
-    assert matching_types.cache_info().misses == matched
+    assert [cache.cache_info().misses for cache in costly] == before
+
+
+def test_a_rehearsal_buys_nothing_and_leaves_no_record() -> None:
+    world = World({})
+    world.observe()
+    kept = dict(world.blobs.objects)
+    outcome = provision(replace(world.provisioning(), rehearse=rehearse))
+    assert (outcome.launched, outcome.decisions, world.cloud.calls) == ([], [], [])
+    assert world.blobs.objects == kept
 
 
 # what no retry can mend

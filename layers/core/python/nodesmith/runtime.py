@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
@@ -51,9 +52,10 @@ def _outside(parts: Parts, store: Store, cluster: Cluster) -> _Outside:
 def provisioning() -> Handler:
     """Compose provisioning: pending pods become nodes."""
     from nodesmith.controllers.provisioning import provision
+    from nodesmith.decisions.provisioning import rehearse
 
     parts = Parts(Concern.PROVISIONING)
-    run = _provisioning(parts)
+    run = replace(_provisioning(parts), rehearse=rehearse)
 
     def provision_once() -> None:
         outcome = provision(run)

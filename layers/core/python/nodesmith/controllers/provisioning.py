@@ -18,7 +18,6 @@ from nodesmith.decisions.provisioning import (
     by_hand,
     decide,
     decision_id,
-    prepare,
     record,
     replicas,
 )
@@ -34,6 +33,10 @@ MAX_ROUNDS = 12
 """Looks in one run: one for each offering list that turned out empty, lost race or full commit, then enough."""
 
 
+def _not_at_all(_: Inputs) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Provisioning:
     """What a run needs. `clock` gives the time, `stopwatch` seconds that only go forward."""
@@ -47,6 +50,8 @@ class Provisioning:
     catalogs: Catalogs
     clock: Callable[[], datetime]
     stopwatch: Callable[[], float]
+    rehearse: Callable[[Inputs], None] = _not_at_all
+    """is done while no pod waits"""
 
 
 @dataclass(slots=True)
@@ -112,7 +117,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     durations = {"load": (loaded - started) * 1000, "decide": (run.stopwatch() - loaded) * 1000}
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
-        prepare(inputs)
+        run.rehearse(inputs)
         return True
     # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
     written = record(inputs, plan, digest, durations)

@@ -5,7 +5,7 @@ writes it down so that it can be explained and replayed.
 """
 
 from nodesmith.decisions.provisioning.byhand import by_hand
-from nodesmith.decisions.provisioning.decide import Inputs, decide, prepare
+from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
     canonical,
@@ -15,6 +15,7 @@ from nodesmith.decisions.provisioning.record import (
     record,
     replay,
 )
+from nodesmith.decisions.provisioning.rehearsal import rehearse
 from nodesmith.decisions.provisioning.static import replicas
 
 __all__ = [
@@ -28,8 +29,8 @@ __all__ = [
     "decision_id",
     "inputs_of",
     "plan_item",
-    "prepare",
     "record",
+    "rehearse",
     "replay",
     "replicas",
 ]

@@ -117,11 +117,6 @@ def _waiting(pods: Iterable[Pod], nominated: Mapping[str, str]) -> dict[str, str
     return {pod.key: nominated[pod.key] for pod in pods}
 
 
-def prepare(inputs: Inputs) -> None:
-    """Work out what NodePools may buy while nobody waits: it is remembered, and takes most of a first decision."""
-    pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-
-
 def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
     """Tell whether some pods run already and have wishes that may cost nothing.
 

@@ -1,0 +1,38 @@
+"""A decision about pods that nobody has: what it works out is remembered, and the first real one finds it there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.model.labels import ZONE
+from nodesmith.model.pods import Pod
+from nodesmith.model.resources import parse_resources
+from nodesmith.model.selectors import parse_selector
+from nodesmith.model.shapes import Shape, Spread
+from nodesmith.model.taints import Toleration
+
+_PODS = 3
+_LABELS = {"app": "rehearsal"}
+_PLAIN = Shape(
+    "default",
+    _LABELS,
+    "ReplicaSet/rehearsal",
+    parse_resources({"cpu": "1", "memory": "2Gi", "pods": "1"}),
+    tolerations=(Toleration(operator="Exists"),),
+)
+_SELECTOR = parse_selector({"matchLabels": _LABELS})
+_SHAPES = (_PLAIN, replace(_PLAIN, spreads=(Spread(ZONE, 1, hard=False, selector=_SELECTOR),)))
+
+
+def rehearse(inputs: Inputs) -> None:
+    """Decide for some pods, spread over zones and not, as if there were no node.
+
+    Most of a first decision goes into resolving instance types and into finding which of them may be the cheapest.
+    """
+    for shape in _SHAPES:
+        pods = tuple(
+            Pod(f"default/rehearsal-{n}", shape, inputs.now, unschedulable=True) for n in range(_PODS)
+        )
+        snapshot = replace(inputs.snapshot, pods=pods, nodes=())
+        decide(replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, claims=())))
