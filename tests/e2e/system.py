@@ -334,9 +334,8 @@ class System(Started):
         """Wait until every NodeClaim is a node of its own that is initialized."""
 
         def settled() -> bool:
-            return (
-                not any(self._uninitialized()) and not self.violations()
-            )  # EC2 is asked last, it takes longest
+            # EC2 is asked last, it takes longest.
+            return not any(self._uninitialized()) and not self.violations()
 
         self.until("every NodeClaim is initialized", settled, seconds)
 

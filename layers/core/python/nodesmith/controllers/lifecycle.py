@@ -175,10 +175,9 @@ def _wake(
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget, End}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
-    if _awaited(
-        commands, snapshot
-    ):  # by then the scheduler has bound pods, and others may have taken one's room
-        for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):  # and by then whoever still waits is free
+    if _awaited(commands, snapshot):
+        # Soon the scheduler has bound pods, and others may have taken one's room; later whoever still waits is free.
+        for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
     moved = {c.claim.name for c in commands if isinstance(c, Initialize | GiveUp | Forget)}
     if moved.intersection(moving):
