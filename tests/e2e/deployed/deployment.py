@@ -88,7 +88,7 @@ class Deployed(Started):
         return self._authenticator.authenticate(token)
 
     def kill(self, concern: str) -> bool:
-        """Kill a function's processes in the middle of whatever they do; False when there is none."""
+        """Kill those of a function's processes that work, in the middle of it; False when none does."""
         return self.functions[concern].kill()
 
     def endanger(self, faults: Faults) -> None:

@@ -138,12 +138,12 @@ class DeployedFunction:
         return answer.payload
 
     def kill(self) -> bool:
-        """End its processes, in the middle of whatever they do; False when there is none."""
+        """End those of its processes that work, in the middle of it; False when none does."""
         with self._lock:
-            alive = [process for process in self._all if process.is_alive]
-        for process in alive:
+            at_work = [each for each in self._all if each not in self._idle and each.is_alive]
+        for process in at_work:
             process.kill()
-        return bool(alive)
+        return bool(at_work)
 
     def close(self) -> None:
         """End all processes."""
