@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -25,16 +26,20 @@ CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
 SHARED = "plane"  # the fixture of a module whose tests share a control plane
 LONGEST_FIRST = (
-    "test_faults real-api-server test_first_pods test_capacity test_controlplane test_no_nodes".split()
-)
+    "seeds-0 seeds-1 test_plans real-api-server test_disruption test_ends_by_hand test_faults test_first_pods "
+    "test_nodes_by_wish test_local_up test_capacity test_controlplane test_no_nodes"
+).split()
 """Modules, and groups that stay together."""
+LONGEST_MADE = "test_forwarder_scale"
+"""Of the modules that measure: it makes for a minute what it measures, beside the last of the others."""
 QUIET_WITHIN_SECONDS = 60.0
+_BETWEEN_TESTS_SECONDS = 1.0
 Figures = Callable[[str, float], None]
 Start = Callable[..., System]
+Alone = Callable[[], None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "measured: nothing else is tested on this machine meanwhile")
     BUILD.mkdir(parents=True, exist_ok=True)
     if not hasattr(config, "workerinput"):  # the process that hears of every test, whichever worker ran it
         config.pluginmanager.register(Report())
@@ -44,10 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something dear, begin with what takes longest, and measure last.
 
-    By then the other workers have nothing left to do.
+    By then the other workers have little left to do, or nothing.
     """
     for item in items:
-        if _is_measured(item):
+        if _measures(item):
             item.add_marker(pytest.mark.xdist_group("measured"))
         elif item.path.parent == HERE and SHARED in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -55,24 +60,54 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    if _is_measured(item):
-        return len(LONGEST_FIRST) + 1
     names = {item.path.stem, *(group.args[0] for group in item.iter_markers("xdist_group"))}
+    if _measures(item):
+        return len(LONGEST_FIRST) + 1 + (LONGEST_MADE not in names)
     return min((LONGEST_FIRST.index(name) for name in names & {*LONGEST_FIRST}), default=len(LONGEST_FIRST))
 
 
-def _is_measured(item: pytest.Item) -> bool:
-    return item.get_closest_marker("measured") is not None
+def _measures(item: pytest.Item) -> bool:
+    return item.path.parent == HERE and alone.__name__ in getattr(item, "fixturenames", ())
+
+
+_MACHINE: pytest.StashKey[TextIO] = pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Share the machine with the other workers' tests, or wait until they have stopped and have it alone."""
+    """Share the machine with the tests of the other workers, until it is asked for alone."""
     with (BUILD / "machine.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if _is_measured(item) else fcntl.LOCK_SH)
-        if _is_measured(item):
-            until_quiet(QUIET_WITHIN_SECONDS)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        item.stash[_MACHINE] = lock
         return (yield)
+
+
+def _is_had_alone(lock: TextIO) -> bool:
+    """Have the lock alone, unless a worker was only between two tests."""
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    time.sleep(_BETWEEN_TESTS_SECONDS)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.fixture
+def alone(request: pytest.FixtureRequest) -> Alone:
+    """Wait until nothing else is tested on this machine, nor will be until the test ends: `alone()`, then measure.
+
+    What is made before, beside the last of the other tests, costs the whole run no time of its own.
+    """
+
+    def wait() -> None:
+        lock = request.node.stash[_MACHINE]
+        while not _is_had_alone(lock):
+            pass
+        until_quiet(QUIET_WITHIN_SECONDS)
+
+    return wait
 
 
 @pytest.fixture

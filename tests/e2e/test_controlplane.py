@@ -24,7 +24,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_cli.local.controlplane.process import Died
 from tests.contract.servers import real
-from tests.e2e.conftest import BUILD, Figures
+from tests.e2e.conftest import BUILD, Alone, Figures
 from tests.patience import patient
 
 Json = dict[str, Any]
@@ -125,9 +125,9 @@ def processes(folder: Path) -> list[int]:
     return [number for number in found if number != os.getpid()]
 
 
-@pytest.mark.measured
-def test_it_is_ready_within_seconds(binaries: Path, folder: Path, figures: Figures) -> None:
-    with ControlPlane(binaries, folder / "plane") as plane:
+def test_it_is_ready_within_seconds(folder: Path, figures: Figures, alone: Alone) -> None:
+    alone()
+    with ControlPlane(find_binaries(), folder / "plane") as plane:
         assert got(plane, "serviceaccount", "default")["metadata"]["name"] == "default"
         assert len(processes(plane.folder)) >= 5
     figures("control-plane-start-s", round(plane.started_in_seconds, 2))

@@ -136,7 +136,7 @@ def test_a_killed_function_is_started_again_and_knows_nothing_of_its_predecessor
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         answers = [function({"import": ["nodesmith"]})]
         for _ in range(2):
-            assert function.kill()
+            _kill_at_work(function)
             answers.append(function({"import": ["nodesmith"]}))
             with pytest.raises(InvocationFailed, match="KeyError"):
                 function({"raise": "a bug"})
@@ -152,11 +152,27 @@ def test_a_killed_function_fails_and_starts_anew(assembly: Assembly, folder: Pat
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         assert not function.kill()
         first = function({})["pid"]
-        killer = threading.Timer(0.3, function.kill)
-        killer.start()
-        with pytest.raises(InvocationFailed, match="ExitError"):
-            function({"sleep": 30})
+        assert not function.kill(), "it has nothing to do"
+        _kill_at_work(function)
         assert function({})["pid"] != first
+
+
+def test_only_a_process_that_works_is_killed(assembly: Assembly, folder: Path) -> None:
+    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
+        busy = threading.Thread(target=function, args=[{"sleep": 0.5}])
+        busy.start()
+        time.sleep(0.2)
+        idle = function({})["pid"]
+        busy.join()
+        _kill_at_work(function)  # the other one, which was the last at work
+        assert function({})["pid"] == idle
+
+
+def _kill_at_work(function: DeployedFunction) -> None:
+    killer = threading.Timer(0.3, function.kill)
+    killer.start()
+    with pytest.raises(InvocationFailed, match="ExitError"):
+        function({"sleep": 30})
 
 
 def test_as_many_invocations_as_the_faults_say_end_with_a_killed_process(

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
 
-import pytest
-
-from tests.e2e.conftest import Figures, Start
+from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import nodeclass, nodepool, replicaset, requirement, taking
 from tests.e2e.system import CLUSTER, Manifest
 from tests.patience import idle_share, processor_ticks
@@ -92,9 +90,8 @@ class Turnover:
         return found
 
 
-@pytest.mark.measured
 def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
-    start: Start, figures: Figures
+    start: Start, figures: Figures, alone: Alone
 ) -> None:
     """The bound: as many rounds as the budgets ask for, each as long as a pod's place was empty.
 
@@ -102,6 +99,7 @@ def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
     starts pods run on them too. So pods are of ReplicaSets without Deployments above them: those have their status
     written at each step of a pod, a seventh of all requests, and take no part in a drain.
     """
+    alone()
     system = start()
     apps = [f"app-{number:02}" for number in range(APPS)]
     replicas = NODES * PODS_A_NODE // APPS

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-import pytest
 import yaml
 
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -13,7 +12,7 @@ from nodesmith.model.resources import parse_resources, total
 from nodesmith_cli.local.cloud.stages import USUAL
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.timeline import condition, pod_key
-from tests.e2e.conftest import Figures, Start
+from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import many_kinds, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System, Waited
 
@@ -28,22 +27,6 @@ def express_test() -> tuple[Manifest, Manifest, Manifest]:
         for name in ("nodeclass", "nodepool", "deployment")
     )
     return nodeclass_, nodepool_, deployment
-
-
-def test_twenty_pods_run_on_spot_nodes_in_three_zones_where_kube_scheduler_has_bound_them(
-    start: Start,
-) -> None:
-    system = start()
-    system.apply(*express_test())
-
-    system.until_running(20)
-    system.until_settled()
-
-    nodes = system.nodes()
-    assert {node["metadata"]["labels"][ZONE] for node in nodes} == {f"us-east-1{zone}" for zone in "abc"}
-    assert {node["metadata"]["labels"][CAPACITY_TYPE] for node in nodes} == {"spot"}
-    assert_kube_scheduler_bound(system)
-    assert_nodes_hold_what_they_say(system)
 
 
 def test_five_hundred_pods_of_forty_kinds_run_where_one_plan_put_them(start: Start, figures: Figures) -> None:
@@ -75,10 +58,10 @@ def test_five_hundred_pods_of_forty_kinds_run_where_one_plan_put_them(start: Sta
     assert len(claims) <= 1.6 * len(first)
 
 
-@pytest.mark.measured
-def test_a_pending_pod_has_its_fleet_request_after_a_second_and_a_half(
-    start: Start, figures: Figures
+def test_twenty_pods_run_soon_on_spot_nodes_in_three_zones_where_kube_scheduler_has_bound_them(
+    start: Start, figures: Figures, alone: Alone
 ) -> None:
+    alone()
     system = start(delays=USUAL)
     nodeclass_, nodepool_, deployment = express_test()
     system.apply(nodeclass_, nodepool_)
@@ -87,7 +70,13 @@ def test_a_pending_pod_has_its_fleet_request_after_a_second_and_a_half(
         system.apply(deployment)
         system.until_running(20, seconds=90)
         system.until("all 20 are seen to run", lambda: len(running(seen)) == 20)
+    system.until_settled()
 
+    nodes = system.nodes()
+    assert {node["metadata"]["labels"][ZONE] for node in nodes} == {f"us-east-1{zone}" for zone in "abc"}
+    assert {node["metadata"]["labels"][CAPACITY_TYPE] for node in nodes} == {"spot"}
+    assert_kube_scheduler_bound(system)
+    assert_nodes_hold_what_they_say(system)
     launched = system.launched_at()
     waited = running(seen)
     to_fleet = [(launched[one.node] - one.pending_at).total_seconds() for one in waited]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from tests.e2e.incluster.crowd import Crowd
+from tests.e2e.conftest import BUILD, Alone, Figures
+from tests.e2e.incluster.crowd import Crowd, kept_crowd
 from tests.e2e.incluster.measuring import usage
 from tests.e2e.incluster.site import site, until
 
@@ -20,18 +19,14 @@ LARGEST_MIB = 150.0
 LARGEST_IDLE_SHARE = 0.05
 
 
-@pytest.mark.measured
 def test_five_hundred_nodes_and_five_thousand_pods_cost_the_cluster_little(
-    folder: Path, figures: Callable[[str, float], None]
+    folder: Path, figures: Figures, alone: Alone
 ) -> None:
-    with site(folder) as cluster, cluster.forwarder() as forwarder:
+    data = shutil.copytree(kept_crowd(NODES, PODS, KINDS, BUILD / "crowd"), folder / "data")
+    alone()
+    with site(folder, data=data) as cluster, cluster.forwarder() as forwarder:
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
-        crowd = Crowd(cluster.plane)
-        crowd.make(NODES, PODS, KINDS)
-        until("all pods run", crowd.settled, forwarder, seconds=180.0, every=1.0)
-        forwarder.kill(for_seconds=0.0)  # so that it has to list them all
-        until("the forwarder is ready again", lambda: forwarder.ready, forwarder)
         process = forwarder.process_id
         assert process is not None
         time.sleep(CALM_SECONDS)
@@ -39,12 +34,13 @@ def test_five_hundred_nodes_and_five_thousand_pods_cost_the_cluster_little(
         begun = usage(process)
         time.sleep(WINDOW_SECONDS)
         idle = usage(process)
-        made = crowd.churn(CHURN_PER_SECOND, WINDOW_SECONDS)
+        made = Crowd(cluster.plane).churn(CHURN_PER_SECOND, WINDOW_SECONDS)
         churned = usage(process)
 
         snapshot = cluster.snapshot()
         assert len(snapshot.nodes) == NODES + 1
         assert forwarder.process_id == process
+    shutil.rmtree(data)
     figures("forwarder-mib", round(idle.memory_mib, 1))
     figures("forwarder-idle-cpu", round(idle.cpu_share_since(begun), 4))
     figures("forwarder-churn-mib", round(churned.peak_memory_mib, 1))

@@ -6,13 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-import pytest
-
 from nodesmith_cli.local.cloud.announcing import announce_interruption
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
 from nodesmith_cli.local.timeline import pod_key
 from tests.e2e import manifests
-from tests.e2e.conftest import Figures, Start
+from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System, Waited
 
@@ -20,10 +18,10 @@ ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge", "m6a.xl
 PODS, GRACE_SECONDS, WARNING = 9, 20, timedelta(minutes=2)
 
 
-@pytest.mark.measured  # two minutes are twelve seconds here, whoever else wants the processors
 def test_two_nodes_that_ec2_takes_are_replaced_first_and_no_pod_is_killed_without_its_grace(
-    start: Start, figures: Figures
+    start: Start, figures: Figures, alone: Alone
 ) -> None:
+    alone()  # two minutes are twelve seconds here, whoever else wants the processors
     system = start(speed=HURRIED, delays=USUAL)
     system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
     system.until_nodepools_ready()
@@ -130,10 +128,10 @@ class Witness:
         }
 
 
-@pytest.mark.measured
 def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_where_nodes_are_deleted_first(
-    start: Start, figures: Figures
+    start: Start, figures: Figures, alone: Alone
 ) -> None:
+    alone()
     system = start(delays=Delays.between(35, 70))
     pool = nodepool(requirements=[ONE_NODE, SPOT])
     pool["spec"]["disruption"] = {"consolidateAfter": "Never"}

@@ -3,25 +3,64 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import shutil
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import urllib3
 
-from nodesmith_cli.local.controlplane import ControlPlane
+from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
+from tests.e2e import manifests
+from tests.e2e.incluster import site
 from tests.e2e.incluster.site import kwok_node
 from tests.e2e.manifests import many_kinds
+from tests.patience import eventually
 
 Manifest = Mapping[str, Any]
 _AT_ONCE = 8
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _IMAGES = 40  # a kubelet reports up to 50
 _VARIABLES = 25
 _CHURNED_FOR_SECONDS = 5.0
+_MADE_WITHIN_SECONDS = 180.0
+
+
+def kept_crowd(nodes: int, pods: int, kinds: int, folder: Path) -> Path:
+    """Give what etcd holds of a control plane once such a crowd has come and its pods run.
+
+    To make it takes a minute and more, so it is kept in `folder` while all is the same that it is made of.
+    """
+    binaries = find_binaries()
+    kept = folder / _identity(binaries, nodes, pods, kinds)
+    if not kept.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        draft = folder / "draft"
+        with ControlPlane(binaries, folder / "plane", data=draft) as plane:
+            crowd = Crowd(plane)
+            crowd.make(nodes, pods, kinds)
+            eventually(crowd.settled, "all pods run", _MADE_WITHIN_SECONDS)
+            assert crowd.size() == pods, (
+                "some were evicted from nodes that had not been heard of for too long"
+            )
+        draft.rename(kept)
+    return kept
+
+
+def _identity(binaries: Path, nodes: int, pods: int, kinds: int) -> str:
+    """Name a crowd by its size, and all that it is made of and by."""
+    sources = [Path(module) for module in (__file__, site.__file__, manifests.__file__)]
+    program = (binaries / "kube-apiserver").stat()
+    digest = hashlib.sha256(f"{program.st_size} {program.st_mtime_ns}".encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    return f"{nodes}-nodes-{pods}-pods-{kinds}-kinds-{digest.hexdigest()[:16]}"
 
 
 class Crowd:
@@ -47,6 +86,10 @@ class Crowd:
         """Say whether no pod is pending any more."""
         asked = f"{_PODS}?fieldSelector=status.phase%3DPending&limit=1"
         return not json.loads(self._ask("GET", asked))["items"]
+
+    def size(self) -> int:
+        """Count the pods."""
+        return len(json.loads(self._ask("GET", _PODS, accept=_METADATA))["items"])
 
     def churn(self, per_second: int, seconds: float) -> int:
         """Create so many pods a second, which kube-scheduler binds, and delete each after five; gives how many came."""
@@ -74,9 +117,12 @@ class Crowd:
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             list(workers.map(lambda manifest: self._ask("POST", path, manifest), manifests))
 
-    def _ask(self, method: str, path: str, manifest: Manifest | None = None) -> bytes:
+    def _ask(
+        self, method: str, path: str, manifest: Manifest | None = None, accept: str = "application/json"
+    ) -> bytes:
         body = manifest and json.dumps(manifest)
-        answer = self._http.request(method, self._url + path, body=body)
+        headers = {**self._http.headers, "Accept": accept}
+        answer = self._http.request(method, self._url + path, body=body, headers=headers)
         assert answer.status < 300, f"{method} {path}: {answer.status} {answer.data!r}"
         return answer.data
 

@@ -89,9 +89,12 @@ def kwok_node(name: str, **size: str) -> dict[str, Any]:
 
 
 @contextmanager
-def site(folder: Path, speed: float = 1.0) -> Iterator[Site]:
-    """Start all of it in a folder, with the forwarder's clock so many times as fast as life."""
-    with ControlPlane(find_binaries(), folder / "plane") as plane:
+def site(folder: Path, speed: float = 1.0, data: Path | None = None) -> Iterator[Site]:
+    """Start all of it in a folder, with the forwarder's clock so many times as fast as life.
+
+    `data` is what etcd holds in the beginning; it is changed.
+    """
+    with ControlPlane(find_binaries(), folder / "plane", data=data) as plane:
         endpoint = Endpoint(plane.url, plane.ca_bundle)
         with LocalAws(REGION, cluster=CLUSTER, endpoint=endpoint) as aws:
             yield Site(plane, aws, folder, LocalClock(speed))

@@ -31,8 +31,9 @@ class ControlPlane:
 
     `binaries` holds the programs, `folder` (new, empty, or an earlier control plane's) will hold logs, certificates and
     kubeconfigs. `port` is the API server's, 0 for any. `authenticate` is asked about bearer tokens that Kubernetes does
-    not know. `stage` wraps each part of the start. Raises Rejected for a folder or port that cannot be had, and when a
-    program ends that should run.
+    not know. `data` is etcd's folder, which it finds as an earlier control plane has left it, or makes, and leaves
+    behind; without it what it holds goes at the end. `stage` wraps each part of the start. Raises Rejected for a folder
+    or port that cannot be had, and when a program ends that should run.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ControlPlane:
         *,
         port: int = 0,
         authenticate: Authenticate = nobody,
+        data: Path | None = None,
         stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
     ) -> None:
         self.folder = folder.absolute()
@@ -50,6 +52,7 @@ class ControlPlane:
         self._binaries = binaries.absolute()
         self._port = port
         self._authenticate = authenticate
+        self._data = data
         self._stage = stage
         self._ports: Ports
         self._processes: dict[str, Process] = {}
@@ -119,7 +122,7 @@ class ControlPlane:
     def _start(self, authenticator: Authenticator) -> None:
         ports = self._ports = free_ports(self._port)
         with self._stage("starting etcd and kube-apiserver"):
-            self._run("etcd", commands.etcd(self.folder / "etcd", ports))
+            self._run("etcd", commands.etcd(self._data or self.folder / "etcd", ports))
             write_certificates(self.folder)
             write_access(self.folder, self.url, self.admin_token, authenticator.kubeconfig())
             self._wait([Probe(f"http://127.0.0.1:{ports.etcd}/health")])
@@ -148,7 +151,7 @@ class ControlPlane:
         wait_until_ready(probes, self._processes.values(), self.folder / "ca.crt")
 
     def _stop(self) -> None:
-        """End what was started last first; keep its logs, not its data."""
+        """End what was started last first; keep its logs, not its data, unless that has a folder of its own."""
         while self._processes:
             self._processes.popitem()[1].stop()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
