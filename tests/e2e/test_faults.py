@@ -77,7 +77,9 @@ def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
         for ran, seed in enumerate(seeds, start=1):  # noqa: B007 counted
             before = system.deployed.killed
             system.deployed.endanger(Faults(seed=seed, kills=1))
-            assert two_waves(system, f"seed-{seed}") == EXPECTED, f"seed {seed}"
+            assert two_waves(system, f"seed-{seed}") == EXPECTED, "\n".join(
+                bought_for(system, f"seed-{seed}")
+            )
             assert system.deployed.killed - before >= 2, "provisioning and lifecycle at least"
             survived += 1
     finally:
@@ -103,6 +105,19 @@ def two_waves(system: System, name: str) -> list[tuple[str, str]]:
     system.until_settled(seconds=120)
     own = [node["metadata"]["labels"] for node in filter(is_of(name), system.nodes())]
     return sorted((o[INSTANCE_TYPE], o[CAPACITY_TYPE]) for o in own)
+
+
+def bought_for(system: System, name: str) -> list[str]:
+    """Tell for each node of a NodePool by which decision it was bought, for whom, and who runs there."""
+    claims = [claim for claim in system.ledger().claims if claim.nodepool == name]
+    there: dict[str, list[str]] = {}
+    for pod in system.pods():
+        there.setdefault(pod["spec"].get("nodeName", ""), []).append(pod["metadata"]["name"])
+    return [
+        f"{claim.created_at} {claim.name} by {claim.decision} for {sorted(claim.nominated)}: "
+        f"{sorted(there.get(claim.node_name, ()))}"
+        for claim in sorted(claims, key=lambda claim: claim.created_at)
+    ]
 
 
 def is_of(nodepool: str) -> Callable[[Manifest], bool]:

@@ -37,6 +37,7 @@ from nodesmith.model.resources import format_resources
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane
+from tests.patience import patient
 from tests.problems.drawing import Problem
 from tests.problems.planning import inputs_of
 from tests.problems.rarities import OVERHEAD
@@ -263,7 +264,7 @@ class Court:
         while True:
             bound = {_key(pod) for pod in self._list("Pod") if pod["spec"].get("nodeName")}
             waiting = sorted(wanted.keys() - bound)
-            if not waiting or time.monotonic() - started > _PATIENCE_SECONDS:
+            if not waiting or time.monotonic() - started > patient(_PATIENCE_SECONDS):
                 return
             self._provision()
             if time.monotonic() - looked > _LOOKS_EVERY_SECONDS:
@@ -341,9 +342,9 @@ class Court:
         return bool(manifests)
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        began = time.monotonic()
         while not holds():
-            assert time.monotonic() < deadline, f"not in time: {what}"
+            assert time.monotonic() < began + patient(_PATIENCE_SECONDS), f"not in time: {what}"
             time.sleep(_GLANCE_SECONDS)
 
 
