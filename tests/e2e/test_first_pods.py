@@ -34,8 +34,7 @@ def test_five_hundred_pods_of_forty_kinds_run_where_one_plan_put_them(
 ) -> None:
     """kube-scheduler follows the plan, but where a spread over zones lets one pod go only after another.
 
-    Where it is slow, for others want the processors, pods that wait for each other are given up waiting for, after 20 s
-    on an open node, and planned for once more.
+    Where others want the processors it follows less closely, and up to two thirds more nodes than planned are bought.
     """
     alone()
     system = start()
