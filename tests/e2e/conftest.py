@@ -26,8 +26,8 @@ CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
 SHARED = "plane"  # the fixture of a module whose tests share a control plane
 LONGEST_FIRST = (
-    "seeds-0 seeds-1 test_plans real-api-server test_disruption test_ends_by_hand test_faults test_first_pods "
-    "test_nodes_by_wish test_local_up test_capacity test_controlplane test_no_nodes"
+    "seeds-0 seeds-1 test_plans real-api-server test_disruption test_ends_by_hand test_faults test_nodes_by_wish "
+    "test_local_up test_capacity test_controlplane test_no_nodes"
 ).split()
 """Modules, and groups that stay together."""
 LONGEST_MADE = "test_forwarder_scale"
@@ -67,7 +67,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 def _measures(item: pytest.Item) -> bool:
-    return item.path.parent == HERE and alone.__name__ in getattr(item, "fixturenames", ())
+    return alone.__name__ in getattr(item, "fixturenames", ())
 
 
 _MACHINE: pytest.StashKey[TextIO] = pytest.StashKey()
@@ -82,8 +82,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-def _is_had_alone(lock: TextIO) -> bool:
-    """Have the lock alone, unless a worker was only between two tests."""
+def _taken_alone(lock: TextIO) -> bool:
+    """Take the lock alone; False where a worker was only between two tests and has it again."""
     fcntl.flock(lock, fcntl.LOCK_EX)
     fcntl.flock(lock, fcntl.LOCK_UN)
     time.sleep(_BETWEEN_TESTS_SECONDS)
@@ -103,7 +103,7 @@ def alone(request: pytest.FixtureRequest) -> Alone:
 
     def wait() -> None:
         lock = request.node.stash[_MACHINE]
-        while not _is_had_alone(lock):
+        while not _taken_alone(lock):
             pass
         until_quiet(QUIET_WITHIN_SECONDS)
 

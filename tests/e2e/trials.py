@@ -37,7 +37,7 @@ from nodesmith.model.resources import format_resources
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane
-from tests.patience import patient
+from tests.patience import eventually, patient
 from tests.problems.drawing import Problem
 from tests.problems.planning import inputs_of
 from tests.problems.rarities import OVERHEAD
@@ -342,10 +342,7 @@ class Court:
         return bool(manifests)
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        began = time.monotonic()
-        while not holds():
-            assert time.monotonic() < began + patient(_PATIENCE_SECONDS), f"not in time: {what}"
-            time.sleep(_GLANCE_SECONDS)
+        eventually(holds, what, _PATIENCE_SECONDS)
 
 
 def _claim(planned: PlannedNode, types: Mapping[str, InstanceType], dice: random.Random) -> NodeClaim:
