@@ -9,6 +9,9 @@ from pathlib import Path
 
 _QUIET = 0.75  # of the processors' time is idle
 _SAMPLE_SECONDS = 2.0
+_GLANCE_SECONDS, _LONGEST_BLINK_SECONDS = 0.05, 0.5
+_BLINKS = 4.0
+"""Pauses between glances are so many times as long as a glance takes: to look costs the machine something, too."""
 
 
 def patient(seconds: float) -> float:
@@ -24,12 +27,20 @@ def hurried(speed: float) -> float:
     return max(1.0, speed / patient(1))
 
 
-def eventually(holds: Callable[[], object], what: str = "it", seconds: float = 60) -> None:
-    """Wait until something holds, which takes a moment; long only where it never will."""
-    began = time.monotonic()
+def eventually(
+    holds: Callable[[], object], what: str = "it", seconds: float = 60, tell: Callable[[], str] = str
+) -> float:
+    """Wait until something holds, and give the seconds that it took; fails with what `tell` has to say of it.
+
+    `seconds` are of life, on a machine that does nothing else: it has more on one that does.
+    """
+    began = looked = time.monotonic()
     while not holds():
-        assert time.monotonic() < began + patient(seconds), f"not in {seconds:g} s: {what}"
-        time.sleep(0.05)
+        now = time.monotonic()
+        assert now < began + patient(seconds), f"not within {seconds:g} s: {what}\n{tell()}"
+        time.sleep(min(max(_GLANCE_SECONDS, _BLINKS * (now - looked)), _LONGEST_BLINK_SECONDS))
+        looked = time.monotonic()
+    return time.monotonic() - began
 
 
 def until_quiet(seconds: float) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.stacks import Stacks
 from tests.infra.templates import Template
-from tests.patience import patient
 
 NAME, REGION = "nodesmith-local", "us-east-1"
 QUEUE = "AWS::SQS::Queue"
@@ -48,11 +46,3 @@ def cluster_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
     return Stacks.read(
         assembly.account_template(), text, REGION, "https://sqs.us-east-1.amazonaws.com"
     ).cluster
-
-
-def eventually(what: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until something holds, for so many seconds of life."""
-    began = time.monotonic()
-    while not what():
-        assert time.monotonic() < began + patient(seconds)
-        time.sleep(0.02)

@@ -20,14 +20,12 @@ from tests.e2e.deployed.assembly import Assembly, synthesised
 from tests.e2e.system import System
 from tests.patience import until_quiet
 
-HERE = Path(__file__).resolve().parent
-BUILD = HERE.parents[1] / "build" / "e2e"
+BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
-SHARED = "plane"  # the fixture of a module whose tests share a control plane
 LONGEST_FIRST = (
     "seeds-0 seeds-1 test_plans real-api-server test_disruption test_ends_by_hand test_faults test_nodes_by_wish "
-    "test_local_up test_capacity test_controlplane test_no_nodes"
+    "test_local_up test_nodepools test_volumes test_forwarder test_capacity test_controlplane test_no_nodes"
 ).split()
 """Modules, and groups that stay together."""
 LONGEST_MADE = "test_forwarder_scale"
@@ -47,15 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares something dear, begin with what takes longest, and measure last.
-
-    By then the other workers have little left to do, or nothing.
-    """
+    """Begin with what takes longest, and measure last: by then the other workers have little left to do, or nothing."""
     for item in items:
         if _measures(item):
             item.add_marker(pytest.mark.xdist_group("measured"))
-        elif item.path.parent == HERE and SHARED in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=_turn)
 
 
@@ -149,11 +142,14 @@ def start(folder: Path, record_property: Callable[[str, object], None]) -> Itera
 
 @pytest.fixture(scope="module")
 def lasting(request: pytest.FixtureRequest) -> Iterator[System]:
-    """Give the system that a module's tests share, each with a NodePool and pods of its own, which stay."""
+    """Give the system that a module's tests share, each with a NodePool and pods of its own, which stay.
+
+    It is as the module's SHARED says, in System's own words.
+    """
     folder = BUILD / request.path.stem / "shared"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    with System(folder) as system:
+    with System(folder, **getattr(request.module, "SHARED", {})) as system:
         yield system
 
 

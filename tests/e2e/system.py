@@ -42,7 +42,7 @@ from nodesmith_cli.records import Bucket, Records
 from tests.e2e.deployed import Deployed, Faults
 from tests.e2e.incluster import InCluster
 from tests.e2e.incluster.site import kwok_node
-from tests.patience import patient
+from tests.patience import eventually, patient
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "nodesmith-local"  # as examples/ call it
@@ -51,9 +51,7 @@ QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
 """Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
 HURRIED = 10.0
 """A speed at which leases, back-offs and ticks, of one to a few minutes, pass in seconds."""
-_GLANCE_SECONDS, _LONGEST_BLINK_SECONDS = 0.1, 0.5
-_BLINKS = 4.0
-"""Pauses between glances are so many times as long as a glance takes: to look costs the machine something, too."""
+_GLANCE_SECONDS = 0.1
 _ENDED = {"shutting-down", "terminated"}
 Manifest = Mapping[str, Any]
 
@@ -299,17 +297,8 @@ class System(Started):
             thread.join(5)
 
     def until(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait until something holds; fails with all that may explain it.
-
-        `seconds` are of life, on a machine that does nothing else: it has more on one that does.
-        """
-        began = looked = time.monotonic()
-        while not holds():
-            now = time.monotonic()
-            if now > began + patient(seconds):
-                raise AssertionError(f"not within {seconds:g} s: {what}\n{self.state()}")
-            time.sleep(min(max(_GLANCE_SECONDS, _BLINKS * (now - looked)), _LONGEST_BLINK_SECONDS))
-            looked = time.monotonic()
+        """Wait until something holds; fails with all that may explain it."""
+        eventually(holds, what, seconds, self.state)
 
     def until_running(self, pods: int, app: str = "", seconds: float = 60) -> None:
         """Wait until so many pods run, and no other is there."""

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,11 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_cli.local.controlplane.process import Died
 from tests.contract.servers import real
-from tests.e2e.conftest import BUILD, Alone, Figures
-from tests.patience import patient
+from tests.e2e.conftest import BUILD
+from tests.patience import eventually, patient
 
 Json = dict[str, Any]
-SHORTLY = 20.0
+ENDED_WITHIN_SECONDS = 20.0
 KNOWN = {"k8s-aws-v1.known": User("nodesmith", ("nodesmith:observers",))}
 
 
@@ -60,15 +59,6 @@ def got(plane: ControlPlane, *arguments: str) -> Json:
 
 def phases(plane: ControlPlane, app: str) -> list[str]:
     return [pod["status"]["phase"] for pod in got(plane, "pods", "-l", f"app={app}")["items"]]
-
-
-def until(what: str, holds: Callable[[], bool], seconds: float = SHORTLY) -> float:
-    """Wait, and give the seconds that it took."""
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() < began + patient(seconds), f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 def node(name: str) -> Json:
@@ -125,16 +115,6 @@ def processes(folder: Path) -> list[int]:
     return [number for number in found if number != os.getpid()]
 
 
-def test_it_is_ready_within_seconds(folder: Path, figures: Figures, alone: Alone) -> None:
-    alone()
-    with ControlPlane(find_binaries(), folder / "plane") as plane:
-        assert got(plane, "serviceaccount", "default")["metadata"]["name"] == "default"
-        assert len(processes(plane.folder)) >= 5
-    figures("control-plane-start-s", round(plane.started_in_seconds, 2))
-    assert plane.started_in_seconds <= 30
-    until("nothing is left", lambda: not processes(plane.folder))
-
-
 def test_it_says_which_kubernetes_it_is(plane: ControlPlane) -> None:
     version = json.loads(plane.kubectl("version", "-o", "json").stdout)
     assert version["serverVersion"]["gitVersion"].startswith("v1.")
@@ -144,7 +124,7 @@ def test_it_says_which_kubernetes_it_is(plane: ControlPlane) -> None:
 
 def test_twenty_pods_run_on_three_nodes(plane: ControlPlane) -> None:
     applied(plane, [deployment("twenty", 20)])
-    until("20 pods run", lambda: phases(plane, "twenty") == ["Running"] * 20)
+    eventually(lambda: phases(plane, "twenty") == ["Running"] * 20, "20 pods run")
     pods = got(plane, "pods", "-l", "app=twenty")["items"]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"node-0", "node-1", "node-2"}
     assert len({pod["status"]["podIP"] for pod in pods}) == 20
@@ -152,7 +132,7 @@ def test_twenty_pods_run_on_three_nodes(plane: ControlPlane) -> None:
     def available() -> int:
         return int(got(plane, "deployment", "twenty")["status"].get("availableReplicas", 0))
 
-    until("its controller has seen it", lambda: available() == 20)
+    eventually(lambda: available() == 20, "its controller has seen it")
 
 
 def test_a_nodes_status_stays_its_makers_and_its_lease_is_renewed(plane: ControlPlane) -> None:
@@ -165,29 +145,29 @@ def test_a_nodes_status_stays_its_makers_and_its_lease_is_renewed(plane: Control
         return str(got(plane, "lease", "node-0", "-n", "kube-node-lease")["spec"]["renewTime"])
 
     before = renewed()
-    until("the lease is renewed", lambda: renewed() > before)
+    eventually(lambda: renewed() > before, "the lease is renewed")
 
 
 def test_the_lease_of_a_node_that_is_deleted_goes_too(plane: ControlPlane) -> None:
     applied(plane, [node("leaving")])
     lease = ("lease", "leaving", "-n", "kube-node-lease")
-    until("it has a lease", lambda: plane.kubectl("get", *lease).returncode == 0)
+    eventually(lambda: plane.kubectl("get", *lease).returncode == 0, "it has a lease")
     plane.kubectl("delete", "node", "leaving")
-    until("its lease is gone", lambda: plane.kubectl("get", *lease).returncode != 0)
+    eventually(lambda: plane.kubectl("get", *lease).returncode != 0, "its lease is gone")
 
 
 def test_a_node_without_a_kubelet_runs_no_pod(plane: ControlPlane) -> None:
     applied(plane, [node("silent")])
-    until(
-        "kwok has it",
+    eventually(
         lambda: plane.kubectl("get", "lease", "silent", "-n", "kube-node-lease").returncode == 0,
+        "kwok has it",
     )
     plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node-")
     applied(plane, [pod("unheard", nodeName="silent"), pod("heard", nodeName="node-0")])
-    until("the other one runs", lambda: phases(plane, "heard") == ["Running"])
+    eventually(lambda: phases(plane, "heard") == ["Running"], "the other one runs")
     assert phases(plane, "unheard") == ["Pending"]
     plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node=fake")
-    until("it runs with its kubelet back", lambda: phases(plane, "unheard") == ["Running"])
+    eventually(lambda: phases(plane, "unheard") == ["Running"], "it runs with its kubelet back")
 
 
 @pytest.mark.parametrize(
@@ -201,11 +181,11 @@ def test_a_pod_takes_its_time_to_stop_but_no_more_than_its_grace(
     name = f"stopping-{stop_seconds or 'plain'}-{grace_seconds}"
     annotations = {"local.nodesmith/stop-seconds": stop_seconds} if stop_seconds else {}
     applied(plane, [pod(name, annotations, terminationGracePeriodSeconds=grace_seconds)])
-    until("it runs", lambda: phases(plane, name) == ["Running"])
+    eventually(lambda: phases(plane, name) == ["Running"], "it runs")
     plane.kubectl("delete", "pod", name, "--wait=false")
     # Whoever touches it meanwhile does not prolong its life beyond its grace.
     plane.kubectl("label", "pod", name, "touched=yes")
-    took = until("it is gone", lambda: phases(plane, name) == [])
+    took = eventually(lambda: phases(plane, name) == [], "it is gone")
     shortest, longest = takes
     assert shortest - patient(0.6) <= took <= patient(longest)  # two kubectls have run before the clock
 
@@ -226,7 +206,7 @@ def test_a_job_completes(plane: ControlPlane) -> None:
             }
         ],
     )
-    until("it succeeds", lambda: got(plane, "job", "job")["status"].get("succeeded") == 1)
+    eventually(lambda: got(plane, "job", "job")["status"].get("succeeded") == 1, "it succeeds")
     assert phases(plane, "job") == ["Succeeded"]
 
 
@@ -243,7 +223,7 @@ def test_tokens_that_kubernetes_does_not_know_are_asked_about(plane: ControlPlan
     assert set(seen["groups"]) == {"nodesmith:observers", "system:authenticated"}
     assert "Unauthorized" in who("k8s-aws-v1.stranger").stderr
     KNOWN["k8s-aws-v1.stranger"] = User("late")
-    until("it is known now", lambda: "late" in who("k8s-aws-v1.stranger").stdout)
+    eventually(lambda: "late" in who("k8s-aws-v1.stranger").stdout, "it is known now")
 
 
 def test_an_eviction_is_refused_until_the_controller_has_counted_a_pod_to_spare(plane: ControlPlane) -> None:
@@ -259,7 +239,7 @@ def test_an_eviction_is_refused_until_the_controller_has_counted_a_pod_to_spare(
         status = got(plane, "pdb", "guarded")["status"]
         return status["expectedPods"], status["currentHealthy"], status["disruptionsAllowed"]
 
-    until("both are counted, none to spare", lambda: counted() == (2, 2, 0))
+    eventually(lambda: counted() == (2, 2, 0), "both are counted, none to spare")
     victim = got(plane, "pods", "-l", "app=guarded")["items"][0]["metadata"]["name"]
 
     def evict() -> tuple[int, Json]:
@@ -278,10 +258,10 @@ def test_an_eviction_is_refused_until_the_controller_has_counted_a_pod_to_spare(
         answers.append(evict()[0])
         return answers[-1] == 201
 
-    until("it is allowed", allowed)
+    eventually(allowed, "it is allowed")
     assert set(answers) == {429, 201}
-    until("another pod has taken its place", lambda: counted() == (3, 3, 1))
-    until("it is gone", lambda: plane.kubectl("get", "pod", victim).returncode != 0)
+    eventually(lambda: counted() == (3, 3, 1), "another pod has taken its place")
+    eventually(lambda: plane.kubectl("get", "pod", victim).returncode != 0, "it is gone")
 
 
 def test_a_certificate_is_signed(plane: ControlPlane) -> None:
@@ -296,18 +276,20 @@ def test_a_certificate_is_signed(plane: ControlPlane) -> None:
     kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
     applied(plane, [{**kind, "metadata": {"name": "me"}, "spec": spec}])
     plane.kubectl("certificate", "approve", "me")
-    until("it is signed", lambda: "certificate" in got(plane, "csr", "me")["status"])
+    eventually(lambda: "certificate" in got(plane, "csr", "me")["status"], "it is signed")
 
 
 def test_what_it_holds_outlives_its_api_server(binaries: Path, folder: Path) -> None:
     with ControlPlane(binaries, folder / "plane") as plane:
         applied(plane, [node("node-0"), deployment("before", 2)])
-        until("they run", lambda: phases(plane, "before") == ["Running"] * 2)
+        eventually(lambda: phases(plane, "before") == ["Running"] * 2, "they run")
         url, uid = plane.url, got(plane, "deployment", "before")["metadata"]["uid"]
         plane.restart_api_server(away_seconds=1)
         assert (plane.url, got(plane, "deployment", "before")["metadata"]["uid"]) == (url, uid)
         applied(plane, [deployment("after", 2)])
-        until("controllers, scheduler and kwok are back", lambda: phases(plane, "after") == ["Running"] * 2)
+        eventually(
+            lambda: phases(plane, "after") == ["Running"] * 2, "controllers, scheduler and kwok are back"
+        )
 
 
 def test_a_second_one_is_refused_its_folder_and_its_port(
@@ -331,7 +313,7 @@ def test_nothing_is_left_after_an_error(binaries: Path, folder: Path) -> None:
     plane = ControlPlane(binaries, folder / "plane")
     with pytest.raises(ZeroDivisionError), plane:
         len(processes(plane.folder)) / 0
-    until("nothing is left", lambda: not processes(folder))
+    eventually(lambda: not processes(folder), "nothing is left")
     assert not (plane.folder / "etcd").exists()
     assert (plane.folder / "kube-apiserver.log").stat().st_size > 0
     with ControlPlane(binaries, plane.folder) as again:
@@ -359,10 +341,10 @@ def test_nothing_is_left_when_its_owner_is(binaries: Path, folder: Path, ending:
             assert owner.stdout.readline() == b"ready\n"
             assert len(processes(folder)) > 5
         else:
-            until("the API server has begun", lambda: (folder / "plane" / "kube-apiserver.log").exists())
+            eventually(lambda: (folder / "plane" / "kube-apiserver.log").exists(), "the API server has begun")
         owner.send_signal(ending)
-        owner.wait(patient(SHORTLY))
-    until("nothing is left", lambda: not processes(folder), 5)
+        owner.wait(patient(ENDED_WITHIN_SECONDS))
+    eventually(lambda: not processes(folder), "nothing is left", 5)
 
 
 def test_a_program_that_does_not_start_is_named_with_the_end_of_its_log(binaries: Path, folder: Path) -> None:
@@ -378,4 +360,4 @@ def test_a_program_that_does_not_start_is_named_with_the_end_of_its_log(binaries
         ControlPlane(broken, folder / "plane"),
     ):
         pass
-    until("nothing is left", lambda: not processes(folder))
+    eventually(lambda: not processes(folder), "nothing is left")

@@ -22,10 +22,11 @@ from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.queuetime import queues_run_on
 from tests import builders
-from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, eventually, unchanged
+from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed import Deployed
 from tests.e2e.deployed.access import Authenticator, Credentials
 from tests.e2e.deployed.assembly import Assembly
+from tests.patience import eventually
 from tests.served import created
 from tests.world import pod_manifest
 

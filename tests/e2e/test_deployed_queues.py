@@ -17,13 +17,14 @@ from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
 from nodesmith_cli.local.queuetime import queues_run_on
-from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, eventually, unchanged
+from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed import Faults, resources
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.faults import faulty_queues
 from tests.e2e.deployed.mappings import event_sources, ticks
 from tests.e2e.deployed.stacks import CLUSTER
 from tests.infra.templates import Template
+from tests.patience import eventually
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 

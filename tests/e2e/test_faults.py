@@ -1,4 +1,7 @@
-"""Whatever is lost, doubled, reordered or killed, the cluster ends up the same: nothing leaked, nothing doubled."""
+"""Whatever is lost, doubled, reordered or killed, the cluster ends up the same: nothing leaked, nothing doubled.
+
+All but the killing happens to one cluster, whose queues deliver every message twice and in any order.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 
 MISCHIEF = Faults(seed=7, duplicate=True, shuffle=True)
+SHARED = {"speed": HURRIED, "delays": USUAL, "faults": MISCHIEF}
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 SPOT = requirement(CAPACITY_TYPE, "spot")
 BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
@@ -22,35 +26,37 @@ EXPECTED = [("c6a.xlarge", "spot")] * 4
 """Any two of the eight pods fill a node, however they come to be looked at together and whichever is bound there."""
 
 
-def test_pods_that_come_while_the_forwarder_is_away_are_served(start: Start) -> None:
-    system = start(speed=HURRIED, delays=USUAL)
-    system.apply(nodeclass(CLUSTER), nodepool(), deployment("before", 3))
-    system.until_running(3)
+def test_messages_may_come_twice_and_in_any_order(shared: System) -> None:
+    assert two_waves(shared, "doubled") == EXPECTED
+
+
+def test_pods_that_come_while_the_forwarder_is_away_are_served(shared: System) -> None:
+    system, away = shared, {"team": "away"}
+    system.apply(nodeclass(CLUSTER), nodepool("away", labels=away))
+    system.apply(deployment("before", 3, nodeSelector=away))
+    system.until_running(3, "before")
 
     system.forwarder.kill(for_seconds=60)
-    system.apply(deployment("meanwhile", 3, cpu="3"))
+    system.apply(deployment("meanwhile", 3, cpu="3", nodeSelector=away))
 
-    system.until_running(6, seconds=150)
+    system.until_running(3, "meanwhile", seconds=150)
+    system.until_running(3, "before")
     system.until_settled()
     assert system.forwarder.running
     assert system.forwarder.restarts == 1
 
 
-def test_the_api_server_may_restart_while_pods_wait(start: Start) -> None:
-    system = start()
-    system.apply(nodeclass(CLUSTER), nodepool())
+def test_the_api_server_may_restart_while_pods_wait(shared: System) -> None:
+    system, restarted = shared, {"team": "restarted"}
+    system.apply(nodeclass(CLUSTER), nodepool("restarted", labels=restarted))
     system.until_nodepools_ready()
-    system.apply(deployment("web", 5))
+    system.apply(deployment("waiting", 5, nodeSelector=restarted))
     system.plane.restart_api_server(away_seconds=5)
-    system.apply(deployment("after", 3))
+    system.apply(deployment("after", 3, nodeSelector=restarted))
 
-    system.until_running(8, seconds=120)
+    system.until_running(5, "waiting", seconds=120)
+    system.until_running(3, "after", seconds=120)
     system.until_settled()
-
-
-def test_messages_may_come_twice_and_in_any_order(start: Start) -> None:
-    system = start(speed=HURRIED, delays=USUAL, faults=Faults(seed=1, duplicate=True, shuffle=True))
-    assert two_waves(system, "only") == EXPECTED
 
 
 @pytest.mark.parametrize("first", [pytest.param(5 * turn, marks=BESIDE_OTHERS[turn]) for turn in range(2)])

@@ -16,8 +16,8 @@ from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import many_kinds, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System, Waited
 
-LONGEST_TO_FLEET_SECONDS = 5.0
-"""The goal is 1.6 s, and the report says what it was; only what no busy machine explains is a failure."""
+LONGEST_TO_FLEET_SECONDS, LONGEST_START_SECONDS = 5.0, 30.0
+"""The goals are 1.6 s and 6 s; the report says what it was, and only what no busy machine explains is a failure."""
 EXAMPLES = shipped("_examples", "examples")
 
 
@@ -92,6 +92,7 @@ def test_twenty_pods_run_soon_on_spot_nodes_in_three_zones_where_kube_scheduler_
     figures("pending-to-ready-p50-s", round(median(to_ready), 1))
     figures("control-plane-start-s", round(system.plane.started_in_seconds, 2))
     assert p50 <= LONGEST_TO_FLEET_SECONDS
+    assert system.plane.started_in_seconds <= LONGEST_START_SECONDS
 
 
 def running(seen: Mapping[str, Waited]) -> list[Waited]:

@@ -1,4 +1,7 @@
-"""The forwarder as deployed: its image's process, with what its service account may do on a real API server."""
+"""The forwarder as deployed: its image's process, with what its service account may do on a real API server.
+
+The tests share the API server, and what was made there by the ones before; each has a forwarder of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,29 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.e2e.conftest import BUILD
 from tests.e2e.incluster.container import ROOT
 from tests.e2e.incluster.forwarder import FORWARDER
 from tests.e2e.incluster.image import build_image
-from tests.e2e.incluster.site import site, until
+from tests.e2e.incluster.site import Site, site, until
 
 MINUTE_SECONDS = 60.0
 
 
-def test_the_shipped_manifests_give_the_forwarder_all_that_it_needs(folder: Path) -> None:
-    with site(folder) as cluster, cluster.forwarder() as forwarder:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Site]:
+    with site(BUILD / "test_forwarder", speed=10) as cluster:
+        yield cluster
+
+
+def test_the_shipped_manifests_give_the_forwarder_all_that_it_needs(cluster: Site, folder: Path) -> None:
+    with cluster.forwarder(folder) as forwarder:
         cluster.create_impossible_pod("waiting")
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
@@ -29,7 +40,7 @@ def test_the_shipped_manifests_give_the_forwarder_all_that_it_needs(folder: Path
         assert cluster.seen() == {"default/waiting": True}
         assert [node.name for node in cluster.snapshot().nodes] == ["own"]
         assert not cluster.snapshot().problems
-        assert cluster.refusals() == 0
+        assert cluster.refusals() == 0, "this test is the first"
     assert not [text for text in forwarder.messages() if "403" in text]
 
 
@@ -46,8 +57,10 @@ def test_an_image_without_something_that_the_forwarder_needs_is_found_out(
     assert f"No module named '{forgotten}'" in lacking.stderr
 
 
-def test_a_forwarder_whose_pod_is_deleted_stops_and_the_next_one_takes_over(folder: Path) -> None:
-    with site(folder) as cluster, cluster.forwarder() as forwarder:
+def test_a_forwarder_whose_pod_is_deleted_stops_and_the_next_one_takes_over(
+    cluster: Site, folder: Path
+) -> None:
+    with cluster.forwarder(folder) as forwarder:
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
         first = forwarder.process_id
@@ -58,14 +71,16 @@ def test_a_forwarder_whose_pod_is_deleted_stops_and_the_next_one_takes_over(fold
     assert forwarder.messages().count("stopped") == 2
 
 
-def test_a_missing_right_keeps_the_forwarder_from_getting_ready_and_is_named(folder: Path) -> None:
+def test_a_missing_right_keeps_the_forwarder_from_getting_ready_and_is_named(
+    cluster: Site, folder: Path
+) -> None:
     manifests = folder / "without-daemonsets"
     shutil.copytree(FORWARDER, manifests)
     reader = manifests / "base" / "reader.yaml"
     role, *rest = yaml.safe_load_all(reader.read_text())
     role["rules"] = [rule for rule in role["rules"] if "daemonsets" not in rule["resources"]]
     reader.write_text(yaml.safe_dump_all([role, *rest]))
-    with site(folder) as cluster, cluster.forwarder(manifests) as forwarder:
+    with cluster.forwarder(folder, manifests) as forwarder:
         forwarder.start()
         until("it is refused", lambda: any("403" in text for text in forwarder.messages()), forwarder)
         time.sleep(2.0)
@@ -77,10 +92,13 @@ def test_a_missing_right_keeps_the_forwarder_from_getting_ready_and_is_named(fol
     assert f'{account} cannot list resource "daemonsets" in API group "apps"' in refused[0]
 
 
-def test_killed_for_a_minute_and_with_the_api_server_restarted_it_sees_everything_again(folder: Path) -> None:
-    with site(folder, speed=10) as cluster, cluster.forwarder() as forwarder:
+def test_killed_for_a_minute_and_with_the_api_server_restarted_it_sees_everything_again(
+    cluster: Site, folder: Path
+) -> None:
+    with cluster.forwarder(folder) as forwarder:
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
+        before = cluster.seen().keys()
         forwarder.kill(for_seconds=MINUTE_SECONDS)
         killed_at = cluster.clock.now()
         assert not forwarder.running
@@ -92,7 +110,8 @@ def test_killed_for_a_minute_and_with_the_api_server_restarted_it_sees_everythin
         cluster.plane.restart_api_server(away_seconds=1.0)
         cluster.create_impossible_pod("after-the-restart")
         until("its watches go on", lambda: "default/after-the-restart" in cluster.seen(), forwarder)
-        assert cluster.seen().keys() == {"default/while-it-was-dead", "default/after-the-restart"}
+        both = {"default/while-it-was-dead", "default/after-the-restart"}
+        assert cluster.seen().keys() - before == both
         assert [node.name for node in cluster.snapshot().nodes] == ["own"]
         until("it is ready", lambda: forwarder.ready, forwarder)
         assert forwarder.process_id == again

@@ -22,7 +22,7 @@ from nodesmith_cli.local.real import RealCluster
 from tests import builders
 from tests.contract.worlds import a_claim
 from tests.e2e.conftest import BUILD
-from tests.patience import patient
+from tests.patience import eventually
 
 WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
 LIMITS = Path(__file__).parents[2] / "forwarder" / "base" / "writerlimits.yaml"
@@ -41,13 +41,6 @@ def plane() -> Iterator[RealCluster]:
 @pytest.fixture(scope="module")
 def writer(plane: RealCluster) -> ApiCluster:
     return ApiCluster(ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER)), system_time)
-
-
-def until(what: str, holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + patient(30)
-    while not holds():
-        assert time.monotonic() < end, f"not yet: {what}"
-        time.sleep(0.05)
 
 
 def put_node(plane: RealCluster, name: str) -> None:
@@ -87,7 +80,7 @@ def put_workload(plane: RealCluster, app: str, replicas: int, node: str) -> list
         found = plane.objects.list("pods", labels=f"app={app}")
         return [pod for pod in found if (pod.get("status") or {}).get("phase") == "Running"]
 
-    until(f"{replicas} pods of {app} run", lambda: len(ready()) == replicas)
+    eventually(lambda: len(ready()) == replicas, f"{replicas} pods of {app} run")
     return [PodOnNode(f"default/{pod['metadata']['name']}", node) for pod in ready()]
 
 
@@ -104,7 +97,7 @@ def test_evictions_keep_to_what_kubernetes_own_controller_counts(
         status = plane.objects.get("poddisruptionbudgets", "web", "default").get("status") or {}
         return int(status.get("disruptionsAllowed") or 0)
 
-    until("the budget is counted", lambda: allowed() == 2)
+    eventually(lambda: allowed() == 2, "the budget is counted")
     put_cordon(plane, "i-1", on=True)  # no successor is ready before the last one is asked for
     answers = list(writer.evict(pods).values())
     put_cordon(plane, "i-1", on=False)
@@ -121,7 +114,7 @@ def test_evictions_keep_to_what_kubernetes_own_controller_counts(
                 del left[pod]
         return not left
 
-    until("all have gone, as their successors became ready", drained)
+    eventually(drained, "all have gone, as their successors became ready")
 
 
 def test_a_node_whose_owner_blocks_is_held_deleted_and_let_go(plane: RealCluster, writer: ApiCluster) -> None:
@@ -146,7 +139,9 @@ def test_a_node_whose_owner_blocks_is_held_deleted_and_let_go(plane: RealCluster
     for kind, name in (("nodeclaims", "default-abc"), ("nodes", "i-2")):
         assert plane.objects.get(kind, name)["metadata"]["deletionTimestamp"]
     assert writer.delete_pods([PodOnNode(pod.pod, "i-2", 1)]) == {pod.pod: Evicted()}
-    until("the pod is gone", lambda: plane.objects.find("pods", pod.pod.partition("/")[2], "default") is None)
+    eventually(
+        lambda: plane.objects.find("pods", pod.pod.partition("/")[2], "default") is None, "the pod is gone"
+    )
     writer.release_node("i-2", provider_id)
     assert plane.objects.find("nodes", "i-2") is None
     writer.delete_nodeclaim("default-abc")
@@ -175,7 +170,7 @@ def limited(plane: RealCluster) -> ApiServer:
             return True
         return False
 
-    until("the limits hold", is_denied)
+    eventually(is_denied, "the limits hold")
     return server
 
 

@@ -1,4 +1,7 @@
-"""Pods with volumes get nodes where their volumes are, or may come to be; kube-scheduler binds both."""
+"""Pods with volumes get nodes where their volumes are, or may come to be; kube-scheduler binds both.
+
+The tests share a cluster: the pods of each select nodes of its own NodePool.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from threading import Event
 from typing import Any
 
 from nodesmith.model.labels import ZONE
-from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System
 from tests.e2e.test_first_pods import assert_kube_scheduler_bound
@@ -18,9 +20,9 @@ from tests.storage import claim, storage_class, volume
 A, B, C = (f"us-east-1{letter}" for letter in "abc")
 
 
-def stateful_set(name: str, replicas: int, class_name: str) -> Manifest:
-    """Give a StatefulSet that starts all its pods at once, each with a volume of its own."""
-    made: dict[str, Any] = dict(deployment(name, replicas))
+def stateful_set(name: str, replicas: int, class_name: str, team: str) -> Manifest:
+    """Give a StatefulSet that starts all its pods at once on nodes of a team, each with a volume of its own."""
+    made: dict[str, Any] = dict(deployment(name, replicas, nodeSelector={"team": team}))
     template = made["spec"]["template"]["spec"]
     template["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     asked = {"metadata": {"name": "data"}, "spec": claim("data", storageClassName=class_name)["spec"]}
@@ -28,9 +30,17 @@ def stateful_set(name: str, replicas: int, class_name: str) -> Manifest:
     return {**made, "kind": "StatefulSet", "spec": {**made["spec"], **also}}
 
 
-def classes() -> Sequence[Manifest]:
-    kinds = (storage_class("gp3"), storage_class("only-c", allowed=[{"topology.ebs.csi.aws.com/zone": [C]}]))
-    return [{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", **each} for each in kinds]
+def kind_of_storage(name: str, *zones: str) -> Manifest:
+    allowed = [{"topology.ebs.csi.aws.com/zone": list(zones)}] if zones else []
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", **storage_class(name, allowed=allowed)}
+
+
+def pool_of(team: str) -> Manifest:
+    return nodepool(team, labels={"team": team})
+
+
+def nodes_of(system: System, team: str) -> list[Manifest]:
+    return [node for node in system.nodes() if node["metadata"]["labels"]["team"] == team]
 
 
 def held_volume(name: str, zone: str, claim_name: str) -> Sequence[Manifest]:
@@ -49,6 +59,10 @@ def explained(system: System, kind: str, name: str) -> str:
     return done.stdout + done.stderr
 
 
+def instance_ids(system: System) -> set[str]:
+    return {instance["InstanceId"] for instance in system.instances()}
+
+
 def names(objects: Sequence[Manifest]) -> set[str]:
     return {each["metadata"]["name"] for each in objects}
 
@@ -63,65 +77,70 @@ def zones_of(system: System, app: str) -> Counter[str]:
 
 
 def test_pods_go_to_the_zones_of_their_bound_volumes_and_those_that_wait_where_their_class_allows(
-    start: Start,
+    shared: System,
 ) -> None:
-    system = start()
-    system.apply(nodeclass(CLUSTER), nodepool(), *classes())
+    system = shared
+    system.apply(nodeclass(CLUSTER), pool_of("zones"), kind_of_storage("gp3"), kind_of_storage("only-c", C))
     for number, zone in enumerate([B, B, A]):
         system.apply(*held_volume(f"pv-{number}", zone, f"data-bound-{number}"))
 
     with made_volumes(system.cluster.objects) as made:
-        system.apply(stateful_set("bound", 3, "gp3"), stateful_set("waiting", 2, "only-c"))
-        system.until_running(5, seconds=90)
+        system.apply(stateful_set("bound", 3, "gp3", "zones"), stateful_set("waiting", 2, "only-c", "zones"))
+        system.until_running(3, "bound", seconds=90)
+        system.until_running(2, "waiting", seconds=90)
         system.until_settled()
 
     assert zones_of(system, "bound") == {B: 2, A: 1}
     assert zones_of(system, "waiting") == {C: 2}
     assert len(made) == 2
-    assert 3 <= len(system.nodes()) <= 5, "where it costs the same, no node holds all pods of a kind"
+    assert 3 <= len(nodes_of(system, "zones")) <= 5, (
+        "where it costs the same, no node holds all pods of a kind"
+    )
     assert_kube_scheduler_bound(system)
     assert system.violations() == []
 
 
-def test_a_pod_whose_class_comes_later_is_served_then_and_nothing_is_bought_before(start: Start) -> None:
-    system = start()
-    system.apply(nodeclass(CLUSTER), nodepool())
+def test_a_pod_whose_class_comes_later_is_served_then_and_nothing_is_bought_before(shared: System) -> None:
+    system = shared
+    system.apply(nodeclass(CLUSTER), pool_of("late"))
     system.until_nodepools_ready()
+    before = instance_ids(system)
 
     with made_volumes(system.cluster.objects):
-        system.apply(stateful_set("late", 1, "gp3"))
-        reason = "storageclass.storage.k8s.io 'gp3' of persistentvolumeclaim 'data-late-0' not found"
+        system.apply(stateful_set("late", 1, "io2", "late"))
+        reason = "storageclass.storage.k8s.io 'io2' of persistentvolumeclaim 'data-late-0' not found"
         system.until("the reason is told", lambda: reason in explained(system, "pod", "default/late-0"))
-        assert system.instances() == []
+        assert instance_ids(system) == before
 
-        system.apply(*classes())
-        system.until_running(1)
+        system.apply(kind_of_storage("io2"))
+        system.until_running(1, "late")
 
     system.until_settled()
-    assert len(system.nodes()) == 1
+    assert len(nodes_of(system, "late")) == 1
 
 
-def test_an_instance_is_not_terminated_before_its_volumes_are_detached(start: Start) -> None:
-    system = start()
-    system.apply(nodeclass(CLUSTER), nodepool(), *classes())
+def test_an_instance_is_not_terminated_before_its_volumes_are_detached(shared: System) -> None:
+    system = shared
+    system.apply(nodeclass(CLUSTER), pool_of("held"), kind_of_storage("gp3"))
     objects, may_detach = system.cluster.objects, Event()
 
+    def is_attached() -> bool:
+        return names(nodes_of(system, "held")) <= attached_to(system)
+
     with made_volumes(objects), attached_volumes(objects, may_detach) as detached:
-        system.apply(stateful_set("db", 1, "gp3"))
-        system.until_running(1, seconds=90)
+        system.apply(stateful_set("db", 1, "gp3", "held"))
+        system.until_running(1, "db", seconds=90)
         system.until_settled()
-        system.until("the volume is attached", lambda: attached_to(system) == names(system.nodes()))
-        (node,) = system.nodes()
+        system.until("the volume is attached", is_attached)
+        (node,) = nodes_of(system, "held")
         name, doomed = node["metadata"]["name"], node["spec"]["providerID"].rpartition("/")[2]
         system.kubectl("delete", "node", name, "--wait=false")
         system.until("it is told", lambda: "is still attached" in explained(system, "node", name))
-        assert doomed in {i["InstanceId"] for i in system.instances()}
+        assert doomed in instance_ids(system)
         may_detach.set()
-        system.until(
-            "its instance is terminated", lambda: doomed not in {i["InstanceId"] for i in system.instances()}
-        )
+        system.until("its instance is terminated", lambda: doomed not in instance_ids(system))
         assert len(detached) == 1
-        system.until_running(1, seconds=90)
+        system.until_running(1, "db", seconds=90)
         system.until("the node is gone", lambda: name not in names(system.nodes()))
-        system.until("the volume is attached again", lambda: attached_to(system) == names(system.nodes()))
+        system.until("the volume is attached again", is_attached)
     assert_kube_scheduler_bound(system)

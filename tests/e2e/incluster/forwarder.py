@@ -25,7 +25,7 @@ from tests.e2e.incluster.volumes import Manifest, Mounts
 FORWARDER = ROOT / "forwarder"
 NAMESPACE = "nodesmith"
 _LABEL = ("app.kubernetes.io/component", "forwarder")
-_GLANCE_SECONDS = 0.2
+_GLANCE_SECONDS = 0.5
 _PATIENCE_SECONDS = 15.0
 _SETTING = re.compile(r"^(\w+)=.*$", re.MULTILINE)
 
@@ -96,7 +96,7 @@ class InCluster:
         while self.running:
             if time.monotonic() > deadline:
                 self.kill(for_seconds=0)
-            time.sleep(_GLANCE_SECONDS / 4)
+            time.sleep(_GLANCE_SECONDS / 10)
 
     def kill(self, for_seconds: float) -> None:
         """Let the process die; it comes back when so many seconds of the clock have passed, as in a crash loop."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
 from tests.e2e.incluster.forwarder import FORWARDER, InCluster
-from tests.patience import patient
+from tests.patience import eventually
 
 CLUSTER, REGION, BUCKET = "east", "us-east-1", "snapshots"
 
@@ -27,8 +26,8 @@ CLUSTER, REGION, BUCKET = "east", "us-east-1", "snapshots"
 class Site:
     """A cluster with one node, `own`, and what the forwarder's settings name."""
 
-    def __init__(self, plane: ControlPlane, aws: LocalAws, folder: Path, clock: LocalClock) -> None:
-        self.plane, self.folder, self.clock = plane, folder, clock
+    def __init__(self, plane: ControlPlane, aws: LocalAws, clock: LocalClock) -> None:
+        self.plane, self.clock = plane, clock
         self.server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
         self._environment = aws.environment
         self._s3, sqs = aws.client("s3"), aws.client("sqs")
@@ -38,11 +37,11 @@ class Site:
         }
         self.server.create("/api/v1/nodes", kwok_node("own"))
 
-    def forwarder(self, manifests: Path = FORWARDER) -> InCluster:
-        """Give the forwarder, not yet started."""
+    def forwarder(self, folder: Path, manifests: Path = FORWARDER) -> InCluster:
+        """Give the forwarder, not yet started; `folder` takes what is its own."""
         return InCluster(
             self.plane,
-            self.folder / "forwarder",
+            folder / "forwarder",
             environment=self._environment,
             values=self._values,
             clock=self.clock,
@@ -97,15 +96,9 @@ def site(folder: Path, speed: float = 1.0, data: Path | None = None) -> Iterator
     with ControlPlane(find_binaries(), folder / "plane", data=data) as plane:
         endpoint = Endpoint(plane.url, plane.ca_bundle)
         with LocalAws(REGION, cluster=CLUSTER, endpoint=endpoint) as aws:
-            yield Site(plane, aws, folder, LocalClock(speed))
+            yield Site(plane, aws, LocalClock(speed))
 
 
-def until(
-    what: str, holds: Callable[[], bool], forwarder: InCluster, seconds: float = 40.0, every: float = 0.1
-) -> None:
-    """Wait for so many seconds of life; fails with what the forwarder and its kubelet had to say."""
-    began = time.monotonic()
-    while not holds():
-        if time.monotonic() > began + patient(seconds):
-            raise AssertionError(f"not in time: {what}; {forwarder.faults}\n{forwarder.log.read_text()}")
-        time.sleep(every)
+def until(what: str, holds: Callable[[], bool], forwarder: InCluster, seconds: float = 40.0) -> None:
+    """Wait until something holds; fails with what the forwarder and its kubelet had to say."""
+    eventually(holds, what, seconds, lambda: f"{forwarder.faults}\n{forwarder.log.read_text()}")
