@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from http.client import HTTPConnection
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core import DEFAULT_ACCOUNT_ID, serialize
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import AwsCloud
@@ -181,6 +183,27 @@ def test_a_query_gives_items_in_the_order_of_their_keys(aws: LocalAws, kind: str
         ExpressionAttributeValues={":pk": {"S": "several"}},
     )
     assert [item["sk"][kind] for item in answer["Items"]] == keys
+
+
+@pytest.mark.parametrize("kind", ["instances", "images", "subnets", "security_groups"])
+def test_what_is_described_has_every_member_that_a_search_by_all_names_finds(
+    aws: LocalAws, kind: str
+) -> None:
+    ec2 = aws.client("ec2")
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, InstanceType="m5.large")
+
+    def described() -> list[Any]:
+        pages = ec2.get_paginator(f"describe_{kind}").paginate()
+        return [{**page, "ResponseMetadata": None} for page in pages]
+
+    searched_once, known = described(), described()
+    with ExitStack() as stack:
+        for picker in (serialize.AttributePicker, serialize.XFormedAttributePicker):
+            searching = picker.get_possible_keys.__wrapped__  # type: ignore[attr-defined]
+            stack.enter_context(patch.object(picker, "get_possible_keys", searching))
+        assert described() == searched_once == known
+    assert any(page.values() for page in known)
 
 
 def test_a_connection_is_kept_for_the_next_request(aws: LocalAws) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 from unittest.mock import patch
 
 from moto import backends
-from moto.core import responses
+from moto.core import responses, serialize
 from moto.dynamodb.models import table as tables
 from moto.dynamodb.models.dynamo_type import Item
 from moto.ec2.models.core import TaggedEC2Resource
@@ -37,6 +37,10 @@ def shortcuts() -> Iterator[None]:
         stack.enter_context(patch.object(Item, "project", _projected(Item.project)))
         stack.enter_context(patch.object(tables.Table, "all_items", _in_order))
         stack.enter_context(patch.object(tables, "copy", _Copies))
+        for picker in (serialize.AttributePicker, serialize.XFormedAttributePicker):
+            stack.enter_context(
+                patch.object(picker, "get_possible_keys", _once_a_shape(picker.get_possible_keys))
+            )
         enriched = staticmethod(_enriched(responses.BaseResponse._enrich_response))  # noqa: SLF001
         stack.enter_context(patch.object(responses.BaseResponse, "_enrich_response", enriched))
         yield
@@ -86,6 +90,21 @@ def _projected(project: Callable[[Item, list[list[str]]], Item]) -> Callable[[It
         return part
 
     return projected
+
+
+def _once_a_shape(possible: Callable[[Any, Any], Iterable[str]]) -> Callable[[Any, Any], Iterable[str]]:
+    """Work out once by which names a class may have what a shape's member is called; most members nobody has."""
+    known: dict[tuple[Any, ...], tuple[str, ...]] = {}
+
+    @wraps(possible)
+    def possible_keys(picker: Any, context: Any) -> Iterable[str]:
+        about = (type(picker), context.shape, type(context.obj), context.key)
+        keys = known.get(about)
+        if keys is None:
+            keys = known[about] = tuple(dict.fromkeys(possible(picker, context)))
+        return keys
+
+    return possible_keys
 
 
 def _enriched(enrich: Callable[[dict[str, str], Any], Any]) -> Callable[[dict[str, str], Any], Any]:
