@@ -12,6 +12,7 @@ from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.ports import Cluster
 from tests.contract.servers import Server
 from tests.fakes.cluster import FakeCluster
+from tests.patience import eventually
 
 EARLY = "2026-11-21T07:00:00Z"
 PLURALS = {
@@ -117,11 +118,23 @@ class ServedWorld:
     def clear(self) -> None:
         """Leave nothing behind."""
         for path in PATHS.values():
-            for each in self._call("GET", path)[1]["items"]:
+            for each in self._listed(path):
                 name = each["metadata"]["name"]
                 self._call("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE)
                 self._call("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
         self._call("DELETE", "/api/v1/namespaces/default/events")
+
+    def _listed(self, path: str) -> list[dict[str, Any]]:
+        """List; a server that has just been told of a kind may first want to be asked again (429)."""
+        answers: list[tuple[int, Any]] = []
+
+        def is_listed() -> bool:
+            answers.append(self._call("GET", path))
+            return answers[-1][0] == 200
+
+        eventually(is_listed, f"{path} is listed")
+        found: list[dict[str, Any]] = answers[-1][1]["items"]
+        return found
 
 
 def there(world: World, kind: str, name: str) -> Mapping[str, Any]:
