@@ -1,17 +1,14 @@
-"""Whatever is lost, doubled, reordered or killed, the cluster ends up the same: nothing leaked, nothing doubled.
+"""Whatever is doubled, reordered or away for a while, the cluster ends up the same: nothing leaked, nothing doubled.
 
-All but the killing happens to one cluster, whose queues deliver every message twice and in any order.
+The tests share a cluster, whose queues deliver every message twice and in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-import pytest
+from collections.abc import Callable
 
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL
 from nodesmith_cli.local.cloud.stages import USUAL
-from tests.e2e.conftest import Figures, Start
 from tests.e2e.deployed import Faults
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
@@ -20,8 +17,6 @@ MISCHIEF = Faults(seed=7, duplicate=True, shuffle=True)
 SHARED = {"speed": HURRIED, "delays": USUAL, "faults": MISCHIEF}
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 SPOT = requirement(CAPACITY_TYPE, "spot")
-BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
-"""They take a processor each, most others wait: so two workers have most of the seeds, and the others the rest."""
 EXPECTED = [("c6a.xlarge", "spot")] * 4
 """Any two of the eight pods fill a node, however they come to be looked at together and whichever is bound there."""
 
@@ -59,41 +54,6 @@ def test_the_api_server_may_restart_while_pods_wait(shared: System) -> None:
     system.until_settled()
 
 
-@pytest.mark.parametrize("first", [pytest.param(5 * turn, marks=BESIDE_OTHERS[turn]) for turn in range(2)])
-def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
-    start: Start, figures: Figures, first: int
-) -> None:
-    survive(start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + 5), figures)
-
-
-@pytest.mark.parametrize(
-    "first", [*(pytest.param(10 * turn, marks=BESIDE_OTHERS[turn % 2]) for turn in range(1, 5)), 50]
-)
-def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
-    start: Start, figures: Figures, first: int
-) -> None:
-    system = start(real=False, speed=HURRIED, delays=USUAL, faults=MISCHIEF)
-    survive(system, range(first, first + 10), figures)
-
-
-def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
-    """Kill each function once a seed, in the middle of what it does, while new pods come; it must end as ever."""
-    ran = survived = 0
-    try:
-        for ran, seed in enumerate(seeds, start=1):  # noqa: B007 counted
-            before = system.deployed.killed
-            system.deployed.endanger(Faults(seed=seed, kills=1))
-            assert two_waves(system, f"seed-{seed}") == EXPECTED, "\n".join(
-                bought_for(system, f"seed-{seed}")
-            )
-            assert system.deployed.killed - before >= 2, "provisioning and lifecycle at least"
-            survived += 1
-    finally:
-        figures("seeds-run", ran)
-        figures("seeds-failed", ran - survived)
-        figures("kills", system.deployed.killed)
-
-
 def two_waves(system: System, name: str) -> list[tuple[str, str]]:
     """Let pods come to a NodePool of their own, and more while nodes are on their way to them.
 
@@ -111,19 +71,6 @@ def two_waves(system: System, name: str) -> list[tuple[str, str]]:
     system.until_settled(seconds=120)
     own = [node["metadata"]["labels"] for node in filter(is_of(name), system.nodes())]
     return sorted((o[INSTANCE_TYPE], o[CAPACITY_TYPE]) for o in own)
-
-
-def bought_for(system: System, name: str) -> list[str]:
-    """Tell for each node of a NodePool by which decision it was bought, for whom, and who runs there."""
-    claims = [claim for claim in system.ledger().claims if claim.nodepool == name]
-    there: dict[str, list[str]] = {}
-    for pod in system.pods():
-        there.setdefault(pod["spec"].get("nodeName", ""), []).append(pod["metadata"]["name"])
-    return [
-        f"{claim.created_at} {claim.name} by {claim.decision} for {sorted(claim.nominated)}: "
-        f"{sorted(there.get(claim.node_name, ()))}"
-        for claim in sorted(claims, key=lambda claim: claim.created_at)
-    ]
 
 
 def is_of(nodepool: str) -> Callable[[Manifest], bool]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.controlplane.process import on_a_lifeline
 from tests.e2e import hurry
 from tests.e2e.incluster.image import Image
 from tests.e2e.incluster.volumes import Manifest, Mounts
@@ -91,8 +92,14 @@ class Container:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._process = None
+            self.forget()
         self._start_at = self.host.clock.now() + timedelta(seconds=for_seconds)
+
+    def forget(self) -> None:
+        """Let go of a process that has ended, and of what would end it together with us."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
 
     def is_ready(self) -> bool:
         """Ask the readiness probe's question, now."""
@@ -108,7 +115,13 @@ class Container:
         environment = self._environment()
         with self.host.log.open("ab") as output:
             self._process = subprocess.Popen(
-                self._command(), env=environment, cwd=self.host.image.root, stdout=output, stderr=output
+                on_a_lifeline(self._command()),
+                env=environment,
+                cwd=self.host.image.root,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
         self.restarts += 1
         self._started_at, self._misses = now, 0
@@ -142,7 +155,8 @@ class Container:
         assert self._started_at is not None
         if now - self._started_at > _FORGIVEN_AFTER:
             self._backoff = timedelta(0)
-        self._process, self._start_at = None, now + self._backoff
+        self.forget()
+        self._start_at = now + self._backoff
         self._backoff = min(max(2 * self._backoff, _FIRST_BACKOFF), _LONGEST_BACKOFF)
 
     def _probe_liveness(self, now: datetime) -> None:

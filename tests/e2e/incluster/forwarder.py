@@ -97,6 +97,8 @@ class InCluster:
             if time.monotonic() > deadline:
                 self.kill(for_seconds=0)
             time.sleep(_GLANCE_SECONDS / 10)
+        for container in self._containers.values():
+            container.forget()
 
     def kill(self, for_seconds: float) -> None:
         """Let the process die; it comes back when so many seconds of the clock have passed, as in a crash loop."""
@@ -162,7 +164,9 @@ class InCluster:
         for uid in self._containers.keys() - pods.keys():
             self._containers[uid].stop()
             if self._containers[uid].has_ended:
-                self._restarts += max(0, self._containers.pop(uid).restarts)
+                ended = self._containers.pop(uid)
+                ended.forget()
+                self._restarts += max(0, ended.restarts)
 
     def _bound_pods(self) -> Mapping[str, Manifest]:
         """Give the pods that a kubelet would run now, by uid."""

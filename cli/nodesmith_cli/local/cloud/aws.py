@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
@@ -38,6 +39,7 @@ from nodesmith_cli.local.cloud.turns import in_turns
 from nodesmith_cli.local.objects import Objects
 
 DEFAULT_VERSION = "1.34"
+_ONE_AT_A_TIME = threading.Lock()
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 
 
@@ -46,7 +48,7 @@ class LocalAws:
 
     `endpoint` is the cluster's API server, `no_capacity` are patterns as `pools.parse_pattern` reads them. moto keeps
     one state per process, so there can be only one at a time; what was there before is forgotten. Raises Rejected for
-    a region or a pool that does not exist.
+    a region or a pool that does not exist, RuntimeError for a second one.
     """
 
     def __init__(
@@ -92,7 +94,10 @@ class LocalAws:
     def start(self) -> None:
         """Serve, with an empty but furnished account."""
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
+        if not _ONE_AT_A_TIME.acquire(blocking=False):
+            raise RuntimeError("another LocalAws runs in this process, and moto keeps one state for both")
         with ExitStack() as stack:
+            stack.callback(_ONE_AT_A_TIME.release)
             stack.enter_context(self.seam)
             stack.enter_context(shortcuts())
             stack.enter_context(in_turns(DynamoHandler))

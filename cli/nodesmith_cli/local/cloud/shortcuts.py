@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import string
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, wraps
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +17,8 @@ from moto.dynamodb.models import table as tables
 from moto.dynamodb.models.dynamo_type import Item
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.tags import EC2_PREFIX_TO_RESOURCE, get_prefix
+from moto.moto_api._internal.moto_random import MotoRandom
+from moto.moto_server import werkzeug_app
 from moto.sqs import models as queues
 
 _FROM_NAMES_ALONE = (
@@ -41,6 +45,9 @@ def shortcuts() -> Iterator[None]:
             stack.enter_context(
                 patch.object(picker, "get_possible_keys", _once_a_shape(picker.get_possible_keys))
             )
+        stack.enter_context(patch.object(MotoRandom, "get_random_string", _random_string))
+        # No browser asks, so no answer says which ones may.
+        stack.enter_context(patch.object(werkzeug_app, "DISABLE_GLOBAL_CORS", True))
         enriched = staticmethod(_enriched(responses.BaseResponse._enrich_response))  # noqa: SLF001
         stack.enter_context(patch.object(responses.BaseResponse, "_enrich_response", enriched))
         yield
@@ -105,6 +112,15 @@ def _once_a_shape(possible: Callable[[Any, Any], Iterable[str]]) -> Callable[[An
         return keys
 
     return possible_keys
+
+
+def _random_string(
+    luck: Random, length: int = 20, include_digits: bool = True, lower_case: bool = False
+) -> str:
+    """Draw all characters at once: every answer of DynamoDB's has a request id of 52."""
+    pool = string.ascii_letters + (string.digits if include_digits else "")
+    drawn = "".join(luck.choices(pool, k=length))
+    return drawn.lower() if lower_case else drawn
 
 
 def _enriched(enrich: Callable[[dict[str, str], Any], Any]) -> Callable[[dict[str, str], Any], Any]:

@@ -19,6 +19,11 @@ _GO = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 _LIFELINE = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -KILL 0) & exec 3<&-; exec "$@"'
 
 
+def on_a_lifeline(command: Sequence[str | Path]) -> list[str]:
+    """Give a command for a session of its own that ends when its standard input, a pipe from us, does."""
+    return ["/bin/sh", "-c", _LIFELINE, Path(command[0]).name, *map(str, command)]
+
+
 class Died(Rejected):
     """A program ended that should run. The message has the end of its log; so has `log`."""
 
@@ -41,7 +46,7 @@ class Process:
         self._log = log
         with log.open("ab") as output:
             self._popen = subprocess.Popen(  # noqa: S603 the command is ours
-                ["/bin/sh", "-c", _LIFELINE, self.name, *map(str, command)],
+                on_a_lifeline(command),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

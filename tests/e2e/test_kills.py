@@ -1,0 +1,64 @@
+"""Functions die at any moment of what they do, and the cluster ends up as if they had not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from nodesmith_cli.local.cloud.stages import USUAL
+from tests.e2e.conftest import Figures, Start
+from tests.e2e.deployed import Faults
+from tests.e2e.system import HURRIED, System
+from tests.e2e.test_faults import EXPECTED, MISCHIEF, two_waves
+
+BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
+"""They take a processor each, most others wait: so two workers have most of the seeds, and the others the rest."""
+
+
+@pytest.mark.parametrize("first", [pytest.param(5 * turn, marks=BESIDE_OTHERS[turn]) for turn in range(2)])
+def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
+    start: Start, figures: Figures, first: int
+) -> None:
+    survive(start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + 5), figures)
+
+
+@pytest.mark.parametrize(
+    "first", [*(pytest.param(10 * turn, marks=BESIDE_OTHERS[turn % 2]) for turn in range(1, 5)), 50]
+)
+def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
+    start: Start, figures: Figures, first: int
+) -> None:
+    system = start(real=False, speed=HURRIED, delays=USUAL, faults=MISCHIEF)
+    survive(system, range(first, first + 10), figures)
+
+
+def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
+    """Kill each function once a seed, in the middle of what it does, while new pods come; it must end as ever."""
+    ran = survived = 0
+    try:
+        for ran, seed in enumerate(seeds, start=1):  # noqa: B007 counted
+            before = system.deployed.killed
+            system.deployed.endanger(Faults(seed=seed, kills=1))
+            assert two_waves(system, f"seed-{seed}") == EXPECTED, "\n".join(
+                bought_for(system, f"seed-{seed}")
+            )
+            assert system.deployed.killed - before >= 2, "provisioning and lifecycle at least"
+            survived += 1
+    finally:
+        figures("seeds-run", ran)
+        figures("seeds-failed", ran - survived)
+        figures("kills", system.deployed.killed)
+
+
+def bought_for(system: System, name: str) -> list[str]:
+    """Tell for each node of a NodePool by which decision it was bought, for whom, and who runs there."""
+    claims = [claim for claim in system.ledger().claims if claim.nodepool == name]
+    there: dict[str, list[str]] = {}
+    for pod in system.pods():
+        there.setdefault(pod["spec"].get("nodeName", ""), []).append(pod["metadata"]["name"])
+    return [
+        f"{claim.created_at} {claim.name} by {claim.decision} for {sorted(claim.nominated)}: "
+        f"{sorted(there.get(claim.node_name, ()))}"
+        for claim in sorted(claims, key=lambda claim: claim.created_at)
+    ]
