@@ -219,6 +219,16 @@ def test_a_connection_is_kept_for_the_next_request(aws: LocalAws) -> None:
     assert len(connected - {None}) == 1
 
 
+def test_a_second_one_is_refused_and_leaves_the_first_as_it_was(aws: LocalAws) -> None:
+    subnets = aws.client("ec2").describe_subnets()["Subnets"]
+    with (
+        pytest.raises(RuntimeError, match="another LocalAws runs in this process"),
+        LocalAws("us-east-1", cluster="second", endpoint=ENDPOINT),
+    ):
+        pass
+    assert aws.client("ec2").describe_subnets()["Subnets"] == subnets
+
+
 def test_there_is_a_subnet_in_every_zone(aws: LocalAws) -> None:
     sold = {o.zone for offers in embedded_catalog("us-east-1").offerings.values() for o in offers}
     assert set(aws.network.subnets) == sold
