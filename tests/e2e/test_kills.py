@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from nodesmith_cli.local.cloud.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.deployed import Faults
-from tests.e2e.system import HURRIED, System
+from tests.e2e.manifests import nodeclass
+from tests.e2e.system import CLUSTER, HURRIED, System
 from tests.e2e.test_faults import EXPECTED, MISCHIEF, two_waves
 
+AT_ONCE = 2
 BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
 """They take a processor each, most others wait: so two workers have most of the seeds, and the others the rest."""
 
@@ -33,18 +37,26 @@ def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
     survive(system, range(first, first + 10), figures)
 
 
-def survive(system: System, seeds: Iterable[int], figures: Figures) -> None:
-    """Kill each function once a seed, in the middle of what it does, while new pods come; it must end as ever."""
+def survive(system: System, seeds: Sequence[int], figures: Figures) -> None:
+    """Kill each function once a seed, in the middle of what it does, while new pods come; it must end as ever.
+
+    Two seeds go at once: one's pods wait while functions die by the other, too.
+    """
+    system.apply(nodeclass(CLUSTER))  # it is everybody's, and two kubectls would both create it
     ran = survived = 0
     try:
-        for ran, seed in enumerate(seeds, start=1):  # noqa: B007 counted
-            before = system.deployed.killed
-            system.deployed.endanger(Faults(seed=seed, kills=1))
-            assert two_waves(system, f"seed-{seed}") == EXPECTED, "\n".join(
-                bought_for(system, f"seed-{seed}")
-            )
-            assert system.deployed.killed - before >= 2, "provisioning and lifecycle at least"
-            survived += 1
+        for start in range(0, len(seeds), AT_ONCE):
+            together = seeds[start : start + AT_ONCE]
+            ran, before = ran + len(together), system.deployed.killed
+            system.deployed.endanger(*(Faults(seed=seed, kills=1) for seed in together))
+            names = [f"seed-{seed}" for seed in together]
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                ends = list(pool.map(partial(two_waves, system), names))
+            for name, end in zip(names, ends, strict=True):
+                assert end == EXPECTED, "\n".join(bought_for(system, name))
+            died = system.deployed.killed - before
+            assert died >= 2 * len(together), "provisioning and lifecycle at least"
+            survived += len(together)
     finally:
         figures("seeds-run", ran)
         figures("seeds-failed", ran - survived)

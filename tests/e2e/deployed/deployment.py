@@ -91,10 +91,10 @@ class Deployed(Started):
         """Kill those of a function's processes that work, in the middle of it; False when none does."""
         return self.functions[concern].kill()
 
-    def endanger(self, faults: Faults) -> None:
+    def endanger(self, *faults: Faults) -> None:
         """Let functions be killed from now on as these faults say; the queues' faults stay as they were."""
         for mortal in self._mortals.values():
-            mortal.endanger(faults)
+            mortal.endanger(*faults)
 
     @property
     def killed(self) -> int:

@@ -59,23 +59,33 @@ def faulty_queues(faults: Faults, queues: Collection[str]) -> Iterator[None]:
         yield
 
 
+class _Danger:
+    """Which of a function's invocations are fatal by one seed: the next is the one of this number, or a later one."""
+
+    def __init__(self, faults: Faults, concern: str) -> None:
+        self.luck = random.Random(f"{faults.seed} {concern}")  # noqa: S311 not for secrets
+        self.left = faults.kills
+        self.next = self.luck.randint(1, _APART)
+
+    def passed(self) -> None:
+        """Choose the next."""
+        self.left -= 1
+        self.next += self.luck.randint(1, _APART)
+
+
 class Mortal:
     """A function that is killed in the middle of some of its invocations. `killed` counts them."""
 
     def __init__(self, function: DeployedFunction) -> None:
         self._function = function
-        self._luck = random.Random()  # noqa: S311 not for secrets
-        self._left = 0
-        self._next = 0
+        self._dangers: list[_Danger] = []
         self._takes_seconds = _BUSY_SECONDS
         self._numbers = itertools.count(1)
         self.killed = 0
 
-    def endanger(self, faults: Faults) -> None:
-        """Choose from the seed which of the coming invocations are fatal, and when."""
-        self._luck = random.Random(f"{faults.seed} {self.concern}")  # noqa: S311 not for secrets
-        self._numbers, self._next = itertools.count(1), self._luck.randint(1, _APART)
-        self._left = faults.kills
+    def endanger(self, *faults: Faults) -> None:
+        """Choose from each seed which of the coming invocations are fatal, and when."""
+        self._dangers, self._numbers = [_Danger(each, self.concern) for each in faults], itertools.count(1)
 
     @property
     def concern(self) -> str:
@@ -83,10 +93,12 @@ class Mortal:
 
     def __call__(self, event: Mapping[str, Any]) -> Any:
         """Invoke; one that ends before its killer comes has got away, and the next one is in danger."""
-        if self._left <= 0 or next(self._numbers) < self._next:
+        number = next(self._numbers)
+        danger = next((each for each in self._dangers if each.left > 0 and number >= each.next), None)
+        if danger is None:
             return self._invoked(event)
         over = threading.Event()
-        killer = threading.Timer(self._luck.uniform(0, self._takes_seconds), self._kill, [over])
+        killer = threading.Timer(danger.luck.uniform(0, self._takes_seconds), self._kill, [danger, over])
         killer.start()
         try:
             return self._invoked(event)
@@ -101,8 +113,7 @@ class Mortal:
         self._takes_seconds = time.monotonic() - began  # as the machine is now
         return answer
 
-    def _kill(self, over: threading.Event) -> None:
+    def _kill(self, danger: _Danger, over: threading.Event) -> None:
         if not over.is_set() and self._function.kill():
-            self._left -= 1
-            self._next += self._luck.randint(1, _APART)
+            danger.passed()
             self.killed += 1
