@@ -1,4 +1,4 @@
-"""Where the programs come from: a folder that the user names, or the Go modules of the checkout."""
+"""Where the programs come from: a folder that the user names, or the Go module of the checkout."""
 
 from __future__ import annotations
 
