@@ -63,12 +63,15 @@ class Stock:
     def __init__(self, goods: Iterable[tuple[Choice, Offering]]) -> None:
         self.goods = tuple(goods)
         self._plain: Stock | None = None
-        by_type: dict[str, list[tuple[Choice, Offering]]] = {}
+        by_type: dict[str, list[tuple[Choice, Offering, Way]]] = {}
+        ways: dict[Way, Offering] = {}
         for choice, offering in self.goods:
-            by_type.setdefault(choice.type.name, []).append((choice, offering))
-        self.by_type: Mapping[str, Sequence[tuple[Choice, Offering]]] = by_type
+            bought = way(offering)
+            ways[bought] = offering
+            by_type.setdefault(choice.type.name, []).append((choice, offering, bought))
+        self.by_type: Mapping[str, Sequence[tuple[Choice, Offering, Way]]] = by_type
         self.names = frozenset(by_type)
-        self.ways = {way(offering): offering for _, offering in self.goods}
+        self.ways = ways
         rooms = {id(choice): choice.room for choice, _ in self.goods}.values()
         self.resources = tuple(
             sorted({name for room in rooms for name, amount in room.items() if amount > 0})
@@ -151,20 +154,25 @@ def bargains(
 
     Exotic ones are held against each other only. Of equals the first by type and zone is given.
     """
-    goods: dict[str, Good] = {}
-    bins: tuple[list[Bin], list[Bin]] = [], []
+    cheapest: dict[tuple[bool, Vector, Vector], tuple[float, str, Good]] = {}
     for name in names:
         known: dict[int, Vector] = {}
-        seen: set[tuple[Vector, Vector]] = set()
-        for choice, offering in stock.by_type[name]:
-            if way(offering) in ways:
-                room = known.get(id(choice)) or known.setdefault(id(choice), vector(choice.room, dimensions))
-                cost = tuple([limit_cost(choice, offering, limit) for limit in limits])
-                if (room, cost) not in seen:  # else it is sold cheaper already
-                    seen.add((room, cost))
-                    key = f"{name}/{offering.zone}/{offering.reservation or offering.capacity_type}"
-                    goods[key] = Good(choice, offering, room, cost)
-                    bins[choice.is_exotic].append(Bin(key, room, offering.cost_hourly_usd, 1, 0, cost))
+        for choice, offering, bought in stock.by_type[name]:
+            if bought not in ways:
+                continue
+            room = known.get(id(choice)) or known.setdefault(id(choice), vector(choice.room, dimensions))
+            cost = tuple([limit_cost(choice, offering, limit) for limit in limits])
+            equals = choice.is_exotic, room, cost
+            price, found = offering.cost_hourly_usd, cheapest.get(equals)
+            if found is not None and price > found[0]:
+                continue
+            key = f"{name}/{offering.zone}/{offering.reservation or offering.capacity_type}"
+            if found is None or (price, key) < found[:2]:
+                cheapest[equals] = price, key, Good(choice, offering, room, cost)
+    goods = {key: good for _, key, good in cheapest.values()}
+    bins: tuple[list[Bin], list[Bin]] = [], []
+    for (is_exotic, room, cost), (price, key, _) in cheapest.items():
+        bins[is_exotic].append(Bin(key, room, price, 1, 0, cost))
     return tuple(goods[each.key] for group in bins for each in undominated(group))
 
 
