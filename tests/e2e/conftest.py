@@ -8,7 +8,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -29,13 +29,13 @@ LONGEST_FIRST = (
     "test_capacity test_no_nodes"
 ).split()
 """Modules, and groups that stay together."""
-LONGEST_MADE = "test_forwarder_scale"
-"""Of the modules that measure: it makes for a minute what it measures, beside the last of the others."""
+MEASURED = "test_interruptions test_ends test_forwarder_scale test_first_pods".split()
+"""Modules with tests that measure, last of all; first those that make the most before they do."""
 QUIET_WITHIN_SECONDS = 60.0
 _BETWEEN_TESTS_SECONDS = 1.0
 Figures = Callable[[str, float], None]
 Start = Callable[..., System]
-Alone = Callable[[], None]
+Alone = Callable[[], AbstractContextManager[None]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,14 +49,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and measure last: by then the other workers have little left to do, or nothing."""
     for item in items:
         if _measures(item):
-            item.add_marker(pytest.mark.xdist_group("measured"))
+            item.add_marker(pytest.mark.xdist_group(item.name))  # a unit of its own: any worker may take it
     items.sort(key=_turn)
 
 
 def _turn(item: pytest.Item) -> int:
-    names = {item.path.stem, *(group.args[0] for group in item.iter_markers("xdist_group"))}
     if _measures(item):
-        return len(LONGEST_FIRST) + 1 + (LONGEST_MADE not in names)
+        return len(LONGEST_FIRST) + 1 + MEASURED.index(item.path.stem)
+    names = {item.path.stem, *(group.args[0] for group in item.iter_markers("xdist_group"))}
     return min((LONGEST_FIRST.index(name) for name in names & {*LONGEST_FIRST}), default=len(LONGEST_FIRST))
 
 
@@ -90,18 +90,26 @@ def _taken_alone(lock: TextIO) -> bool:
 
 @pytest.fixture
 def alone(request: pytest.FixtureRequest) -> Alone:
-    """Wait until nothing else is tested on this machine, nor will be until the test ends: `alone()`, then measure.
+    """Have the machine alone for a while: `with alone(): …` begins when no other worker tests, none does until its end.
 
-    What is made before, beside the last of the other tests, costs the whole run no time of its own.
+    What is made before and looked at afterwards, beside other tests, costs the whole run no time of its own.
     """
 
-    def wait() -> None:
+    @contextmanager
+    def hold() -> Iterator[None]:
         lock = request.node.stash[_MACHINE]
-        while not _taken_alone(lock):
-            pass
-        until_quiet(QUIET_WITHIN_SECONDS)
+        with (BUILD / "measuring.lock").open("w") as turn:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # whose turn it is need not wait for one that waits for its own
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            while not _taken_alone(lock):
+                pass
+            until_quiet(QUIET_WITHIN_SECONDS)
+            try:
+                yield
+            finally:
+                fcntl.flock(lock, fcntl.LOCK_SH)
 
-    return wait
+    return hold
 
 
 @pytest.fixture

@@ -99,7 +99,6 @@ def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
     starts pods run on them too. So pods are of ReplicaSets without Deployments above them: those have their status
     written at each step of a pod, a seventh of all requests, and take no part in a drain.
     """
-    alone()
     system = start()
     apps = [f"app-{number:02}" for number in range(APPS)]
     replicas = NODES * PODS_A_NODE // APPS
@@ -125,7 +124,7 @@ def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
         if gone:
             left.discard(node["metadata"]["name"])
 
-    with system.followed("pods", turnover.note, "default"), system.followed("nodes", note):
+    with alone(), system.followed("pods", turnover.note, "default"), system.followed("nodes", note):
         began, ticks = system.clock.now(), processor_ticks()
         system.kubectl("delete", "nodes", "-l", "karpenter.sh/nodepool=default", "--wait=false")
         system.until("some evictions were refused", lambda: bool(system.events("FailedDraining")), 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from statistics import median
 
 import yaml
@@ -36,16 +37,15 @@ def test_five_hundred_pods_of_forty_kinds_run_where_one_plan_put_them(
 
     Where others want the processors it follows less closely, and up to two thirds more nodes than planned are bought.
     """
-    alone()
     system = start()
     dedicated = nodepool("dedicated", taints=[{"key": "dedicated", "value": "yes", "effect": "NoSchedule"}])
     system.apply(*many_kinds(500, 40))
     system.until("500 pods are called unschedulable", lambda: len(unschedulable(system)) == 500)
     system.stays("the forwarder tells of them all", lambda: len(unschedulable(system)) == 500, seconds=3)
-    system.apply(nodeclass(CLUSTER), nodepool(), dedicated)
-
-    system.until_running(500, seconds=180)
-    system.until_settled()
+    with alone():
+        system.apply(nodeclass(CLUSTER), nodepool(), dedicated)
+        system.until_running(500, seconds=180)
+        system.until_settled()
 
     assert_kube_scheduler_bound(system)
     assert_nodes_hold_what_they_say(system)
@@ -67,13 +67,15 @@ def test_five_hundred_pods_of_forty_kinds_run_where_one_plan_put_them(
 def test_twenty_pods_run_soon_on_spot_nodes_in_three_zones_where_kube_scheduler_has_bound_them(
     start: Start, figures: Figures, alone: Alone
 ) -> None:
-    alone()
-    system = start(delays=USUAL)
     nodeclass_, nodepool_, deployment = express_test()
-    system.apply(nodeclass_, nodepool_)
-    system.until_nodepools_ready()
-    with system.watched_pods() as seen:
-        system.apply(deployment)
+    with ExitStack() as waiting:
+        with alone():
+            system = start(delays=USUAL)
+            system.apply(nodeclass_, nodepool_)
+            system.until_nodepools_ready()
+            seen = waiting.enter_context(system.watched_pods())
+            system.apply(deployment)
+            system.until("EC2 is asked for nodes for all 20", lambda: launched_for(system) == 20)
         system.until_running(20, seconds=90)
         system.until("all 20 are seen to run", lambda: len(running(seen)) == 20)
     system.until_settled()
@@ -93,6 +95,11 @@ def test_twenty_pods_run_soon_on_spot_nodes_in_three_zones_where_kube_scheduler_
     figures("control-plane-start-s", round(system.plane.started_in_seconds, 2))
     assert p50 <= LONGEST_TO_FLEET_SECONDS
     assert system.plane.started_in_seconds <= LONGEST_START_SECONDS
+
+
+def launched_for(system: System) -> int:
+    """Count the pods for which nodes are launched."""
+    return sum(len(claim.nominated) for claim in system.ledger().claims if claim.launched_at)
 
 
 def running(seen: Mapping[str, Waited]) -> list[Waited]:

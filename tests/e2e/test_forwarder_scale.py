@@ -23,8 +23,7 @@ def test_five_hundred_nodes_and_five_thousand_pods_cost_the_cluster_little(
     folder: Path, figures: Figures, alone: Alone
 ) -> None:
     data = shutil.copytree(kept_crowd(NODES, PODS, KINDS, BUILD / "crowd"), folder / "data")
-    alone()
-    with site(folder, data=data) as cluster, cluster.forwarder(folder) as forwarder:
+    with alone(), site(folder, data=data) as cluster, cluster.forwarder(folder) as forwarder:
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
         process = forwarder.process_id

@@ -21,42 +21,44 @@ PODS, GRACE_SECONDS, WARNING = 9, 20, timedelta(minutes=2)
 def test_two_nodes_that_ec2_takes_are_replaced_first_and_no_pod_is_killed_without_its_grace(
     start: Start, figures: Figures, alone: Alone
 ) -> None:
-    alone()  # two minutes are twelve seconds here, whoever else wants the processors
-    system = start(speed=HURRIED, delays=USUAL)
-    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
-    system.until_nodepools_ready()
-    web = deployment("web", PODS, "1", terminationGracePeriodSeconds=GRACE_SECONDS)
-    system.apply(taking(web, start_seconds=2.0, stop_seconds=5.0))
-    system.until_running(PODS, seconds=120)
-    system.until_settled(seconds=60)
-    victims = system.claims()[:2]
-    names = {claim["metadata"]["name"] for claim in victims}
-    nodes = {claim["status"]["nodeName"] for claim in victims}
-    cut_short: list[str] = []
-    first_gone: list[datetime] = []
+    with alone():  # two minutes are twelve seconds here, whoever else wants the processors
+        system = start(speed=HURRIED, delays=USUAL)
+        system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
+        system.until_nodepools_ready()
+        web = deployment("web", PODS, "1", terminationGracePeriodSeconds=GRACE_SECONDS)
+        system.apply(taking(web, start_seconds=2.0, stop_seconds=5.0))
+        system.until_running(PODS, seconds=120)
+        system.until_settled(seconds=60)
+        victims = system.claims()[:2]
+        names = {claim["metadata"]["name"] for claim in victims}
+        nodes = {claim["status"]["nodeName"] for claim in victims}
+        cut_short: list[str] = []
+        first_gone: list[datetime] = []
 
-    def note(pod: Manifest, now: datetime, *, gone: bool) -> None:
-        del gone
-        if pod["spec"].get("nodeName") not in nodes or "deletionTimestamp" not in pod["metadata"]:
-            return
-        first_gone.append(now)
-        if pod["metadata"]["deletionGracePeriodSeconds"] not in {0, GRACE_SECONDS}:  # 0 once it has stopped
-            cut_short.append(pod["metadata"]["name"])
+        def note(pod: Manifest, now: datetime, *, gone: bool) -> None:
+            del gone
+            if pod["spec"].get("nodeName") not in nodes or "deletionTimestamp" not in pod["metadata"]:
+                return
+            first_gone.append(now)
+            grace = pod["metadata"]["deletionGracePeriodSeconds"]
+            if grace not in {0, GRACE_SECONDS}:  # 0 once it has stopped
+                cut_short.append(pod["metadata"]["name"])
 
-    with system.followed("pods", note, "default"):
-        began = system.clock.now()
-        for claim in victims:
-            instance = claim["status"]["providerID"].rpartition("/")[2]
-            announce_interruption(system.aws.client("events"), system.aws.region, instance, began)
-        system.until(
-            "their end has begun", lambda: names <= {c.name for c in system.ledger().claims if c.is_ending}
-        )
-        causes = {c.name: c.cause for c in system.ledger().claims if c.name in names}
-        system.until(
-            "they are gone",
-            lambda: not names & {claim["metadata"]["name"] for claim in system.claims()},
-            seconds=180,
-        )
+        with system.followed("pods", note, "default"):
+            began = system.clock.now()
+            for claim in victims:
+                instance = claim["status"]["providerID"].rpartition("/")[2]
+                announce_interruption(system.aws.client("events"), system.aws.region, instance, began)
+            system.until(
+                "their end has begun",
+                lambda: names <= {c.name for c in system.ledger().claims if c.is_ending},
+            )
+            causes = {c.name: c.cause for c in system.ledger().claims if c.name in names}
+            system.until(
+                "they are gone",
+                lambda: not names & {claim["metadata"]["name"] for claim in system.claims()},
+                seconds=180,
+            )
     system.until_running(PODS, seconds=60)
     system.until_settled(seconds=60)
     bought = [claim for claim in system.ledger().claims if claim.created_at >= began]
@@ -73,6 +75,8 @@ def test_two_nodes_that_ec2_takes_are_replaced_first_and_no_pod_is_killed_withou
 NODES, NOTICES, APPS = 30, 10, 10
 GRACES = range(10, 61, 5)
 ONE_NODE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge", "m6a.xlarge", "r6a.xlarge")
+PACE = 2.0
+"""The clock's, at which the processors are still idle most of the time. Kubelets keep real time."""
 SPOT = requirement("karpenter.sh/capacity-type", "spot")
 LAST_SECONDS = timedelta(seconds=15)
 """Before the last moment that gives a pod its grace: only then may it be made to leave against its budget."""
@@ -90,7 +94,7 @@ def guarded(app: int) -> list[manifests.Manifest]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"minAvailable": "80%", "selector": {"matchLabels": {"app": name}}},
     }
-    return [taking(made, start_seconds=1.0, stop_seconds=min(8.0, grace / 2)), budget]
+    return [taking(made, start_seconds=1.0 / PACE, stop_seconds=min(8.0, grace / 2) / PACE), budget]
 
 
 def pending_seconds(waited: Mapping[str, Waited], before: Collection[str]) -> float:
@@ -131,8 +135,7 @@ class Witness:
 def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_where_nodes_are_deleted_first(
     start: Start, figures: Figures, alone: Alone
 ) -> None:
-    alone()
-    system = start(delays=Delays.between(35, 70))
+    system = start(speed=PACE, delays=Delays.between(35, 70))
     pool = nodepool(requirements=[ONE_NODE, SPOT])
     pool["spec"]["disruption"] = {"consolidateAfter": "Never"}
     system.apply(nodeclass(CLUSTER), pool)
@@ -145,28 +148,29 @@ def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_wh
     nodes = {claim["status"]["nodeName"] for claim in victims}
     names = {claim["metadata"]["name"] for claim in victims}
     before, before_pods = len(system.instances()), {pod_key(pod) for pod in system.pods()}
-    began = system.clock.now()
-    witness = Witness(dict.fromkeys(nodes, began + WARNING))
-    with system.followed("pods", witness, "default"), system.watched_pods() as waited:
-        for claim in victims:
-            instance = claim["status"]["providerID"].rpartition("/")[2]
-            announce_interruption(system.aws.client("events"), system.aws.region, instance, began)
-        system.until("they are gone", lambda: not names & claim_names(system), seconds=240)
-        system.until_running(NODES * APPS, seconds=120)
-    ours = pending_seconds(waited, before_pods)
-    system.until_settled(seconds=120)
-    told = [event["involvedObject"] for event in system.events("Disrupted")]
-    forced = {each["name"] for each in told if each["kind"] == "Pod"}
-    early = witness.forced_early(forced, began + WARNING)
-    bought = [claim for claim in system.ledger().claims if claim.created_at >= began]
+    with alone():
+        began = system.clock.now()
+        witness = Witness(dict.fromkeys(nodes, began + WARNING))
+        with system.followed("pods", witness, "default"), system.watched_pods() as waited:
+            for claim in victims:
+                instance = claim["status"]["providerID"].rpartition("/")[2]
+                announce_interruption(system.aws.client("events"), system.aws.region, instance, began)
+            system.until("they are gone", lambda: not names & claim_names(system), seconds=240)
+            system.until_running(NODES * APPS, seconds=120)
+        ours = pending_seconds(waited, before_pods)
+        system.until_settled(seconds=120)
+        told = [event["involvedObject"] for event in system.events("Disrupted")]
+        forced = {each["name"] for each in told if each["kind"] == "Pod"}
+        early = witness.forced_early(forced, began + WARNING)
+        bought = [claim for claim in system.ledger().claims if claim.created_at >= began]
 
-    before_pods = {pod_key(pod) for pod in system.pods()}
-    deleted = sorted(claim_names(system))[:NOTICES]
-    with system.watched_pods() as waited:
-        system.kubectl("delete", "nodeclaims", "--wait=false", *deleted)
-        system.until("they are gone too", lambda: not set(deleted) & claim_names(system), seconds=400)
-        system.until_running(NODES * APPS, seconds=120)
-    theirs = pending_seconds(waited, before_pods)
+        before_pods = {pod_key(pod) for pod in system.pods()}
+        deleted = sorted(claim_names(system))[:NOTICES]
+        with system.watched_pods() as waited:
+            system.kubectl("delete", "nodeclaims", "--wait=false", *deleted)
+            system.until("they are gone too", lambda: not set(deleted) & claim_names(system), seconds=400)
+            system.until_running(NODES * APPS, seconds=120)
+        theirs = pending_seconds(waited, before_pods)
 
     figures("interruption-pending-ratio", round(ours / theirs, 3))
     figures("interruption-pending-pod-seconds", round(ours))
