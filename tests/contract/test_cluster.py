@@ -283,3 +283,17 @@ def test_pods_that_are_gone_or_bound_are_passed_over_and_the_others_nominated(wo
     world.cluster.nominate("n1", ["default/gone", "default/bound", "default/web-0"])
 
     assert (nominated(world, "bound"), nominated(world, "web-0")) == ("", "n1")
+
+
+def test_nominations_for_a_node_are_cleared_and_those_for_others_stand(world: World) -> None:
+    for name, node in (("web-0", "n1"), ("web-1", "n2")):
+        world.put("Pod", a_pod(name))
+        world.cluster.nominate(node, [f"default/{name}"])
+    world.put("Pod", a_pod("web-2"))
+    world.put("Pod", a_pod("bound", nodeName="n1"))
+
+    world.cluster.clear_nominations(
+        "n1", [f"default/{name}" for name in ("web-0", "web-1", "web-2", "bound", "gone")]
+    )
+
+    assert [nominated(world, f"web-{number}") for number in range(3)] == ["", "n2", ""]

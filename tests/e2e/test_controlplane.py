@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.nominations import clear_nominations, nominate
 from nodesmith.errors import Rejected
 from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_cli.local.controlplane.process import Died
@@ -28,6 +31,8 @@ from tests.patience import eventually, patient
 
 Json = dict[str, Any]
 ENDED_WITHIN_SECONDS = 20.0
+FORGOTTEN_SECONDS = 12.0
+"""Longer than kube-scheduler lets a pod wait that is to be tried again."""
 KNOWN = {"k8s-aws-v1.known": User("nodesmith", ("nodesmith:observers",))}
 
 
@@ -120,6 +125,45 @@ def test_it_says_which_kubernetes_it_is(plane: ControlPlane) -> None:
     assert version["serverVersion"]["gitVersion"].startswith("v1.")
     assert version["serverVersion"]["gitVersion"] == version["clientVersion"]["gitVersion"]
     assert (version["serverVersion"]["major"], version["serverVersion"]["gitTreeState"]) == ("1", "clean")
+
+
+def test_kube_scheduler_thinks_again_of_who_gave_way_to_a_nomination_only_when_nominations_are_cleared(
+    plane: ControlPlane,
+) -> None:
+    """One pod is nominated for a node, another finds no room beside it, and the first is bound elsewhere."""
+    server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
+    taint = {"key": "forgetful", "value": "yes", "effect": "NoSchedule"}
+    small = [node(name) for name in ("promised", "elsewhere")]
+    for each in small:
+        each["spec"] = {"taints": [taint]}
+        each["status"]["allocatable"] = {**each["status"]["allocatable"], "cpu": "4"}
+    applied(plane, small)
+
+    def waiting(name: str, cpu: str, label: str) -> None:
+        made = pod(name, tolerations=[{**taint, "operator": "Equal"}], nodeSelector={label: "yes"})
+        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+        applied(plane, [made])
+        eventually(lambda: "PodScheduled" in str(got(plane, "pod", name)["status"]), f"{name} has been tried")
+        nominate(server, "promised", [f"default/{name}"])
+
+    def where(name: str) -> str:
+        return str(got(plane, "pod", name)["spec"].get("nodeName", ""))
+
+    plane.kubectl("label", "node", "promised", "wide=yes")
+    waiting("first", "3", "narrow")
+    waiting("second", "2", "wide")
+    plane.kubectl("label", "node", "elsewhere", "narrow=yes")
+    eventually(lambda: where("first") == "elsewhere", "the first is bound, though not where it was nominated")
+    time.sleep(FORGOTTEN_SECONDS)
+    assert where("second") == "", (
+        "it is tried again by itself now: clearing nominations needs this reason no longer"
+    )
+
+    clear_nominations(server, "promised", ["default/second"])
+
+    eventually(lambda: where("second") == "promised", "the second is tried again")
+    plane.kubectl("delete", "pod", "first", "second", "--force")
+    plane.kubectl("delete", "node", "promised", "elsewhere")
 
 
 def test_twenty_pods_run_on_three_nodes(plane: ControlPlane) -> None:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer, Unfit, connect
-from nodesmith.adapters.nominations import nominate
+from nodesmith.adapters.nominations import clear_nominations, nominate
 from nodesmith.adapters.objectpaths import pod_path
 from nodesmith.decisions.disruption.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
@@ -72,6 +72,7 @@ _UNREGISTERED = {"key": UNREGISTERED.key, "effect": str(UNREGISTERED.effect)}
 _GLANCE_SECONDS = 0.05
 _LOOKS_EVERY_SECONDS = 1.0  # lifecycle looks at least that often while nodes start and pods are bound
 _FORGOTTEN_SECONDS = 3.0
+_NOMINATED_SECONDS = 8.0  # NOMINATION is 20 s, in life
 _PATIENCE_SECONDS = 20.0  # kube-scheduler tries a pod again after 1, 2, 4, 8 and 10 s
 _FAKE = {"kwok.x-k8s.io/node": "fake"}
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -236,7 +237,7 @@ class Court:
         )
 
     def _bind(self, wanted: Mapping[str, str], seed: int) -> None:
-        self._nominate(wanted)
+        self._tell(nominate, wanted)
         self._release(wanted, seed)
         self._settle(wanted)
 
@@ -253,11 +254,10 @@ class Court:
             self._server.patch(_object_path(node), {"spec": {"taints": taints}})
 
     def _settle(self, wanted: Mapping[str, str]) -> None:
-        """Wait until all are bound or time is up, and nominate again who has lost it, as lifecycle does.
+        """Wait until all are bound or time is up. Nominations are renewed, and cleared at last, as lifecycle does.
 
         kube-scheduler forgets a pod whose affinity has a namespaceSelector when the pod it waits for is bound (its hint
-        knows no namespaces), and one for which a pod nominated for its node left no room, when that is bound elsewhere.
-        It tries all pods again after five minutes; here it is made to after three seconds.
+        knows no namespaces). It tries all pods again after five minutes; here it is made to after three seconds.
         """
         started = looked = time.monotonic()
         forgotten = False
@@ -269,7 +269,8 @@ class Court:
             self._provision()
             if time.monotonic() - looked > _LOOKS_EVERY_SECONDS:
                 looked = time.monotonic()
-                self._nominate({key: wanted[key] for key in waiting})
+                over = looked - started > patient(_NOMINATED_SECONDS)
+                self._tell(clear_nominations if over else nominate, {key: wanted[key] for key in waiting})
             if not forgotten and time.monotonic() - started > _FORGOTTEN_SECONDS:
                 forgotten = True
                 for key in waiting:
@@ -278,9 +279,11 @@ class Court:
                     )
             time.sleep(_GLANCE_SECONDS)
 
-    def _nominate(self, wanted: Mapping[str, str]) -> None:
+    def _tell(
+        self, write: Callable[[ApiServer, str, Sequence[str]], None], wanted: Mapping[str, str]
+    ) -> None:
         for node in sorted(set(wanted.values())):
-            nominate(self._server, node, sorted(key for key, where in wanted.items() if where == node))
+            write(self._server, node, sorted(key for key, where in wanted.items() if where == node))
 
     def _all_nodes_open(self) -> bool:
         taints = [t["key"] for node in self._list("Node") for t in node["spec"].get("taints") or ()]

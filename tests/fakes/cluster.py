@@ -123,6 +123,14 @@ class FakeCluster:
                 pod.setdefault("status", {}).setdefault("nominatedNodeName", node)
         self.raise_after(call)
 
+    def clear_nominations(self, node: str, pods: Sequence[str]) -> None:
+        call = self._begin("clear_nominations", node, *pods)
+        for key in pods:
+            status = self.pods.get(key, {}).get("status", {})
+            if status.get("nominatedNodeName") == node:
+                del status["nominatedNodeName"]
+        self.raise_after(call)
+
     def merge_status(self, kind: str, name: str, status: Manifest) -> None:
         call = self._begin("merge_status", kind, name)
         objects = self._objects(kind)

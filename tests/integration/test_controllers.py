@@ -180,6 +180,21 @@ def test_pods_that_a_node_came_for_are_looked_at_again_as_long_as_they_wait(scen
         (Concern.PROVISIONING, timedelta(seconds=5)),
         (Concern.PROVISIONING, timedelta(seconds=21)),
     ], "others may have taken the room that a pod was promised, or kube-scheduler may not put it there"
+    assert told_of(scene, "nominations end") == [(Concern.LIFECYCLE, timedelta(seconds=21))]
+
+
+def test_a_nomination_that_has_not_helped_is_taken_back_once(scene: Scene) -> None:
+    waiting_pods(scene, "a")
+    scene.follow()
+    scene.follow()
+    pod = scene.cluster.pods["default/pod-a"]
+    assert (scene.phases(), pod["status"].get("nominatedNodeName")) == ({"a": "Initialized"}, "node-a")
+
+    scene.now += timedelta(seconds=21)
+
+    assert scene.follow() == {"ClearNominations": 1}
+    assert "nominatedNodeName" not in pod["status"]
+    assert scene.follow() == {}
 
 
 def test_nobody_is_told_to_look_at_pods_that_run_or_wait_for_another_node(scene: Scene) -> None:

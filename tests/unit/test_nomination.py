@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.lifecycle import next_steps
-from nodesmith.decisions.nomination import preempting_only, to_nominate
+from nodesmith.decisions.nomination import preempting_only, to_clear, to_nominate
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.scheduling.rooms import NOMINATION
-from nodesmith.model.commands import Command, Initialize, Nominate, Open, Register
+from nodesmith.model.commands import ClearNominations, Command, Initialize, Nominate, Open, Register
 from nodesmith.model.labels import INITIALIZED
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -153,6 +153,53 @@ class TestOwnNominations:
 
         assert not plan.nodes
         assert [u.pods for u in plan.ignored] == [KEYS[:1]]
+
+
+class TestNominationsThatAreCleared:
+    """Ours, for whom the pod no longer waits: kube-scheduler holds the room, and may have forgotten others for it."""
+
+    def cleared(self, bought: NodeClaim, *some: Pod, others: Any = ()) -> Any:
+        return to_clear([bought], snapshot(pods=[*some, *others], nodes=[NODE]), NOW)
+
+    @pytest.mark.parametrize(
+        ("ago", "over"), [(NOMINATION - timedelta(seconds=1), False), (NOMINATION, True)]
+    )
+    def test_they_are_when_pods_are_no_longer_expected_on_the_node(self, ago: timedelta, over: bool) -> None:
+        found = self.cleared(initialized(ago), *(nominated(pod) for pod in WEB))
+
+        assert found == ({BOUGHT.name: KEYS} if over else {})
+
+    def test_they_are_when_the_pod_waits_for_a_newer_node_for_which_it_is_nominated_then(self) -> None:
+        again = replace(BOUGHT, name="default-a0", created_at=NOW, nominated=KEYS[:1])
+        seen = snapshot(pods=[nominated(pod) for pod in WEB], nodes=[NODE])
+
+        assert to_clear([again, initialized()], seen, NOW) == {BOUGHT.name: KEYS[:1]}
+
+    def test_the_step_names_the_node_and_is_taken_beside_what_the_claim_needs_otherwise(self) -> None:
+        ended = initialized(NOMINATION)
+
+        assert ClearNominations(ended, "n1", KEYS) in steps(ended, [nominated(pod) for pod in WEB], NODE)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"nominated_node": "elsewhere"}, id="by the scheduler"),
+            pytest.param({"nominated_node": "", "node": "n1"}, id="bound"),
+            pytest.param({"nominated_node": ""}, id="lost already"),
+            pytest.param({"deleting": True}, id="being deleted"),
+            pytest.param({"created_at": NOW}, id="a new pod of the name"),
+        ],
+    )
+    def test_what_is_not_ours_to_clear_is_left(self, change: dict[str, Any]) -> None:
+        ended = replace(initialized(NOMINATION), created_at=NOW - timedelta(minutes=5))
+        pod = replace(nominated(WEB[0], created_at=ended.created_at), **change)
+
+        assert self.cleared(ended, pod) == {}
+
+    def test_a_pod_for_which_others_leave_the_node_keeps_it(self) -> None:
+        leaving = bind(shape("2", app="intruder"), "n1", unschedulable=False, deleting=True)
+
+        assert self.cleared(initialized(NOMINATION), nominated(WEB[0]), others=leaving) == {}
 
 
 class TestNominationsOfTheScheduler:

@@ -22,6 +22,7 @@ from nodesmith.model import garbage
 from nodesmith.model.backoffs import FIRST_BACKOFF, next_backoff
 from nodesmith.model.commands import (
     Advance,
+    ClearNominations,
     Close,
     Command,
     DeletePods,
@@ -173,8 +174,9 @@ def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, 
     Raises Transient, and Conflict when the claim has moved on.
     """
     match command:
-        case Nominate():
-            cluster.nominate(command.node, command.pods)
+        case Nominate() | ClearNominations():
+            write = cluster.nominate if isinstance(command, Nominate) else cluster.clear_nominations
+            write(command.node, command.pods)
         case Open():
             patch = registration_patch(command.claim, snapshot.node_of(command.claim))
             if not cluster.register_node(command.node, patch):

@@ -209,6 +209,13 @@ class Cluster(Protocol):
         others have been tried.
         """
 
+    def clear_nominations(self, node: str, pods: Sequence[str]) -> None:
+        """Clear `status.nominatedNodeName` of pods (namespace/name) where it names this Node.
+
+        Pods that are gone, bound, or not nominated for it are left as they are. Raises Transient when the others have
+        been tried.
+        """
+
     def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         """Evict pods, as far as their disruption budgets allow; gives what became of each, by `namespace/name`.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.evictions import delete, evict
-from nodesmith.adapters.nominations import nominate
+from nodesmith.adapters.nominations import clear_nominations, nominate
 from nodesmith.adapters.objectevents import publish
 from nodesmith.adapters.objectpaths import PATHS, object_path
 from nodesmith.adapters.statuses import (
@@ -98,6 +98,10 @@ class ApiCluster:
     def nominate(self, node: str, pods: Sequence[str]) -> None:
         """Nominate pods (namespace/name) for a Node, but those gone, bound or nominated already."""
         nominate(self._server, node, pods)
+
+    def clear_nominations(self, node: str, pods: Sequence[str]) -> None:
+        """Clear the nominations of pods (namespace/name) for a Node; those bound or nominated otherwise are left."""
+        clear_nominations(self._server, node, pods)
 
     def merge_status(self, kind: str, name: str, status: Manifest) -> None:
         """Merge into an object's status, conditions by type; gone is fine."""

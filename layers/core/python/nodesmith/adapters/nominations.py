@@ -1,4 +1,4 @@
-"""Nominating pods for a node: one conditional write a pod.
+"""Nominating pods for a node, and taking that back: one conditional write a pod.
 
 kube-scheduler tries the node in `status.nominatedNodeName` first, and holds its room there against pods of equal or
 lower priority (KEP-5278). The write needs no reading before: it says itself that it is only for a pod without a node
@@ -14,22 +14,31 @@ from nodesmith.adapters.objectpaths import pod_path
 from nodesmith.adapters.podwrites import READ_SECONDS, for_each
 from nodesmith.errors import Conflict
 
+_PATH = "/status/nominatedNodeName"
+_NOT_BOUND: Manifest = {"op": "test", "path": "/spec/nodeName", "value": None}
+
 
 def nominate(server: ApiServer, node: str, pods: Sequence[str]) -> None:
     """Nominate pods (namespace/name) for a node. Raises Transient for those that two rounds have left."""
+    add = {"op": "add", "path": _PATH, "value": node}
+    _write(server, (_NOT_BOUND, _stands(None), add), pods, f"pods not nominated for Node {node}")
 
+
+def clear_nominations(server: ApiServer, node: str, pods: Sequence[str]) -> None:
+    """Clear nominations of pods (namespace/name) for a node. Raises Transient for those that two rounds have left."""
+    remove = {"op": "remove", "path": _PATH}
+    _write(server, (_NOT_BOUND, _stands(node), remove), pods, f"nominations for Node {node} not cleared")
+
+
+def _stands(node: str | None) -> Manifest:
+    return {"op": "test", "path": _PATH, "value": node}
+
+
+def _write(server: ApiServer, operations: Sequence[Manifest], pods: Sequence[str], failed: str) -> None:
     def write(pod: str) -> None:
         try:
-            server.patch_if(pod_path(pod, "status"), _operations(node), read_seconds=READ_SECONDS)
+            server.patch_if(pod_path(pod, "status"), operations, read_seconds=READ_SECONDS)
         except (Unfit, Conflict):
-            return  # bound, or nominated, meanwhile
+            return  # bound, or nominated otherwise, meanwhile
 
-    for_each(pods, write, f"pods not nominated for Node {node}")
-
-
-def _operations(node: str) -> Sequence[Manifest]:
-    return (
-        {"op": "test", "path": "/spec/nodeName", "value": None},
-        {"op": "test", "path": "/status/nominatedNodeName", "value": None},
-        {"op": "add", "path": "/status/nominatedNodeName", "value": node},
-    )
+    for_each(pods, write, failed)

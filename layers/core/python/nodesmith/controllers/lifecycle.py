@@ -24,6 +24,7 @@ from nodesmith.decisions.surplus import surplus
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.commands import (
+    ClearNominations,
     Command,
     End,
     Forget,
@@ -111,7 +112,7 @@ def _carry_out(
     done: Counter[str],
     failures: Failures,
 ) -> None:
-    """Nominate pods for all Nodes, then open all, then take each claim on, and last note whose end begins.
+    """Bring nominations in order for all Nodes, then open all, then take each claim on, and last note whose end begins.
 
     Only a Node that is open is registered; one whose pods could not be nominated is.
     """
@@ -125,9 +126,9 @@ def _carry_out(
         steps = [c for c in commands if kind(c) and c.claim.name not in waiting]
         return failed(each(run.spread, steps, carry, done, failures))
 
-    carry_all(lambda c: isinstance(c, Nominate))
+    carry_all(lambda c: isinstance(c, Nominate | ClearNominations))
     closed = carry_all(lambda c: isinstance(c, Open))
-    carry_all(lambda c: not isinstance(c, Nominate | Open | End), closed)
+    carry_all(lambda c: not isinstance(c, Nominate | ClearNominations | Open | End), closed)
     carry_all(lambda c: isinstance(c, End), closed)
 
 
@@ -145,9 +146,8 @@ def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> 
 
 def _take_back(run: Lifecycle, commands: list[Command], failures: Failures) -> None:
     """Delete objects written for claims that another run has forgotten meanwhile: nobody would look for them again."""
-    written = {
-        command.claim.name for command in commands if not isinstance(command, Forget | Nominate | Open)
-    }
+    unwritten = Forget | Nominate | ClearNominations | Open
+    written = {command.claim.name for command in commands if not isinstance(command, unwritten)}
     try:
         gone = written - set(run.store.known(written)) if written else ()
     except Transient as error:
@@ -179,6 +179,7 @@ def _wake(
         # Soon the scheduler has bound pods, and others may have taken one's room; later whoever still waits is free.
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nominations end"), NOMINATION.seconds + 1)
     moved = {c.claim.name for c in commands if isinstance(c, Initialize | GiveUp | Forget)}
     if moved.intersection(moving):
         run.hints.send(

@@ -7,7 +7,7 @@ because its node is not Ready yet, kube-scheduler takes the nomination back; so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,6 +29,21 @@ def to_nominate(
     return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
 
 
+def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> Mapping[str, tuple[str, ...]]:
+    """Give, by claim, the pods (namespace/name) that we nominated for its Node and that no longer wait for it.
+
+    kube-scheduler would go on holding their room against others. And a pod that it refused for such room, when who was
+    nominated there was then bound elsewhere, it does not try again for five minutes; where a nomination is cleared, it
+    tries all at once that are of no higher priority (kubernetes/kubernetes#134859).
+    """
+    bought = nominations(claims, now)
+    found: dict[str, list[str]] = {}
+    for pod, claim in _ours(claims, snapshot):
+        if bought.get(pod.key) != claim.name and not pod.deleting:
+            found.setdefault(claim.name, []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
+
+
 def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
     """Give the snapshot with those nominations only that kube-scheduler made, for pods that are to run there.
 
@@ -36,24 +51,24 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
     claim, or for a new one, as if nobody had nominated them. A pod for which others are leaving its node preempts them,
     whoever had nominated it first.
     """
-    nodes = {node.name for node in snapshot.nodes}
-    vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
-    bought = {
-        (claim.node_name, key): claim.created_at
-        for claim in claims
-        if claim.node_name
-        for key in claim.nominated
-    }
-
-    def is_ours(pod: Pod) -> bool:
-        since = bought.get((pod.nominated_node, pod.key))
-        return since is not None and pod.created_at <= since and pod.nominated_node not in vacating
+    nodes, ours = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
 
     def stands(pod: Pod) -> bool:
-        return pod.nominated_node in nodes and not is_ours(pod)
+        return pod.nominated_node in nodes and pod.key not in ours
 
     pods = tuple(
         replace(pod, nominated_node="") if pod.nominated_node and not stands(pod) else pod
         for pod in snapshot.pods
     )
     return replace(snapshot, pods=pods)
+
+
+def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod, NodeClaim]]:
+    """Give the pods that are nominated by us, each with the claim whose Node it is nominated for."""
+    bought = {(claim.node_name, key): claim for claim in claims if claim.node_name for key in claim.nominated}
+    vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
+    for pod in snapshot.pods:
+        if pod.nominated_node and pod.nominated_node not in vacating:
+            claim = bought.get((pod.nominated_node, pod.key))
+            if claim is not None and pod.created_at <= claim.created_at:
+                yield pod, claim

@@ -19,6 +19,15 @@ class Nominate:
 
 
 @dataclass(frozen=True, slots=True)
+class ClearNominations:
+    """Tell kube-scheduler that pods (namespace/name) no longer go onto the claim's Node; the claim stays as it is."""
+
+    claim: NodeClaim
+    node: str
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Open:
     """Bring the claim's Node in line with it and let pods in; nothing of the claim changes."""
 
@@ -132,7 +141,9 @@ class Release:
     node: str
 
 
-Command: TypeAlias = Nominate | Open | Register | Initialize | Wait | GiveUp | Forget | Dismiss | Show | End
+Command: TypeAlias = (
+    Nominate | ClearNominations | Open | Register | Initialize | Wait | GiveUp | Forget | Dismiss | Show | End
+)
 SingleEnding: TypeAlias = Close | Wait | Advance | TerminateInstances | Release
 """Done for each claim by itself; instances are terminated for all claims in one call before that is noted of each."""
 JointEnding: TypeAlias = Evict | DeletePods

@@ -10,8 +10,18 @@ from nodesmith.decisions.lifecycle.consistency import check
 from nodesmith.decisions.lifecycle.holding import awaited, is_held
 from nodesmith.decisions.lifecycle.returning import initialize_again, is_stranger, is_unmarked
 from nodesmith.decisions.lifecycle.stages import end, initialize, register
-from nodesmith.decisions.nomination import to_nominate
-from nodesmith.model.commands import Command, Dismiss, End, Forget, Nominate, Open, Register, Show
+from nodesmith.decisions.nomination import to_clear, to_nominate
+from nodesmith.model.commands import (
+    ClearNominations,
+    Command,
+    Dismiss,
+    End,
+    Forget,
+    Nominate,
+    Open,
+    Register,
+    Show,
+)
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import conditions_of, marks_of
@@ -46,19 +56,21 @@ def next_steps(
 ) -> list[Command]:
     """Give what is to be done, in order; claims that are as they should be need nothing.
 
-    First pods are nominated for their Nodes, of all claims, then Nodes are opened to all pods: kube-scheduler would
-    put them onto whichever it sees first. After that comes the next step of each claim that has one, by claim name.
+    First nominations are made and cleared, of all claims, then Nodes are opened to all pods: kube-scheduler would put
+    them onto whichever it sees first. After that comes the next step of each claim that has one, by claim name.
     `instances` are those found for the claims in `checked`.
     """
     shown = snapshot.shown_nodeclaims()
     looked_at = frozenset(checked)
     owners = {owner_uid(manifest) for manifest in snapshot.nodepools}
-    unaware = to_nominate(claims, snapshot.pods, now)
+    unaware, misled = to_nominate(claims, snapshot.pods, now), to_clear(claims, snapshot, now)
     pools, held_for = parsed_nodepools(snapshot.nodepools), awaited(claims, snapshot, now)
     nominations: list[Command] = []
     openings: list[Command] = []
     commands: list[Command] = []
     for claim in (_owned(c, owners, shown) for c in sorted(claims, key=lambda c: c.name)):
+        if claim.name in misled:
+            nominations.append(ClearNominations(claim, claim.node_name, misled[claim.name]))
         nodes = snapshot.nodes_of(claim)
         found = instances.get(claim.name, ())
         dead = claim.name in looked_at and not any(i.is_alive for i in found)
