@@ -33,11 +33,11 @@ test: ## unit, property, contract, integration and infra tests
 	@$(INTERPRETERS)
 	$(BIN)/pytest -n 2 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
 
-e2e: ## prove it on a real control plane; builds that first, about 5 minutes once (needs Go, or KUBEBUILDER_ASSETS)
+e2e: ## prove it on a real control plane; builds that first, about 5 minutes once (needs Go, or KUBEBUILDER_ASSETS); QUICK=1 for half of it
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
 	@$(BIN)/python -m nodesmith_cli.local.controlplane
-	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server real tests/e2e tests/contract
+	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server real $(if $(QUICK),-m "not slow") tests/e2e tests/contract
 
 check: ## ruff, mypy --strict, the import rules and the house rules
 	@$(INSTALL) run dev infra

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from math import fsum
 
+import pytest
+
 from nodesmith.model.labels import ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith_cli.local.cloud.account import RELEASES
@@ -14,6 +16,8 @@ from nodesmith_cli.local.timeline import pod_key
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, zone_spread
 from tests.e2e.system import CLUSTER, HURRIED, System, Waited
+
+pytestmark = pytest.mark.slow
 
 SIZES = requirement("node.kubernetes.io/instance-type", "c6a.2xlarge", "c6a.4xlarge", "m6a.2xlarge")
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each

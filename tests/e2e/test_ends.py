@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
 
+import pytest
+
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import nodeclass, nodepool, replicaset, requirement, taking
 from tests.e2e.system import CLUSTER, Manifest
 from tests.patience import idle_share, processor_ticks
+
+pytestmark = pytest.mark.slow
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 

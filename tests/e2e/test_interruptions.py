@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import pytest
+
 from nodesmith_cli.local.cloud.announcing import announce_interruption
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
 from nodesmith_cli.local.timeline import pod_key
@@ -13,6 +15,8 @@ from tests.e2e import manifests
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System, Waited
+
+pytestmark = pytest.mark.slow
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge", "m6a.xlarge", "r6a.xlarge")
 PODS, GRACE_SECONDS, WARNING = 9, 20, timedelta(minutes=2)

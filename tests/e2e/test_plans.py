@@ -20,6 +20,8 @@ from tests.e2e.conftest import BUILD, Figures
 from tests.e2e.trials import Court, Trial
 from tests.problems.drawing import RARE, Mix, draw
 
+pytestmark = pytest.mark.slow
+
 PLAIN = Mix(most_pods=12, most_shapes=5)
 LARGE = Mix(most_pods=40, most_shapes=8, rare=True)
 EACH = 25
