@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from nodesmith.adapters.reservations import capacity_reservations
 from nodesmith.model.ledgeritems import nodeclass_item, read_nodeclass
@@ -26,11 +28,20 @@ BLOCK = {**OPEN, "CapacityReservationId": "cr-2", "ReservationType": "capacity-b
 
 
 class Ec2:
-    """An EC2 that answers with these reservations, whatever the filters, and remembers the filters."""
+    """An EC2 that has these reservations and remembers what it was asked, as DescribeCapacityReservations takes it."""
 
     def __init__(self, *reservations: Mapping[str, Any]) -> None:
         self.reservations = reservations
-        self.asked: list[dict[str, Sequence[str]]] = []
+        self.asked: list[Mapping[str, Any]] = []
+
+    def describe_capacity_reservations(self, **how: list[str]) -> Mapping[str, Any]:
+        (ids,) = how.values()
+        self.asked.append(how)
+        found = [r for r in self.reservations if r["CapacityReservationId"] in ids]
+        if len(found) < len(ids):
+            error: Any = {"Error": {"Code": "InvalidCapacityReservationId.NotFound", "Message": "does not exist"}}
+            raise ClientError(error, "DescribeCapacityReservations")
+        return {"CapacityReservations": found}
 
     def get_paginator(self, operation: str) -> Ec2:
         assert operation == "describe_capacity_reservations"
@@ -42,10 +53,10 @@ class Ec2:
 
 
 def found(*reservations: Mapping[str, Any]) -> tuple[CapacityReservation, ...]:
-    return capacity_reservations(Ec2(*reservations), [CapacityReservationSelectorTerm(id="cr-1")], NOW)
+    return capacity_reservations(Ec2(*reservations), [CapacityReservationSelectorTerm({"team": "ml"})], NOW)
 
 
-def test_ids_are_asked_for_at_once_and_every_other_term_by_itself() -> None:
+def test_each_id_is_described_by_itself_and_every_other_term_by_its_filters() -> None:
     ec2 = Ec2(OPEN)
     terms = [
         CapacityReservationSelectorTerm(id="cr-2"),
@@ -57,9 +68,10 @@ def test_ids_are_asked_for_at_once_and_every_other_term_by_itself() -> None:
 
     reservations = capacity_reservations(ec2, terms, NOW)
 
-    assert [r.id for r in reservations] == ["cr-1"], "one that two terms select is one"
+    assert [r.id for r in reservations] == ["cr-1"], "one that two terms select is one; an unknown id is none"
     assert ec2.asked == [
-        {"capacity-reservation-id": ["cr-1", "cr-2"], "state": ["active"]},
+        {"CapacityReservationIds": ["cr-1"]},
+        {"CapacityReservationIds": ["cr-2"]},
         {
             "tag:team": ["ml"],
             "owner-id": ["123456789012"],
@@ -67,6 +79,12 @@ def test_ids_are_asked_for_at_once_and_every_other_term_by_itself() -> None:
             "state": ["active"],
         },
     ]
+
+
+def test_a_reservation_named_by_id_that_is_not_active_is_not_used() -> None:
+    ec2 = Ec2({**OPEN, "State": "cancelled"})
+
+    assert capacity_reservations(ec2, [CapacityReservationSelectorTerm(id="cr-1")], NOW) == ()
 
 
 def test_a_reservation_tells_its_pool_and_how_much_of_it_is_free() -> None:

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.networks import Filter, tag_filters
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.awserrors import error_code
+from nodesmith.adapters.networks import tag_filters
 from nodesmith.adapters.pages import rows
 from nodesmith.model.nodeclassstatus import CapacityReservation
 from nodesmith.model.selectorterms import CapacityReservationSelectorTerm
 
 CAPACITY_BLOCK = "capacity-block"
+_NO_SUCH_ID = frozenset({"InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed"})
 BLOCK_ENDS_EARLY = timedelta(minutes=40)
 """EC2 begins to end the instances of a block half an hour before its end; Karpenter drains ten minutes earlier."""
 
@@ -20,31 +24,35 @@ def capacity_reservations(
     ec2: Any, terms: Sequence[CapacityReservationSelectorTerm], now: datetime
 ) -> tuple[CapacityReservation, ...]:
     """Give the active reservations that any term selects, by id; none is no error, for they come and go."""
+    selected = [*_named(ec2, terms), *_filtered(ec2, terms)]
     found = {
         raw["CapacityReservationId"]: _reservation(raw, now)
-        for filters in _queries(terms)
-        for raw in _active(ec2, filters)
-        if raw.get("EndDate") is None or raw["EndDate"] > now
+        for raw in selected
+        if raw.get("State") == "active" and (raw.get("EndDate") is None or raw["EndDate"] > now)
     }
     return tuple(found[id_] for id_ in sorted(found))
 
 
-def _queries(terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[list[Filter]]:
-    """One query for all ids: as a filter, an id that does not exist is no error, only not there."""
-    terms = list(terms)
-    ids = sorted({term.id for term in terms if term.id})
-    if ids:
-        yield [{"Name": "capacity-reservation-id", "Values": ids}]
+def _named(ec2: Any, terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[Mapping[str, Any]]:
+    """Describe each id by itself: EC2 has no filter for ids, and one unknown id fails the whole call."""
+    for id_ in sorted({term.id for term in terms if term.id}):
+        try:
+            answer = ec2.describe_capacity_reservations(CapacityReservationIds=[id_])
+        except ClientError as error:
+            if error_code(error) not in _NO_SUCH_ID:
+                raise
+        else:
+            yield from answer["CapacityReservations"]
+
+
+def _filtered(ec2: Any, terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[Mapping[str, Any]]:
+    active = {"Name": "state", "Values": ["active"]}
     for term in terms:
         if not term.id:
             named = {"owner-id": term.owner_id, "instance-match-criteria": term.instance_match_criteria}
             filters = [{"Name": name, "Values": [value]} for name, value in named.items() if value]
-            yield [*tag_filters(term.tags), *filters]
-
-
-def _active(ec2: Any, filters: list[Filter]) -> Iterator[Mapping[str, Any]]:
-    active = {"Name": "state", "Values": ["active"]}
-    return rows(ec2, "describe_capacity_reservations", "CapacityReservations", Filters=[*filters, active])
+            asked = [*tag_filters(term.tags), *filters, active]
+            yield from rows(ec2, "describe_capacity_reservations", "CapacityReservations", Filters=asked)
 
 
 def _reservation(raw: Mapping[str, Any], now: datetime) -> CapacityReservation:
