@@ -21,7 +21,7 @@ from layers.vendor.build import LAMBDA
 from requirements.install import OLDEST_PYTHON, UV, run, uv_environment
 
 ROOT = Path(__file__).resolve().parents[1]
-_COMPILED = ROOT / "requirements" / "lambda-packing.txt"
+_COMPILED = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("packing", "kubernetes")]
 _OURS = ("layers/core/python", "cli", "forwarder", ".")
 _NEWEST_MINOR = int(LAMBDA.python.partition(".")[2])
 """Lambda's: for later ones the pinned packages may have nothing compiled."""
@@ -63,7 +63,7 @@ def _compiled(python: Path) -> Path:
     """Give the folder with the compiled packages for a Python, filled by now."""
     folder = ROOT / "build" / "interpreters" / python.name
     pins = folder / "pins.txt"
-    wanted = f"{python.resolve()}\n{_COMPILED.read_text()}"
+    wanted = "\n".join((str(python.resolve()), *(file.read_text() for file in _COMPILED)))
     if not pins.is_file() or pins.read_text() != wanted:
         shutil.rmtree(folder, ignore_errors=True)
         command = [
@@ -75,7 +75,8 @@ def _compiled(python: Path) -> Path:
             "--no-deps",
             "--only-binary=:all:",
         ]
-        command += [f"--python={python}", f"--target={folder}", f"--requirements={_COMPILED}"]
+        command += [f"--python={python}", f"--target={folder}"]
+        command += [f"--requirements={file}" for file in _COMPILED]
         run(command, uv_environment())
         pins.write_text(wanted)
     return folder

@@ -14,6 +14,7 @@ from botocore.config import Config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
+from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
@@ -75,7 +76,7 @@ def _api_client() -> ApiClient:
     else:
         load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     configuration.retries = False  # a watch has its own back-off
-    return ApiClient(configuration)
+    return api_client(configuration)
 
 
 def _stuck(forwarder: Forwarder) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 
+from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.apiserver import ApiServer, NotServed
 from nodesmith.errors import Rejected
 from nodesmith.model.spelling import did_you_mean
@@ -60,7 +61,7 @@ def _client(context: str) -> ApiClient:
         option = f"--kubeconfig {context}".rstrip()
         raise Rejected(f"{option}: {_known(context) or error}") from None
     configuration.retries = False
-    return ApiClient(configuration)
+    return api_client(configuration)
 
 
 def _known(context: str) -> str:

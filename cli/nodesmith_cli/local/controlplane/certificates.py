@@ -31,16 +31,19 @@ def write_certificates(folder: Path) -> None:
         _certificate(name, name, authority.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA256())
     )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     names = [x509.DNSName(each) for each in _NAMES]
     addresses = [x509.IPAddress(IPv4Address(each)) for each in _ADDRESSES]
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     server = (
         _certificate(subject, name, serving.public_key())
         .add_extension(x509.SubjectAlternativeName([*names, *addresses]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_usage(signs=False), critical=True)
+        .add_extension(issuer, critical=False)  # Python 3.13 and later refuse certificates without it
         .sign(authority, hashes.SHA256())
     )
     _write(folder / "ca.crt", ca.public_bytes(Encoding.PEM))

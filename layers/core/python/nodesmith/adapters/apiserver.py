@@ -14,6 +14,7 @@ from urllib.parse import quote
 from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
+from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.deepjson import read_json
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.frozen import thaw
@@ -234,4 +235,4 @@ def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> ApiClien
 
     refresh(configuration)
     configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]
-    return ApiClient(configuration)
+    return api_client(configuration)

@@ -1,0 +1,64 @@
+"""The clients of API servers that functions and forwarder make, on whichever Python runs this.
+
+    python -m tests.tlsclients '{"case": {"url": "https://…", "ca": "/path/of/ca.crt"}}'
+
+Prints, as JSON, what each client got from each server: client → case → "ok" or the error's text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from kubernetes.config import incluster_config
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.errors import NodesmithError
+from nodesmith_forwarder.__main__ import _api_client
+
+Client: TypeAlias = Callable[[str, Path], ApiServer]
+
+
+def functions(url: str, ca: Path) -> ApiServer:
+    """Return the client of the functions and of `nodesmith local`: endpoint and CA as EKS describes a cluster."""
+    return ApiServer(connect(url, base64.b64encode(ca.read_bytes()).decode(), lambda: "token"))
+
+
+def forwarder(url: str, ca: Path) -> ApiServer:
+    """Return the forwarder's client: endpoint, CA and token as a pod is given them."""
+    token = ca.with_name("token")
+    token.write_text("token")
+    at = urlsplit(url)
+    os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"] = (
+        str(at.hostname),
+        str(at.port),
+    )
+    incluster_config.SERVICE_TOKEN_FILENAME, incluster_config.SERVICE_CERT_FILENAME = str(token), str(ca)
+    return ApiServer(_api_client())
+
+
+CLIENTS: Mapping[str, Client] = {each.__name__: each for each in (functions, forwarder)}
+
+
+def outcome(client: Client, url: str, ca: Path) -> str:
+    """Return "ok" when the server's answer arrives, otherwise the error's text."""
+    try:
+        client(url, ca).get("/version", read_seconds=20)
+    except NodesmithError as error:
+        return str(error)
+    return "ok"
+
+
+if __name__ == "__main__":
+    cases = json.loads(sys.argv[1])
+    seen = {
+        name: {case: outcome(client, at["url"], Path(at["ca"])) for case, at in cases.items()}
+        for name, client in CLIENTS.items()
+    }
+    print(json.dumps(seen))
