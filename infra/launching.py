@@ -45,11 +45,12 @@ def launch_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[
 
 
 def terminate_grant(cluster: str, region: str) -> Grant:
-    """End instances that carry the cluster's tags, and those of a NodePool."""
+    """Return the grant to terminate the instances that nodesmith made for the cluster.
+
+    Karpenter's instances carry all the tags but nodesmith's own.
+    """
     instances = (names.arn("ec2", "instance/*", region=region),)
-    return Grant(
-        "Terminate", ("ec2:TerminateInstances",), instances, _tagged("Resource", cluster), NO_IDS_YET
-    )
+    return Grant("Terminate", ("ec2:TerminateInstances",), instances, _made_for(cluster), NO_IDS_YET)
 
 
 def collection_grants(cluster: str, region: str) -> list[Grant]:
@@ -64,13 +65,12 @@ def collection_grants(cluster: str, region: str) -> list[Grant]:
         "ec2:DeleteVolume",
         "ec2:TerminateInstances",
     )
-    ours = _and_equals(_tagged("Resource", cluster), made_by_us(cluster))
     return [
         Grant(
             "Collect",
             actions,
             tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in kinds),
-            ours,
+            _made_for(cluster),
             NO_IDS_YET,
         ),
         Grant(
@@ -159,6 +159,10 @@ def _tagged(whose: str, cluster: str) -> Conditions:
         f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
     }
     return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.sh/nodepool": "*"}}
+
+
+def _made_for(cluster: str) -> Conditions:
+    return _and_equals(_tagged("Resource", cluster), made_by_us(cluster))
 
 
 def _profile_tags(whose: str, cluster: str, region: str) -> Conditions:

@@ -118,6 +118,7 @@ def disruption_grants(scope: Scope) -> list[Grant]:
     """Buy what replaces nodes, and say which are to go: termination ends them. Taints and Events are for RBAC."""
     return [
         *buying_grants(scope),
+        describe_grant(scope.region, "Instances"),
         describe_cluster_grant(scope),
         send_grant(scope, "disruption", "lifecycle", "provisioning", "termination"),
     ]

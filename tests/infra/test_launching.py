@@ -65,6 +65,11 @@ def test_only_who_buys_can_launch(alpha: Template) -> None:
             assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
 
 
+def test_whoever_buys_may_look_for_the_instances_that_it_bought(alpha: Template) -> None:
+    for concern in ("provisioning", "interruption", "disruption"):
+        assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION), concern
+
+
 @pytest.mark.parametrize("concern", ["provisioning", "interruption", "disruption", "readiness"])
 def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
     role = "arn:aws:iam::111122223333:role"
@@ -105,6 +110,9 @@ def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
     assert own is (concern in {"lifecycle", "termination", "garbagecollection"})
     assert not allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "beta"))
     assert not allows(statements, "ec2:TerminateInstances", instance)
+    karpenters = tags("Resource", "alpha")
+    del karpenters["aws:ResourceTag/nodesmith.dev/managed-by"]
+    assert not allows(statements, "ec2:TerminateInstances", instance, karpenters)
 
 
 @pytest.mark.parametrize(
