@@ -103,7 +103,9 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     """Print how NodePools come to their instance types, as the newest decision saw it; 1 where one is unheard of."""
     from nodesmith.decisions.provisioning import inputs_of
     from nodesmith.decisions.provisioning.considered import considered
+    from nodesmith.model.ownership import nodeclass_group, server_of
     from nodesmith.observation.wire import decode
+    from nodesmith_cli.foreign import foreign_nodepool, said_of
 
     records, blobs = where.records()
     record = records.read(records.find(LATEST))
@@ -111,7 +113,13 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     if snapshot is None:
         raise Rejected(f"decision {record['id']}: its snapshot was not kept")
     catalog = catalog_of(record, lambda region: _catalog(region, record, blobs))
-    found = considered(inputs_of(record, decode(snapshot), catalog))
+    inputs = inputs_of(record, decode(snapshot), catalog)
+    foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
+    if foreign is not None:
+        told_of = {"nodePool": name, "servedBy": server_of(nodeclass_group(foreign))}
+        print_told([told_of], [f"NodePool {name} {said_of(foreign)}"], output)
+        return SAME
+    found = considered(inputs)
     asked = [pool for pool in found if name in {"", pool.nodepool}]
     if not asked:
         hint = did_you_mean(name, [pool.nodepool for pool in found])

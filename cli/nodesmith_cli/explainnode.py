@@ -14,10 +14,12 @@ from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
+from nodesmith.model.ownership import nodeclass_group, server_of
 from nodesmith.model.shownclaims import shown_claim
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.spelling import meant
 from nodesmith_cli.explainstay import Stay
+from nodesmith_cli.foreign import foreign_nodepool
 
 Told = dict[str, Any]
 PriceOf = Callable[[str, str, str, str], tuple[float, bool] | None]
@@ -101,6 +103,7 @@ def tell(
         "node": node.name if node else None,
         "nodeClaim": claim.name if claim else None,
         "nodePool": label_of(subject, NODEPOOL),
+        "servedBy": _served_by(subject, snapshot),
         "instanceId": (claim.instance_id if claim else "") or (_instance(node) if node else None),
         "instanceType": label_of(subject, INSTANCE_TYPE),
         "zone": label_of(subject, ZONE),
@@ -122,6 +125,12 @@ def tell(
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": _seconds(snapshot.taken_at, now),
     }
+
+
+def _served_by(subject: Subject, snapshot: Snapshot) -> str | None:
+    """Return the software that serves a node's NodePool; None where that is nodesmith, or not known."""
+    pool = foreign_nodepool(snapshot.foreign_nodepools, label_of(subject, NODEPOOL) or "")
+    return server_of(nodeclass_group(pool)) if pool else None
 
 
 def _waiting(subject: Subject, snapshot: Snapshot, now: datetime) -> Waiting | None:

@@ -56,6 +56,8 @@ def _staying(staying: Told | None) -> Iterator[str]:
 
 
 def _state(told: Told) -> str:
+    if told["servedBy"]:
+        return f"its NodePool {told['nodePool']} is served by {told['servedBy']}: nodesmith leaves it alone"
     if told["nodeClaim"] is None:
         return "it has no NodeClaim: nodesmith neither made it nor ends it"
     since = f"{told['phase']} since {parse_time(told['phaseSince']):%H:%M:%S} UTC"

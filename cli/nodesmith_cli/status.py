@@ -13,11 +13,13 @@ from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_no
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate
+from nodesmith.model.ownership import nodeclass_group, server_of
 from nodesmith.model.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, subjects
 from nodesmith_cli.explainnodecommand import snapshot_of
+from nodesmith_cli.foreign import name_of
 from nodesmith_cli.printing import counted, print_told, span
 
 Told = Mapping[str, Any]
@@ -49,6 +51,7 @@ def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
         "pods": len(snapshot.pods),
         "pending": len(waiting),
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
+        "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
         "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
         "snapshotAt": snapshot.taken_at.isoformat(),
@@ -119,6 +122,8 @@ def lines(told: Told) -> Iterator[str]:
     counts = [f"{told[what]} {word}" for what, word in _COUNTS if told[what]]
     yield _count(told["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
     yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
+    for name, server in told["foreignNodePools"].items():
+        yield f"NodePool {name} is served by {server}: nodesmith leaves it and its nodes alone"
     if told["paused"]:
         yield told["paused"]
     yield from _disrupted(told["disruptions"])

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.observation.mirror import Change
+from nodesmith.model.ownership import is_foreign
+from nodesmith.observation.mirror import NODEPOOLS, Change
+
+
+def is_of_others(change: Change) -> bool:
+    """Whether a change is of a NodePool that other software serves, before and after it."""
+    states = [state for state in (change.before, change.after) if state is not None]
+    return change.kind == NODEPOOLS and all(map(is_foreign, states))
 
 
 def is_wanted_otherwise(change: Change) -> bool:

@@ -20,7 +20,7 @@ from nodesmith.observation.mirror import (
     Change,
 )
 from nodesmith_forwarder.drains import can_wait, moves_a_drain
-from nodesmith_forwarder.manifests import conditions, is_wanted_otherwise
+from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
 from nodesmith_forwarder.windows import Topic
 
 
@@ -31,10 +31,11 @@ def triggered(
 
     What a NodePool, an EC2NodeClass, a volume or a namespace's labels have become may be what a pending pod was waiting
     for, so provisioning looks too; a new namespace is empty, and its pods speak for themselves. `is_awaited` tells
-    whether a pod waits for a claim (namespace/name), `ending` which nodes end.
+    whether a pod waits for a claim (namespace/name), `ending` which nodes end. NodePools that other software serves
+    concern nobody.
     """
     key = f"{change.kind.kind}/{change.key}"
-    if can_wait(change, ending):
+    if can_wait(change, ending) or is_of_others(change):
         return
     yield None, key
     if moves_a_drain(change, ending):

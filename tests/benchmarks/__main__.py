@@ -21,6 +21,7 @@ from tests.benchmarks import (
     crashes,
     disruption,
     drain,
+    foreign,
     hotpath,
     interruptions,
     notices,
@@ -42,10 +43,12 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "ticks": ticks.figures,
     "week": week.figures,
     "drain": drain.figures,
+    "foreign": foreign.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
+    "foreign": partial(foreign.figures, hours=3),
     "crashes": partial(crashes.figures, firsts=2),
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),

@@ -60,7 +60,7 @@ class Yard(Outside):
 
     def claim(self, name: str, instance: str) -> NodeClaim:
         times = dict.fromkeys(["created_at", "phase_since", "launched_at", "registered_at"], NOW - HOUR)
-        fields: dict[str, Any] = {**times, "initialized_at": NOW - HOUR, "revision": 1}
+        fields: dict[str, Any] = {**times, "initialized_at": NOW - HOUR, "revision": 1, "decision": "d"}
         made = builders.claim(name, phase=Phase.INITIALIZED, **fields)
         known = replace(
             made, instance_id=instance, provider_id=provider_id(instance), node_name=f"node-{instance}"
@@ -74,13 +74,23 @@ class Yard(Outside):
         about = {"finalizers": [TERMINATION_FINALIZER], "creationTimestamp": format_time(NOW - HOUR)}
         self.cluster.nodeclaims[claim.name] = {**shown, "metadata": {**shown["metadata"], **about}}
 
+    def karpenters(self, instance: str) -> None:
+        """Add the NodeClaim and Node of Karpenter for an instance that is gone: Karpenter's to clear away."""
+        made = replace(self.store.claims["dead"], name="karpenters-dead", provider_id=provider_id(instance))
+        self.object(replace(made, decision="", nodepool_uid="uid-default"))
+        self.node(instance, ready=False)
+
     def node(self, instance: str, *, ready: bool) -> None:
         name = f"node-{instance}"
         self.cluster.nodes[name] = {
             "metadata": {
                 "name": name,
                 "creationTimestamp": format_time(NOW - HOUR),
-                "labels": {"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true"},
+                "labels": {
+                    "karpenter.sh/nodepool": "default",
+                    "karpenter.sh/registered": "true",
+                    "karpenter.k8s.aws/ec2nodeclass": "default",
+                },
                 "finalizers": [TERMINATION_FINALIZER],
             },
             "spec": {"providerID": provider_id(instance)},
@@ -148,6 +158,7 @@ def untidy() -> Yard:
     yard.node("i-karpenter", ready=False)
     yard.object(replace(yard.store.claims["dead"], name="orphan", provider_id=provider_id("i-long-gone")))
     yard.object(replace(yard.store.claims["dead"], name="karpenters", provider_id=provider_id("i-karpenter")))
+    yard.karpenters("i-terminated")
     yard.cluster.nodeclaims["by-hand"] = {"metadata": {"name": "by-hand"}, "spec": {}}
     for name, age in (("nodesmith/test/old", 2 * HOUR), ("nodesmith/test/new", timedelta(minutes=5))):
         yard.cloud.templates[name] = LaunchTemplate(name, {}, {})
@@ -166,8 +177,8 @@ def untidy() -> Yard:
 TIDY = {
     "instances": ["i-good", "i-karpenter", "i-served"],
     "claims": {"dead": "Terminating", "good": "Initialized", "lost": "Terminating"},
-    "nodes": ["node-i-dead", "node-i-good", "node-i-karpenter", "node-i-served"],
-    "nodeclaims": ["by-hand", "dead", "good", "karpenters"],
+    "nodes": ["node-i-dead", "node-i-good", "node-i-karpenter", "node-i-served", "node-i-terminated"],
+    "nodeclaims": ["by-hand", "dead", "good", "karpenters", "karpenters-dead"],
     "templates": ["nodesmith/test/new"],
     "loose": ["current"],
 }

@@ -100,7 +100,7 @@ def test_pods_use_the_room_of_a_users_node_before_anything_is_bought_for_them() 
             "EC2NodeClass 'none' is missing",
         ),
         (
-            {"nodeClassRef": {"group": "other", "kind": "Thing", "name": "default"}},
+            {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "Thing", "name": "default"}},
             "only EC2NodeClass.karpenter.k8s.aws",
         ),
         ({"requirements": [builders.expression("kubernetes.io/arch", "In", "vax")]}, ""),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import foreign
 from tests.builders import anti_affinity, expression, node_affinity, nodepool_manifest, spread
 from tests.plancommand import Ran, Run, kwok, plan_command, written
 
@@ -313,6 +314,16 @@ def test_thousands_of_pods_in_circles_are_told_so_in_seconds(plan: Command) -> N
 
     assert ran.plan["seconds"] < 10
     assert len(ran.unplaced) == 3000
+
+
+def test_a_nodepool_of_auto_mode_buys_nothing_and_its_node_takes_pods(plan: Command) -> None:
+    auto = [foreign.auto_mode_nodepool(), foreign.node("i-auto1", "general-purpose")]
+    only = pod("only", cpu="16", nodeSelector={"eks.amazonaws.com/compute-type": "auto"})
+    ran = plan(pod("fits", cpu="2"), pod("bought", cpu="5"), only, nodepool_manifest(), *auto)
+    assert [node["nodePool"] for node in ran.plan["nodes"]] == ["default"]
+    assert [node["pods"] for node in ran.plan["nodes"]] == [["default/bought"]]
+    assert set(ran.unplaced) == {"default/only"}
+    assert "general-purpose is served by EKS Auto Mode" in ran.err
 
 
 def large_node(nodepool: str, cpu: str) -> Manifest:

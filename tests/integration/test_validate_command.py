@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nodesmith_cli.main import app
+from tests import foreign
 from tests.integration.brokenfiles import BROKEN, BUDGET, CLASS, DEPLOYMENT, POOL
 
 ROOT = Path(__file__).parents[2]
@@ -143,3 +144,13 @@ def test_pods_that_a_taint_keeps_off_have_no_host(tmp_path: Path) -> None:
     ran = validated(file)
     assert ran.exit_code == 1
     assert "Deployment/web): no NodePool can host its pods" in ran.stdout
+
+
+def test_a_nodepool_of_auto_mode_is_a_warning_and_not_looked_into(tmp_path: Path) -> None:
+    file = tmp_path / "auto.yaml"
+    file.write_text(json.dumps(foreign.auto_mode_nodepool()) + "\n---\n" + SOUND)
+    ran = validated(file, "-o", "json")
+    (finding,) = json.loads(ran.stdout)
+    assert (finding["severity"], finding["object"]) == ("warning", "NodePool/general-purpose")
+    assert "is served by EKS Auto Mode" in finding["message"]
+    assert ran.exit_code == 0

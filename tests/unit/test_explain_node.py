@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
+from nodesmith.model.nodes import Node, parse_node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.selectors import parse_selector
@@ -30,6 +30,9 @@ from nodesmith_cli.local.reaching import reachable
 from nodesmith_cli.main import app
 from nodesmith_cli.nodeview import ending_lines, lines
 from nodesmith_cli.records import Folder
+from nodesmith_cli.status import lines as status_lines
+from nodesmith_cli.status import tell as tell_status
+from tests import foreign
 from tests.builders import NOW, READY, bind, catalog, claim, node, nodepool_manifest, shape, snapshot
 
 BORN = NOW - timedelta(hours=30)
@@ -325,3 +328,13 @@ def test_a_local_cluster_is_told_of_by_its_own_clock(tmp_path: Path) -> None:
     told = json.loads(CliRunner().invoke(app, ["explain", "node", "lone", *options]).stdout)
 
     assert 90 <= told["snapshotAgeSeconds"] < 150
+
+
+def test_a_node_of_auto_mode_is_told_to_be_served_by_it() -> None:
+    node = parse_node(foreign.node("i-auto1", "system"))
+    of = replace(seen(), nodes=(node,), foreign_nodepools=(foreign.auto_mode_nodepool("system"),))
+    assert told("i-auto1", of)["servedBy"] == "EKS Auto Mode"
+    assert "its NodePool system is served by EKS Auto Mode: nodesmith leaves it alone" in text("i-auto1", of)
+    status = tell_status(of, NOW)
+    assert status["foreignNodePools"] == {"system": "EKS Auto Mode"}
+    assert any("system is served by EKS Auto Mode" in line for line in status_lines(status))

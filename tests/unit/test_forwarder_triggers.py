@@ -27,6 +27,7 @@ from nodesmith.observation.mirror import (
 )
 from nodesmith_forwarder.triggers import triggered
 from nodesmith_forwarder.windows import Topic
+from tests import foreign
 from tests.clusters import Manifest, budget, deployment_pod, node, rolled
 from tests.storage import attachment, claim, storage_class, volume
 
@@ -254,3 +255,20 @@ def test_volumes_of_nodes_that_stay_concern_nobody() -> None:
     held = attachment("pv-1", NAME)
     assert topics_of(ATTACHMENTS, held) == []
     assert topics_of(ATTACHMENTS, held, None, ending=["another"]) == []
+
+
+def test_nodepools_and_nodeclaims_of_auto_mode_wake_nobody_and_take_no_snapshot() -> None:
+    pool = foreign.auto_mode_nodepool("system")
+    other = {**pool, "status": {}, "spec": {**pool["spec"], "weight": 1}}
+    mirror, claims = Mirror(NODEPOOLS), Mirror(NODECLAIMS)
+    changes = [mirror.put(pool), mirror.put(other), mirror.drop(other)]
+    assert [list(triggered(change, lambda _: False, ())) for change in changes if change] == [[], [], []]
+    assert claims.put(foreign.nodeclaim("a", "system", instance="i-1")) is None
+
+
+def test_a_nodepool_that_is_given_to_another_nodeclass_group_still_wakes_readiness() -> None:
+    assert Concern.READINESS in woken(
+        NODEPOOLS,
+        custom(template={"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}}}),
+        custom(template={"spec": {"nodeClassRef": {"group": "eks.amazonaws.com"}}}),
+    )

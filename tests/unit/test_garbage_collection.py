@@ -59,7 +59,7 @@ def nodeclaim(name: str = "default-1", instance_id: str = "i-1", *, launched: st
     status: dict[str, Any] = {"conditions": [{"type": "Launched", "status": launched}]}
     if instance_id:
         status["providerID"] = f"aws:///{ZONES[0]}/{instance_id}"
-    return {"metadata": {"name": name}, "status": status}
+    return {"metadata": {"name": name, "annotations": {"nodesmith.dev/decision": "d"}}, "status": status}
 
 
 def facts(

@@ -81,7 +81,12 @@ def test_nothing_can_be_owned_by_an_object_that_is_not_there() -> None:
 
 def test_objects_of_today_are_in_the_snapshot_as_they_were_reduced() -> None:
     spec = {
-        "template": {"spec": {"nodeClassRef": {"group": "a", "kind": "b", "name": "c"}, "requirements": []}}
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "b", "name": "c"},
+                "requirements": [],
+            }
+        }
     }
     taken = snapshot(NodePool=[{"metadata": {"name": "a"}, "spec": spec}])
     assert taken.nodepools == (

@@ -9,6 +9,7 @@ from typing import Any
 from nodesmith.model.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.ownership import is_foreign
 from nodesmith.model.problems import Parsed
 from nodesmith.model.times import parse_time
 from nodesmith.observation.wire import UNREADABLE
@@ -46,6 +47,9 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
     told: set[tuple[str, str]] = set()
     for document in documents:
         kind = str(document.manifest["kind"])
+        if kind in {"NodePool", "NodeClaim"} and is_foreign(document.manifest):
+            kept.append(document)
+            continue
         if kind in _OWN:
             problems = _OWN[kind](document.manifest).problems
             faults += [document.fault(f"is {p.found}: {p.remedy}", p.field) for p in problems]

@@ -10,6 +10,7 @@ from typing import Any
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ownership import is_foreign
 from nodesmith.model.resources import parse_resources
 
 _REACHED = {"Launched": Phase.LAUNCHED, "Registered": Phase.REGISTERED, "Initialized": Phase.INITIALIZED}
@@ -23,6 +24,8 @@ def claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> tuple[NodeC
 
 def _claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[NodeClaim]:
     for manifest in manifests:
+        if is_foreign(manifest):
+            continue
         claim = parse_nodeclaim(manifest, now).value
         if claim is None or manifest["metadata"].get("deletionTimestamp"):
             continue

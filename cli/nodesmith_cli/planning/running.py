@@ -21,6 +21,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
+from nodesmith_cli.foreign import name_of, said_of
 from nodesmith_cli.local.manifests import STDIN
 from nodesmith_cli.local.places import region_of
 from nodesmith_cli.local.view import console
@@ -65,7 +66,8 @@ def run(wanted: Wanted, output: str) -> int:
     with told(side, f"deciding on {waiting:,} pods"):
         plan = decide(inputs)
     written = plan_json(plan, time.process_time() - began)
-    _tell(side, _problems(manifests, plan), style="yellow")
+    foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
+    _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")
     _PRINTERS[output](plan, inputs, written)
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
 

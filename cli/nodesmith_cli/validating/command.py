@@ -15,7 +15,9 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.ownership import is_foreign
 from nodesmith_cli.converting.objects import todays_documents
+from nodesmith_cli.foreign import said_of
 from nodesmith_cli.local.manifests import Document, Fault, read_documents
 from nodesmith_cli.printing import counted
 from nodesmith_cli.validating.findings import Finding, in_order, warning
@@ -52,6 +54,9 @@ def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> i
 
 def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     """Give everything that is found about objects, alone and together."""
+    others = [each for each in documents if _is_of_others(each)]
+    yield from (warning(each.fault(said_of(each.manifest))) for each in others)
+    documents = [each for each in documents if not _is_of_others(each)]
     alone, _ = object_findings(documents)
     yield from alone
     if any(each.manifest["kind"] == "PodDisruptionBudget" for each in documents):
@@ -84,6 +89,10 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     yield from pool_findings(inputs, sound)
     if len(sound) == len(pools_there) and not any(finding.is_error for finding in missing):
         yield from hosting_findings(inputs, manifests, documents)
+
+
+def _is_of_others(document: Document) -> bool:
+    return document.manifest["kind"] in {"NodePool", "NodeClaim"} and is_foreign(document.manifest)
 
 
 def _unlaunchable(classes: Iterable[Document]) -> Iterator[Finding]:

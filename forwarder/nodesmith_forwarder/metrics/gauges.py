@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.ownership import is_foreign
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.resources import CPU, Resources, parse_resources, total
 from nodesmith.model.shapereading import parse_shape
@@ -36,14 +37,15 @@ _MILLI = 1000
 
 def gauges(observed: Observed, now: datetime) -> Iterator[Family]:
     """Measure what the watches show."""
+    nodepools = [pool for pool in observed.nodepools if not is_foreign(pool)]
     yield from _of_nodes(observed, now)
-    yield from _of_nodepools(observed.nodepools)
+    yield from _of_nodepools(nodepools)
     yield _gauge("cluster_state_node_count", "Nodes there are.", {(): len(observed.nodes)})
     pending = sum(pod.is_provisionable for pod in observed.pods)
     yield _gauge("scheduler_queue_depth", "Pods that wait for a node.", {(): pending})
     kinds = {
         "nodeclaim": observed.nodeclaims,
-        "nodepool": observed.nodepools,
+        "nodepool": nodepools,
         "ec2nodeclass": observed.nodeclasses,
     }
     for kind, objects in kinds.items():

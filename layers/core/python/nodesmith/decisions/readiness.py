@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.model.labels import NODECLASS
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.messages import shortened
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -135,13 +136,17 @@ def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) ->
 
 def _observed(pool: NodePool | None, snapshot: Snapshot) -> dict[str, int]:
     """Say which generation of its EC2NodeClass a NodePool was looked at with; nothing where there is none."""
-    of = pool.nodeclass.name if pool else ""
+    of = pool.nodeclass.name if pool and pool.nodeclass.label == NODECLASS else ""
     found = next((_generation(each) for each in snapshot.nodeclasses if _name(each) == of), 0)
     return {"nodeClassObservedGeneration": found} if found else {}
 
 
 def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> StatusCondition:
-    state = states.get(pool.nodeclass.name)
+    ref = pool.nodeclass
+    if ref.label != NODECLASS:
+        message = f"the NodeClass is a {ref.kind}.{ref.group}, which is not known: write kind: EC2NodeClass"
+        return StatusCondition("NodeClassReady", "False", "NodeClassNotFound", message)
+    state = states.get(ref.name)
     if state is None:
         known = ", ".join(sorted(states)) or "none exists"
         message = f"EC2NodeClass {pool.nodeclass.name!r} is not found (there is: {known})"

@@ -28,6 +28,9 @@ class Snapshot:
     that whoever reads them decides what a bad one means. `attachments` are those of nodes that end, by what the
     snapshot itself shows: tainted `karpenter.sh/disrupted`, or they or their NodeClaim being deleted. `problems` are
     objects that could not be read at all.
+
+    `nodepools` and `nodeclaims` are those that nodesmith serves. `foreign_nodepools` are those of other software, such
+    as EKS Auto Mode: they explain whose a Node is, and no decision reads them.
     """
 
     cluster: str
@@ -42,6 +45,7 @@ class Snapshot:
     budgets: tuple[PodDisruptionBudget, ...] = ()
     attachments: tuple[VolumeAttachment, ...] = ()
     attach_limits: AttachLimits = NO_LIMITS
+    foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

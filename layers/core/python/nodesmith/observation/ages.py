@@ -8,6 +8,7 @@ from typing import NamedTuple
 from nodesmith.model.conversion.converting import convert, loud
 from nodesmith.model.nodeclasses import NODE_TEMPLATE
 from nodesmith.model.nodepoolannotations import PROVISIONER, PROVISIONER_UID
+from nodesmith.model.ownership import is_foreign
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.observed import Observed
 
@@ -27,16 +28,22 @@ class Todays(NamedTuple):
 
 
 def todays(observed: Observed) -> Todays:
-    """Convert together what belongs together; what is of today already stays as it was reduced."""
-    reduced = [*observed.nodepools, *observed.nodeclasses, *observed.provisioners, *observed.awsnodetemplates]
+    """Convert together what belongs together; what is of today already stays as it was reduced.
+
+    NodePools that other software serves are not converted: their mistakes are not ours to report.
+    """
+    foreign = [each for each in observed.nodepools if is_foreign(each)]
+    nodepools = [each for each in observed.nodepools if not is_foreign(each)]
+    reduced = [*nodepools, *observed.nodeclasses, *observed.provisioners, *observed.awsnodetemplates]
     named = [
-        *_named(observed.nodepools, *_NODE_POOL),
+        *_named(nodepools, *_NODE_POOL),
         *_named(observed.nodeclasses, *_NODE_CLASS),
         *_named(observed.provisioners, *_PROVISIONER),
         *_named(observed.awsnodetemplates, *_NODE_TEMPLATE),
     ]
     conversion = convert(named)
     made: dict[str, list[Manifest]] = {"NodePool": [], "EC2NodeClass": []}
+    made["NodePool"] += foreign
     for each in conversion.objects:
         given, manifest = reduced[each.number], each.manifest
         old = named[each.number]

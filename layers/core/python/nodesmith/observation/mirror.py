@@ -12,7 +12,12 @@ from nodesmith.observation.csinodes import reduce_csi_node
 from nodesmith.observation.endingnodes import reduce_attachment
 from nodesmith.observation.observed import UNREADABLE, Observed
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
-from nodesmith.observation.reduction import reduce_custom, reduce_namespace, reduce_node
+from nodesmith.observation.reduction import (
+    reduce_custom,
+    reduce_namespace,
+    reduce_node,
+    reduce_nodeclaim,
+)
 from nodesmith.observation.volumereduction import reduce_claim, reduce_class, reduce_volume
 
 
@@ -20,7 +25,7 @@ from nodesmith.observation.volumereduction import reduce_claim, reduce_class, re
 class WatchedKind:
     """A kind that decisions read. `name` is its place in `Observed`, `path` where the API server lists it.
 
-    `custom` kinds exist once their CRD is installed.
+    `reduce` returns None for an object that is not kept. `custom` kinds exist once their CRD is installed.
     """
 
     name: str
@@ -40,7 +45,7 @@ NODECLASSES = WatchedKind(
     "nodeclasses", "EC2NodeClass", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses", reduce_custom, custom=True
 )
 NODECLAIMS = WatchedKind(
-    "nodeclaims", "NodeClaim", "/apis/karpenter.sh/v1/nodeclaims", reduce_custom, custom=True
+    "nodeclaims", "NodeClaim", "/apis/karpenter.sh/v1/nodeclaims", reduce_nodeclaim, custom=True
 )
 PROVISIONERS = WatchedKind(
     "provisioners", "Provisioner", "/apis/karpenter.sh/v1alpha5/provisioners", reduce_custom, custom=True

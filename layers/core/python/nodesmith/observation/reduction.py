@@ -7,6 +7,7 @@ from typing import Any
 
 from nodesmith.model.labels import AWS_DOMAIN, in_domain
 from nodesmith.model.leaveinplace import OF_NODES, in_todays_words
+from nodesmith.model.ownership import is_foreign
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.podspecs import without_empty
 
@@ -105,6 +106,14 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
         ),
     }
     return without_empty(kept)
+
+
+def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
+    """Reduce a NodeClaim as `reduce_custom` does; return None for one that other software serves.
+
+    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    """
+    return None if is_foreign(manifest) else reduce_custom(manifest)
 
 
 def _cut(value: Any, levels: int) -> Any:

@@ -23,6 +23,7 @@ from nodesmith.model.attachlimits import AttachLimits
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.namespaces import Namespaces
 from nodesmith.model.nodes import Node, parse_node
+from nodesmith.model.ownership import is_foreign
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget, parse_budget
 from nodesmith.model.pods import Manifest, Pod
 from nodesmith.model.shapereading import parse_shape
@@ -76,9 +77,10 @@ def read(text: bytes) -> Snapshot:
             pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
             nodes=tuple(_nodes(document["nodes"], document.get("podEvents") or (), problems)),
             daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
-            nodepools=tuple(document["nodepools"]),
+            nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
             nodeclasses=tuple(document["nodeclasses"]),
-            nodeclaims=tuple(document["nodeclaims"]),
+            nodeclaims=tuple(each for each in document["nodeclaims"] if not is_foreign(each)),
+            foreign_nodepools=tuple(filter(is_foreign, document["nodepools"])),
             budgets=tuple(_budgets(document.get("poddisruptionbudgets") or (), problems)),
             attachments=tuple(
                 VolumeAttachment(str(held["node"]), str(held["volume"]), tuple(map(str, held["pods"])))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from nodesmith.decisions.garbagecollection.facts import SERVING, YOUNG, Facts
 from nodesmith.model.garbage import End, Lift, Release
-from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.labels import NODECLASS
 from nodesmith.model.launches import Instance
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaimobjects import DECISION
+from nodesmith.model.ownership import is_karpenters, is_marked, provider_id
 from nodesmith.model.snapshot import Snapshot
 
 
@@ -20,8 +19,8 @@ def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) 
     EC2 is asked for each by its id before anything is let go: whoever lives with other tags is somebody else's.
     """
     believed = {claim.instance_id for claim in ledger.claims if claim.phase in SERVING}
-    believed |= {instance_id(node.provider_id) for node in snapshot.nodes if NODEPOOL in node.labels}
-    believed |= {instance_id(_provider_id(manifest)) for manifest in snapshot.nodeclaims}
+    believed |= {instance_id(node.provider_id) for node in snapshot.nodes if NODECLASS in node.labels}
+    believed |= {instance_id(provider_id(manifest)) for manifest in snapshot.nodeclaims}
     return sorted(believed - {instance.id for instance in instances} - {""})
 
 
@@ -38,11 +37,16 @@ def ended_claims(facts: Facts) -> Iterator[End]:
 
 
 def left_nodes(facts: Facts) -> Iterator[Release]:
-    """Release our Nodes that have neither claim nor instance; one that is Ready has an instance, whatever EC2 says."""
-    claimed, alive = facts.claimed, facts.alive
+    """Release our Nodes that have neither claim nor instance; one that is Ready has an instance, whatever EC2 says.
+
+    A Node of Karpenter's NodeClaim is Karpenter's, and one of a foreign NodePool somebody else's.
+    """
+    claimed, alive, karpenters = facts.claimed, facts.alive, _of_karpenter(facts.snapshot)
     for node in sorted(facts.snapshot.nodes, key=lambda n: n.name):
         instance = instance_id(node.provider_id)
-        if NODEPOOL not in node.labels or node.name in claimed or instance in alive:
+        if NODECLASS not in node.labels or node.name in claimed or instance in alive:
+            continue
+        if node.provider_id in karpenters:
             continue
         if (instance or node.is_restored) and not node.is_ready and facts.now - node.created_at >= YOUNG:
             yield Release(node.name, node.provider_id)
@@ -51,24 +55,21 @@ def left_nodes(facts: Facts) -> Iterator[Release]:
 def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
     """Let go of NodeClaim objects that have been in the ledger, are not any more, and whose instance is gone.
 
-    What we have not made and has not been launched either is somebody's wish, still to be fulfilled or mended.
+    What nodesmith has not launched is Karpenter's, or somebody's wish that is still to be fulfilled or mended.
     """
     known, alive = {claim.name for claim in facts.ledger.claims}, facts.alive
     for manifest in facts.snapshot.nodeclaims:
-        metadata = manifest.get("metadata") or {}
-        name, made = str(metadata.get("name")), DECISION in (metadata.get("annotations") or {})
-        conditions = (manifest.get("status") or {}).get("conditions") or ()
-        launched = next((c.get("status") for c in conditions if c.get("type") == "Launched"), "Unknown")
-        was_ours = made or launched != "Unknown"
-        if was_ours and name not in known and instance_id(_provider_id(manifest)) not in alive:
+        name = str((manifest.get("metadata") or {}).get("name"))
+        if is_marked(manifest) and name not in known and instance_id(provider_id(manifest)) not in alive:
             yield Lift(name)
+
+
+def _of_karpenter(snapshot: Snapshot) -> frozenset[str]:
+    """Return the provider ids of the NodeClaims that Karpenter has made or launched."""
+    return frozenset(provider_id(each) for each in snapshot.nodeclaims if is_karpenters(each)) - {""}
 
 
 def instance_id(provider_id: str) -> str:
     """Read the instance out of `aws:///<zone>/<instance id>`; empty for whatever is none of EC2's."""
     _, _, last = provider_id.rpartition("/")
     return last if provider_id.startswith("aws://") and last.startswith("i-") else ""
-
-
-def _provider_id(nodeclaim: Mapping[str, Any]) -> str:
-    return str((nodeclaim.get("status") or {}).get("providerID") or "")

@@ -11,6 +11,7 @@ from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.ownership import is_foreign_node
 
 UNCLAIMED, DOUBLED = "Unclaimed", "Doubled"
 
@@ -42,7 +43,11 @@ def _restored(facts: Facts, instance: Instance) -> Node | None:
     """
     claimed = facts.claimed
     kind = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
-    lost = (node for node in facts.snapshot.nodes if node.is_restored and node.name not in claimed)
+    lost = (
+        node
+        for node in facts.snapshot.nodes
+        if node.is_restored and node.name not in claimed and not is_foreign_node(node.labels)
+    )
     return next((node for node in lost if kind.items() <= node.labels.items()), None)
 
 

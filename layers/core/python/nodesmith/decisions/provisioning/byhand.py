@@ -23,6 +23,7 @@ from nodesmith.model.labels import NODEPOOL, RESERVED, restriction
 from nodesmith.model.nodeclaimobjects import DECISION, parse_nodeclaim
 from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.ownership import is_karpenters
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.snapshot import Snapshot
@@ -32,10 +33,14 @@ FRESH = timedelta(minutes=2)
 
 
 def is_unclaimed(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether an object asks for a node that nobody has launched yet, we ourselves apart."""
+    """Whether an object asks for a node that nobody has launched yet.
+
+    Those that nodesmith or Karpenter's own controller has made for a NodePool are no users' wishes.
+    """
     metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
     ours = DECISION in (metadata.get("annotations") or {})
-    return not (ours or metadata.get("deletionTimestamp") or status.get("providerID"))
+    launched = metadata.get("deletionTimestamp") or status.get("providerID")
+    return not (ours or launched or is_karpenters(manifest))
 
 
 def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:

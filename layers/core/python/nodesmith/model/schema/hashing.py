@@ -13,7 +13,8 @@ from typing import Any
 
 from nodesmith.model.schema.fields import Array, Field, Map, Object
 
-FIRST_HASH_VERSION = "nodesmith-v1"
+HASH_VERSION_PREFIX = "nodesmith-"
+FIRST_HASH_VERSION = f"{HASH_VERSION_PREFIX}v1"
 HASH_VERSION = FIRST_HASH_VERSION
 """Of the rules below and of what is left out of a hash: hashes of two versions say nothing about each other."""
 

@@ -1,0 +1,78 @@
+"""Which NodePools, NodeClaims and Nodes nodesmith serves, and which belong to other software in the same cluster.
+
+EKS Auto Mode, Karpenter and nodesmith share the kinds of `karpenter.sh`. A NodePool or NodeClaim is served by whoever
+owns the group of its NodeClass; nodesmith serves `karpenter.k8s.aws` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.model.labels import AWS_DOMAIN, NODECLASS, NODEPOOL
+from nodesmith.model.nodeclaimobjects import DECISION, NODECLASS_HASH, NODEPOOL_HASH
+from nodesmith.model.schema.hashing import HASH_VERSION_PREFIX
+
+Manifest = Mapping[str, Any]
+AUTO_MODE_GROUP = "eks.amazonaws.com"
+_OWNERS = frozenset({"NodePool", "Provisioner"})
+
+
+def nodeclass_group(manifest: Manifest) -> str:
+    """Return the API group of the NodeClass that a NodePool or NodeClaim names.
+
+    v1beta1 made the group optional and had an `apiVersion` instead; v1alpha5 has no reference of this form. Where none
+    is given, or it cannot be read, the group is `karpenter.k8s.aws`: whoever reads the manifest reports the mistake.
+    """
+    spec = _mapping(manifest.get("spec"))
+    template = _mapping(_mapping(spec.get("template")).get("spec"))
+    ref = _mapping(spec.get("nodeClassRef") or template.get("nodeClassRef"))
+    group, api_version = ref.get("group"), ref.get("apiVersion")
+    if isinstance(group, str) and group:
+        return group
+    if isinstance(api_version, str) and "/" in api_version:
+        return api_version.partition("/")[0]
+    return AWS_DOMAIN
+
+
+def is_foreign(manifest: Manifest) -> bool:
+    """Whether other software serves a NodePool or NodeClaim."""
+    return nodeclass_group(manifest) != AWS_DOMAIN
+
+
+def is_foreign_node(labels: Mapping[str, str]) -> bool:
+    """Whether a Node with these labels was made from a NodePool that other software serves."""
+    return NODEPOOL in labels and NODECLASS not in labels
+
+
+def server_of(group: str) -> str:
+    """Return a name for the software that serves NodeClasses of this group."""
+    return "EKS Auto Mode" if group == AUTO_MODE_GROUP else f"the controller of {group}"
+
+
+def is_marked(nodeclaim: Manifest) -> bool:
+    """Whether nodesmith has launched a NodeClaim: it writes its decision, or the version of its hashes, onto each."""
+    annotations = _mapping(_mapping(nodeclaim.get("metadata")).get("annotations"))
+    versions = (annotations.get(f"{key}-version") for key in (NODEPOOL_HASH, NODECLASS_HASH))
+    return DECISION in annotations or any(str(each).startswith(HASH_VERSION_PREFIX) for each in versions)
+
+
+def is_karpenters(nodeclaim: Manifest) -> bool:
+    """Whether Karpenter's own controller has made or launched a NodeClaim of `karpenter.k8s.aws`.
+
+    A NodeClaim that a user has made has no NodePool as owner, and no instance before nodesmith has marked it.
+    """
+    if is_marked(nodeclaim):
+        return False
+    owners = _mapping(nodeclaim.get("metadata")).get("ownerReferences") or ()
+    is_owned = any(_mapping(owner).get("kind") in _OWNERS for owner in owners)
+    return is_owned or bool(provider_id(nodeclaim))
+
+
+def provider_id(nodeclaim: Manifest) -> str:
+    """Return the provider id that a NodeClaim shows; empty where it shows none."""
+    return str(_mapping(nodeclaim.get("status")).get("providerID") or "")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

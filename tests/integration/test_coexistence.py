@@ -1,0 +1,65 @@
+"""Objects of EKS Auto Mode and Karpenter in a cluster that nodesmith serves are left alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests import builders, foreign
+from tests.coexistence import OURS, SharedWorld, lived_day
+from tests.world import World, pod_manifest
+
+
+@pytest.fixture(scope="module")
+def later() -> SharedWorld:
+    """Return the world after the eventful hours of its day; `make bench` lives all of it."""
+    return lived_day(hours=3)
+
+
+def test_nothing_is_written_to_objects_of_auto_mode_while_pods_and_nodes_come_and_go(
+    later: SharedWorld,
+) -> None:
+    assert later.foreign_writes() == []
+
+
+def test_our_own_nodes_come_and_go_meanwhile(later: SharedWorld) -> None:
+    assert later.harm == []
+    assert len(later.cloud.instances) > 2
+    ready = {c["type"]: c["status"] for c in later.cluster.nodepools[OURS]["status"]["conditions"]}
+    assert ready["Ready"] == "True"
+
+
+def test_a_pod_that_fits_a_node_of_auto_mode_is_not_bought_for() -> None:
+    world = SharedWorld({"web-0": pod_manifest("web-0", cpu="2")})
+    world.settle()
+    assert world.pods["web-0"]["spec"]["nodeName"] == "i-auto1"
+    assert world.cloud.instances == {}
+    assert world.foreign_writes() == []
+
+
+def test_a_pod_that_no_node_of_auto_mode_has_room_for_is_bought_for() -> None:
+    world = SharedWorld({"web-0": pod_manifest("web-0", cpu="7")})
+    world.settle()
+    assert len(world.cloud.instances) == 1
+
+
+def test_a_pod_that_asks_for_auto_mode_is_left_to_it() -> None:
+    selector = {"eks.amazonaws.com/compute-type": "auto"}
+    world = SharedWorld({"web-0": pod_manifest("web-0", cpu="7", nodeSelector=selector)})
+    world.settle(patience=timedelta(minutes=10))
+    assert world.cloud.instances == {}
+
+
+def test_nodeclaims_and_nodes_that_karpenter_has_made_are_left_as_they_are() -> None:
+    world = World({})
+    world.cluster.nodeclaims |= {
+        "coming": foreign.karpenters_nodeclaim("coming"),
+        "running": foreign.karpenters_nodeclaim("running", instance="i-karpenter1"),
+        "gone": foreign.karpenters_nodeclaim("gone", instance="i-karpenter2"),
+    }
+    before = foreign.copied(world.cluster.nodeclaims)
+    world.live(timedelta(hours=1))
+    assert foreign.changed(before, world.cluster.nodeclaims) == []
+    assert world.cloud.instances == {}
+    assert builders.nodepool_manifest()["metadata"]["name"] in world.cluster.nodepools

@@ -1,0 +1,104 @@
+"""Which NodePools, NodeClaims and Nodes are ours, whatever the age of their manifests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.ownership import is_foreign, is_foreign_node, is_karpenters, is_marked, server_of
+from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, Mirror, observed
+from nodesmith.observation.wire import decode, encode
+from tests import builders, foreign
+from tests.builders import NOW
+
+Ref = dict[str, Any]
+OURS: list[Ref | None] = [
+    {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+    {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "name": "default"},
+    {"apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "name": "default"},
+    {"kind": "EC2NodeClass", "name": "default"},
+    {"name": "default"},
+    {"group": "", "name": "default"},
+    {"group": 7, "name": "default"},
+    None,
+]
+THEIRS: list[Ref | None] = [
+    {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"},
+    {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"},
+    {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "name": "default"},
+    {"group": "eks.amazonaws.com", "apiVersion": "karpenter.k8s.aws/v1beta1", "name": "default"},
+]
+
+
+def forms(ref: Ref | None) -> list[dict[str, Any]]:
+    """Return a NodePool and a NodeClaim with this reference."""
+    spec = {"nodeClassRef": ref} if ref is not None else {}
+    return [{"kind": "NodePool", "spec": {"template": {"spec": spec}}}, {"kind": "NodeClaim", "spec": spec}]
+
+
+@pytest.mark.parametrize("ref", OURS)
+def test_a_nodeclass_of_our_group_or_of_none_is_ours(ref: Ref | None) -> None:
+    assert [is_foreign(each) for each in forms(ref)] == [False, False]
+
+
+@pytest.mark.parametrize("ref", THEIRS)
+def test_a_nodeclass_of_another_group_is_somebody_elses(ref: Ref | None) -> None:
+    assert [is_foreign(each) for each in forms(ref)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "spec", [None, [], "x", {"template": []}, {"template": {"spec": 3}}, {"nodeClassRef": []}]
+)
+def test_what_cannot_be_read_is_ours_to_report(spec: object) -> None:
+    assert not is_foreign({"spec": spec})
+
+
+def test_a_provisioner_is_always_ours() -> None:
+    assert not is_foreign({"kind": "Provisioner", "spec": {"providerRef": {"name": "default"}}})
+
+
+def test_the_snapshot_has_foreign_nodepools_apart_and_no_foreign_nodeclaims() -> None:
+    pools, claims = Mirror(NODEPOOLS), Mirror(NODECLAIMS)
+    for pool in (builders.nodepool_manifest("ours"), *map(foreign.auto_mode_nodepool, foreign.BUILT_IN)):
+        pools.put(pool)
+    for claim in (
+        foreign.nodeclaim("theirs", "system", instance="i-1"),
+        foreign.karpenters_nodeclaim("ours"),
+    ):
+        claims.put(claim)
+    taken = decode(encode("c", NOW, observed([pools, claims])))
+    assert [each["metadata"]["name"] for each in taken.nodepools] == ["ours"]
+    assert [each["metadata"]["name"] for each in taken.foreign_nodepools] == ["general-purpose", "system"]
+    assert [each["metadata"]["name"] for each in taken.nodeclaims] == ["ours"]
+    assert taken.problems == ()
+
+
+def test_a_nodeclaim_that_becomes_foreign_leaves_the_mirror() -> None:
+    claims = Mirror(NODECLAIMS)
+    assert claims.put(foreign.karpenters_nodeclaim("one")) is not None
+    assert claims.put(foreign.nodeclaim("one", "system")) is not None
+    assert claims.objects == {}
+    assert claims.put(foreign.nodeclaim("one", "system", instance="i-1")) is None
+
+
+def test_a_node_of_auto_mode_is_foreign_and_a_node_of_a_node_group_is_nobodys_nodepools() -> None:
+    assert is_foreign_node(foreign.node("i-1", "system")["metadata"]["labels"])
+    assert not is_foreign_node({"eks.amazonaws.com/nodegroup": "blue"})
+    assert not is_foreign_node({"karpenter.sh/nodepool": "a", "karpenter.k8s.aws/ec2nodeclass": "b"})
+
+
+def test_karpenters_nodeclaims_are_told_from_ours_and_from_users() -> None:
+    bare = {"metadata": {"name": "mine"}, "spec": {}}
+    launched = {**bare, "status": {"providerID": "aws:///us-east-1a/i-1"}}
+    ours = manifest(builders.claim("a", decision="d", nodepool_uid="uid-default"))
+    by_hand = manifest(builders.claim("b", nodeclass_hash="123"))
+    assert [is_karpenters(each) for each in (foreign.karpenters_nodeclaim("k"), launched)] == [True, True]
+    assert [is_karpenters(each) for each in (bare, ours, by_hand)] == [False, False, False]
+    assert [is_marked(each) for each in (bare, ours, by_hand)] == [False, True, True]
+
+
+def test_the_other_software_is_named() -> None:
+    assert server_of("eks.amazonaws.com") == "EKS Auto Mode"
+    assert server_of("karpenter.azure.com") == "the controller of karpenter.azure.com"
