@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import AwsCloud
@@ -266,6 +269,52 @@ def test_an_instance_is_noticed_once_it_no_longer_runs_and_not_before(subject: S
     (notice,) = subject.cloud.notices([outcome.instance.id])
     assert (notice.fate, notice.instance_id) == (Fate.TERMINATED, outcome.instance.id)
     assert list(subject.cloud.notices([])) == []
+
+
+def test_of_the_spot_requests_of_an_account_only_those_of_our_launches_are_read() -> None:
+    """The requests are made with the tags that our launch template puts on them, or with others' or none."""
+    with account():
+        ec2, cloud = client("ec2"), AwsCloud(client, SETTINGS, system_time)
+        template = planned(cloud)[1][0]
+        (ours,) = (
+            spec
+            for spec in template.data["TagSpecifications"]
+            if spec["ResourceType"] == "spot-instances-request"
+        )
+        neighbours = {**ours, "Tags": [{"Key": "nodesmith.dev/managed-by", "Value": "neighbour"}]}
+        requests = [warned_spot_request(ec2, template, tags) for tags in ([ours], [neighbours], [])]
+
+        with answers(ec2, "DescribeSpotInstanceRequests") as read:
+            told = cloud.notices([request["InstanceId"] for request in requests])
+
+    assert [(notice.fate, notice.instance_id) for notice in told] == [(Fate.SPOT, requests[0]["InstanceId"])]
+    assert [len(answer["SpotInstanceRequests"]) for answer in read] == [1]
+
+
+def warned_spot_request(ec2: Any, template: LaunchTemplate, tags: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make a spot request that is fulfilled, and whose instance EC2 has announced to take."""
+    specification = {"ImageId": template.data["ImageId"], "InstanceType": "m5.large"}
+    asked = ec2.request_spot_instances(LaunchSpecification=specification, TagSpecifications=tags)
+    made: dict[str, Any] = asked["SpotInstanceRequests"][0]
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][REGION]
+    backend.spot_instance_requests[made["SpotInstanceRequestId"]]._status_code = "marked-for-termination"
+    return made
+
+
+@contextmanager
+def answers(ec2: Any, operation: str) -> Iterator[list[dict[str, Any]]]:
+    """Collect what a client is answered in the block."""
+    collected: list[dict[str, Any]] = []
+
+    def collect(parsed: dict[str, Any], **_: Any) -> None:
+        collected.append(parsed)
+
+    event = f"after-call.ec2.{operation}"
+    ec2.meta.events.register(event, collect)
+    try:
+        yield collected
+    finally:
+        ec2.meta.events.unregister(event, collect)
 
 
 @pytest.mark.parametrize("missing", ["nodesmith.dev/managed-by", "eks:eks-cluster-name"])

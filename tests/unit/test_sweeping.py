@@ -32,7 +32,7 @@ def asked(
         stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests or []})
         for answer in (statuses, unwell, unwell_below):
             stub.add_response("describe_instance_status", {"InstanceStatuses": answer or []})
-        found = told(ec2, frozenset({OURS}), NOW)
+        found = told(ec2, "express", frozenset({OURS}), NOW)
         stub.assert_no_pending_responses()
     return [(notice.fate, notice.instance_id, notice.until) for notice in found]
 
@@ -115,4 +115,4 @@ def test_ec2_that_does_not_answer_is_asked_again_later() -> None:
     with Stubber(ec2) as stub:
         stub.add_client_error("describe_instances", "RequestLimitExceeded", http_status_code=503)
         with pytest.raises(Transient, match="ec2:DescribeInstances"):
-            told(ec2, frozenset({OURS}), NOW)
+            told(ec2, "express", frozenset({OURS}), NOW)

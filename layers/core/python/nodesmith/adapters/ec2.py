@@ -99,7 +99,9 @@ class AwsCloud:
         """Say what EC2's own state tells of these instances; of one it does not know, nothing. Raises Transient."""
         from nodesmith.adapters.sweeping import told
 
-        return told(self._client("ec2"), frozenset(instances), self._now()) if instances else []
+        if not instances:
+            return []
+        return told(self._client("ec2"), self._settings.cluster_name, frozenset(instances), self._now())
 
     def owned(self, kind: Kind) -> list[Owned]:
         """Give what we made of a kind for this cluster. Raises Transient."""

@@ -9,6 +9,7 @@ from typing import Any
 from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.adapters.instances import Filter, described, parts, where
 from nodesmith.adapters.pages import rows
+from nodesmith.decisions.launch.tags import MANAGED_BY_TAG
 from nodesmith.model.ec2events import STATES
 from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.times import format_time
@@ -25,11 +26,11 @@ _OVER = ("[Completed]", "[Canceled]")
 """How the description of an event begins that no longer stands."""
 
 
-def told(ec2: Any, instances: Collection[str], now: datetime) -> list[Notice]:
-    """Give all that stands against these instances (by id). Raises Transient."""
+def told(ec2: Any, cluster: str, instances: Collection[str], now: datetime) -> list[Notice]:
+    """Return all that stands against these instances (by id) of a cluster (by name). Raises Transient."""
     return [
         *_stopped(ec2, instances, now),
-        *_marked_spot_requests(ec2, instances),
+        *_marked_spot_requests(ec2, cluster, instances),
         *_scheduled_changes(ec2, instances),
         *_impaired(ec2, instances, now),
     ]
@@ -43,14 +44,16 @@ def _stopped(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[No
                 yield Notice(STATES[found.state], found.id, now, why)
 
 
-def _marked_spot_requests(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:
-    """Give the warnings of spot instances.
+def _marked_spot_requests(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[Notice]:
+    """Yield the warnings of spot instances.
 
-    A request stays active until its instance has gone; no filter names instances in numbers, so all are read.
+    A request stays active until its instance has gone. It carries the tags that our launch template puts on spot
+    requests, so that the requests of others in the account are not read.
     """
+    ours = [where("state", "active"), where(f"tag:{MANAGED_BY_TAG}", cluster)]
     with transient_errors("ec2:DescribeSpotInstanceRequests"):
-        call, active = "describe_spot_instance_requests", [where("state", "active")]
-        for request in rows(ec2, call, "SpotInstanceRequests", Filters=active, PaginationConfig=_PAGE):
+        call = "describe_spot_instance_requests"
+        for request in rows(ec2, call, "SpotInstanceRequests", Filters=ours, PaginationConfig=_PAGE):
             status = request.get("Status") or {}
             if request.get("InstanceId") in instances and status.get("Code") in _MARKED:
                 until = _utc(status["UpdateTime"]) + WARNING

@@ -49,7 +49,7 @@ def launch_template(
         data["UserData"] = base64.b64encode(text.encode()).decode()
     if needs_dedicated_tenancy(claim):
         data["Placement"] = {"Tenancy": "dedicated"}
-    # The request itself tags instances and volumes; interfaces and spot requests can only be tagged from here.
+    # CreateFleet tags fleet, instance and volumes. EC2 takes the tags of spot requests from the template only.
     tagged = ["network-interface", *(["spot-instances-request"] if capacity_type == SPOT else [])]
     data["TagSpecifications"] = [{"ResourceType": kind, "Tags": tag_list(tags)} for kind in tagged]
     return LaunchTemplate(f"nodesmith/{cluster.name}/{_digest(data, tags)}", data, tags)
