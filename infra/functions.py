@@ -89,11 +89,22 @@ def function(
         timeout=Duration.seconds(spec.timeout_seconds),
         environment=dict(spec.environment),
         reserved_concurrent_executions=spec.reserved_concurrency,
+        recursive_loop=recursive_loop(spec.grants),
         role=role,
         log_group=log_group,
     )
     _finish(made, spec.vpc)
     return made, role
+
+
+def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
+    """Return Allow for a function that may send messages, Terminate for others.
+
+    Lambda ends a chain function → SQS → function after 16 hops. A drain that looks every five seconds is such a
+    chain.
+    """
+    sends = any("sqs:SendMessage" in grant.actions for grant in grants)
+    return lambda_.RecursiveLoop.ALLOW if sends else lambda_.RecursiveLoop.TERMINATE
 
 
 TRACE = Grant(

@@ -35,6 +35,7 @@ class Answer:
 class _Invocation:
     event: bytes
     timeout_seconds: float
+    trace: str
     taken: threading.Event = field(default_factory=threading.Event)
     id: str = field(default_factory=lambda: str(uuid4()))
 
@@ -91,9 +92,12 @@ class RuntimeProcess:
     def is_alive(self) -> bool:
         return not self._ended.is_set()
 
-    def invoke(self, event: Mapping[str, Any], timeout_seconds: float) -> Answer:
-        """Invoke once and wait for what comes of it: an answer, the process's end, or the end of the time it has."""
-        invocation = _Invocation(json.dumps(event).encode(), timeout_seconds)
+    def invoke(self, event: Mapping[str, Any], timeout_seconds: float, trace: str = "") -> Answer:
+        """Invoke once and wait for what comes of it: an answer, the process's end, or the end of the time it has.
+
+        `trace` is the trace header of the invocation, empty for none.
+        """
+        invocation = _Invocation(json.dumps(event).encode(), timeout_seconds, trace)
         self._work.put(invocation)
         started = time.monotonic()
         while not invocation.taken.wait(0.01):
@@ -165,6 +169,7 @@ def _runtime_api(
                 "Lambda-Runtime-Deadline-Ms": str(int(deadline * 1000)),
                 "Lambda-Runtime-Invoked-Function-Arn": arn,
                 "Content-Type": "application/json",
+                **({"Lambda-Runtime-Trace-Id": invocation.trace} if invocation.trace else {}),
             }
             invocation.taken.set()
             self._send(200, invocation.event, headers)

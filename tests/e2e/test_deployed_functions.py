@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e.assembled import NAME, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed import Faults
@@ -68,6 +69,16 @@ def test_everything_is_imported_from_the_layers_and_nothing_from_this_environmen
         modules = function(wanted)["modules"]
     layers = {name: Path(path).parents[2].name.partition(".")[0] for name, path in modules.items() if path}
     assert layers == dict.fromkeys(["nodesmith", "boto3", "aws_lambda_powertools", "kubernetes"], "asset")
+
+
+def test_a_function_is_told_the_trace_header_of_the_messages_that_woke_it(
+    assembly: Assembly, folder: Path
+) -> None:
+    trace = lineage.invoked([], "lifecycle")
+    event = {"Records": [{"attributes": {lineage.ATTRIBUTE: trace}}]}
+    with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
+        told = [function(each)["environment"].get("_X_AMZN_TRACE_ID") for each in (event, {})]
+    assert told == [trace, None]
 
 
 def test_provisioning_has_no_kubernetes_client(assembly: Assembly, folder: Path) -> None:

@@ -12,8 +12,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
+from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
 from nodesmith_cli.local.queuetime import queues_run_on
@@ -27,6 +29,7 @@ from tests.infra.templates import Template
 from tests.patience import eventually
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
+FUNCTION = "AWS::Lambda::Function"
 
 
 class Spy:
@@ -50,6 +53,22 @@ class Spy:
             self.at_once -= 1
         failed = [r["messageId"] for r in event["Records"] if r["body"] == self.gives_back]
         return {"batchItemFailures": [{"itemIdentifier": message} for message in failed]}
+
+
+class SelfWaker(Spy):
+    """A function that sends itself a message in each run, with the trace header of the invocation, as in Lambda."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, event: Mapping[str, Any]) -> Any:
+        url = client("sqs").get_queue_url(QueueName=f"nodesmith-{NAME}-lifecycle")["QueueUrl"]
+        with self._monkeypatch.context() as environment:
+            environment.setenv("AWS_LAMBDA_FUNCTION_NAME", self.concern)
+            environment.setenv("_X_AMZN_TRACE_ID", lineage.of_event(event))
+            client("sqs").send_message(QueueUrl=url, MessageBody="again")
+        return super().__call__(event)
 
 
 def client(service: str) -> Any:
@@ -105,7 +124,7 @@ class Hand:
 @pytest.fixture
 def hand() -> Iterator[Hand]:
     hand = Hand()
-    with mock_aws(), queues_run_on(hand.clock):
+    with mock_aws(), queues_run_on(hand.clock), trace_headers_are_kept():
         yield hand
 
 
@@ -181,6 +200,44 @@ def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_
 
     assert len(spy.batches) == receives
     assert (queues.waiting(), queues.waiting("-dead")) == (0, 1)
+
+
+def test_a_function_that_says_so_may_wake_itself_as_often_as_it_likes(
+    assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = Queues(cluster_template(assembly), SelfWaker(monkeypatch), hand.clock)
+    queues.send("tick")
+    for _ in range(40):
+        queues.source.poll()
+
+    assert len(queues.spy.batches) == 40
+    assert (queues.waiting(), queues.waiting("-dead")) == (1, 0)
+
+
+def test_a_chain_of_16_runs_ends_among_the_dead_letters_where_a_function_says_nothing(
+    assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = changed(FUNCTION, "Lifecycle", RecursiveLoop=None)
+    queues = Queues(cluster_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
+    queues.send("tick")
+    for _ in range(40):
+        queues.source.poll()
+
+    assert len(queues.spy.batches) == 16
+    assert (queues.waiting(), queues.waiting("-dead")) == (0, 1)
+
+
+def test_a_chain_of_its_own_begins_with_each_message_that_no_function_has_sent(
+    assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = changed(FUNCTION, "Lifecycle", RecursiveLoop=None)
+    queues = Queues(cluster_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
+    for _ in range(2):
+        queues.send("tick")
+        for _ in range(20):
+            queues.source.poll()
+
+    assert len(queues.spy.batches) == 32
 
 
 @pytest.mark.parametrize("allowed", [2, 3])

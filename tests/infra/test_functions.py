@@ -47,6 +47,21 @@ def test_every_function_is_arm64_traced_and_on_the_newest_python(templates: dict
         assert each["TracingConfig"] == {"Mode": "Active"}
 
 
+def test_functions_that_send_hints_may_be_in_loops_and_no_others(templates: dict[str, Template]) -> None:
+    """Lambda ends a chain function → SQS → function after 16 hops, unless the function says RecursiveLoop Allow."""
+    allowed, sending = set(), set()
+    for template in templates.values():
+        for each in template.of_type("Lambda::Function").values():
+            name, role = each["FunctionName"], each["Role"].removesuffix(".Arn")
+            if each.get("RecursiveLoop") == "Allow":
+                allowed.add(name)
+            if any("sqs:SendMessage" in statement["Action"] for statement in template.statements(role)):
+                sending.add(name)
+    assert {"nodesmith-alpha-termination", "nodesmith-beta-lifecycle"} <= sending
+    assert "nodesmith-catalog" not in sending
+    assert allowed == sending
+
+
 def test_the_layers_are_built_for_the_python_that_runs_them() -> None:
     assert RUNTIME.name == f"python{LAMBDA.python}"
 

@@ -29,6 +29,15 @@ def test_the_local_queues_hand_messages_over_as_the_deployed_ones_do() -> None:
     ]
 
 
+def test_the_local_functions_may_be_in_loops_where_the_deployed_ones_may(
+    alpha: Template, account: Template
+) -> None:
+    deployed = {c.name: alpha.function(c.name)["RecursiveLoop"] for c in CLUSTER_CONCERNS}
+    deployed["routing"] = account.function("routing")["RecursiveLoop"]
+
+    assert {c.name: c.recursive_loop for c in deployment.WOKEN_BY_QUEUES} == deployed
+
+
 def test_local_names_are_the_deployed_ones() -> None:
     assert deployment.TABLE_NAME == names.TABLE_NAME
     for cluster in ("shop", 100 * "s"):

@@ -10,13 +10,16 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
+from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
 from nodesmith_cli.local.deployment import Deployment, deploy
 from nodesmith_cli.local.eventsource import EventSource
-from nodesmith_cli.local.functions import Function, shipped
+from nodesmith_cli.local.functions import Function, environment, shipped
 from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.queuetime import queues_run_on
+from nodesmith_cli.local.sharedclients import SharedClients
 
 CLUSTER = "shop"
 
@@ -97,6 +100,35 @@ def test_only_the_failed_message_of_a_batch_comes_again_after_its_visibility_tim
     assert feed.poll() == 1
 
     assert spy.batches[-1] == ["bad"]
+
+
+@pytest.mark.parametrize(("recursive_loop", "runs"), [("Allow", 30), ("Terminate", 16)])
+def test_a_local_function_that_wakes_itself_is_stopped_as_lambda_stops_it(
+    deployment: Deployment, recursive_loop: lineage.RecursiveLoop, runs: int
+) -> None:
+    url, batches = deployment.queue_urls["lifecycle"], list[str]()
+    with (
+        environment({"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}),
+        trace_headers_are_kept(),
+    ):
+        sqs = SharedClients().create_client("sqs", region_name=deployment.region, config=None)
+
+        def wake_itself(event: Mapping[str, Any], context: Any) -> None:  # noqa: ARG001
+            batches.append(event["Records"][0]["body"])
+            sqs.send_message(QueueUrl=url, MessageBody="again")
+
+        feed = EventSource(
+            PolledQueues(deployment.region),
+            url,
+            Function("lifecycle", wake_itself),
+            recursive_loop=recursive_loop,
+        )
+        send(deployment, "tick")
+        for _ in range(30):
+            feed.poll()
+
+    assert len(batches) == runs
+    assert waiting(deployment.dead_letter_urls["lifecycle"]) == (0 if runs == 30 else 1)
 
 
 def test_a_function_that_gives_back_what_it_never_got_gets_its_whole_batch_again(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.settings import INDEXES, PATTERNS, physical_name
+from nodesmith_cli.local.lineage import RecursiveLoop
 
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"
@@ -30,6 +31,7 @@ class Concern:
     timeout_seconds: int
     batch_size: int = BATCH_SIZE
     window_seconds: int = 0
+    recursive_loop: RecursiveLoop = "Allow"
 
     @property
     def visibility_seconds(self) -> int:

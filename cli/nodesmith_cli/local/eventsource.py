@@ -1,7 +1,8 @@
 """Lambda's event source mappings for SQS: they poll, invoke, and delete what was handled.
 
 What a function reports as failed, and the whole batch where it raises, stays in the queue, is hidden until its
-visibility timeout, and moves to the dead letters after as many receives as the queue allows, as in AWS.
+visibility timeout, and moves to the dead letters after as many receives as the queue allows, as in AWS. So does at once
+what would run a function once more in a chain in which Lambda has counted enough, where the function does not allow it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.deployment import BATCH_SIZE
@@ -49,6 +51,7 @@ class EventSource:
 
     `poll` may be called by as many threads as the mapping's concurrency allows invocations at once; one of them at a
     time waits for messages, so that a second invocation begins only while the first is under way.
+    `recursive_loop` is what the function says of chains that lead back to it.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class EventSource:
         arn: str = "",
         mapped: Mapped = Mapped(),
         clock: LocalClock | None = None,
+        recursive_loop: lineage.RecursiveLoop = "Terminate",
     ) -> None:
+        self._recursive_loop = recursive_loop
         self._queues = queues
         self._queue_url = queue_url
         self._function = function
@@ -77,9 +82,19 @@ class EventSource:
         """Receive a batch, invoke the function, delete what it handled; gives how many messages came."""
         with self._receiving:
             messages = self._receive(wait_seconds)
-        if messages:
-            self._delete(messages, failed=self._invoke(messages))
+        going_on = self._without_loops(messages)
+        if going_on:
+            self._delete(going_on, failed=self._invoke(going_on))
         return len(messages)
+
+    def _without_loops(self, messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """Give up the messages whose chain Lambda ends, and return the others."""
+        if self._recursive_loop == "Allow":
+            return messages
+        over = [each for each in messages if lineage.is_over(_trace(each), self._function.concern)]
+        if over:
+            self._queues.give_up(self._queue_url, [each["ReceiptHandle"] for each in over])
+        return [each for each in messages if each not in over]
 
     def _receive(self, wait_seconds: int) -> list[dict[str, Any]]:
         """Wait for the first message, then for more until the batch is full or its window is over."""
@@ -97,7 +112,8 @@ class EventSource:
 
     def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
         """Give the ids of the messages that must come again: none, some, or after an error all."""
-        event = {"Records": [self._record(message) for message in messages]}
+        trace = lineage.invoked(map(_trace, messages), self._function.concern)
+        event = {"Records": [self._record(message, trace) for message in messages]}
         everything = {str(message["MessageId"]) for message in messages}
         invocation = self._lambda.submit(self._function, event)
         error = invocation.exception()
@@ -117,12 +133,12 @@ class EventSource:
             failed if failed <= everything else everything
         )  # Lambda takes a name it does not know for a failure of all
 
-    def _record(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _record(self, message: Mapping[str, Any], trace: str) -> dict[str, Any]:
         return {
             "messageId": message["MessageId"],
             "receiptHandle": message["ReceiptHandle"],
             "body": message["Body"],
-            "attributes": message.get("Attributes", {}),
+            "attributes": {**message.get("Attributes", {}), lineage.ATTRIBUTE: trace},
             "messageAttributes": {},
             "md5OfBody": message.get("MD5OfBody", ""),
             "eventSource": "aws:sqs",
@@ -134,3 +150,7 @@ class EventSource:
         handled = [message["ReceiptHandle"] for message in messages if message["MessageId"] not in failed]
         if handled:
             self._queues.delete(self._queue_url, handled)
+
+
+def _trace(message: Mapping[str, Any]) -> str:
+    return str(message.get("Attributes", {}).get(lineage.ATTRIBUTE, ""))

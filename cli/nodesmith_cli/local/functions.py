@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.local import lineage
 
 Handler = Callable[[Mapping[str, Any], "Context"], Any]
 
@@ -45,7 +46,8 @@ class Function:
     def __call__(self, event: Mapping[str, Any]) -> Any:
         """Invoke. Whatever the handler raises comes through, as Lambda sees it."""
         context = Context(f"nodesmith-{self.concern}", str(uuid4()), timeout_seconds=self.timeout_seconds)
-        return self.handler(event, context)
+        with lineage.running_with(lineage.of_event(event)):
+            return self.handler(event, context)
 
     def followed_by(self, after: Callable[[], None]) -> Function:
         """Give the same function, after each invocation of which, failed ones too, `after` is called."""

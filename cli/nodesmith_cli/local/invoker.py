@@ -99,10 +99,12 @@ class Invoker(EventSources):
         urls = deployment.queue_urls
         body = json.dumps({"cluster": deployment.cluster, "why": "tick"}, separators=(",", ":"))
         arns = {concern: queue_arn(deployment.region, deployment.cluster, concern) for concern in functions}
-        mapped = {each.name: Mapped(each.batch_size, each.window_seconds) for each in WOKEN_BY_QUEUES}
+        declared = {each.name: each for each in WOKEN_BY_QUEUES}
+        mapped = {name: Mapped(each.batch_size, each.window_seconds) for name, each in declared.items()}
         polled = PolledQueues(deployment.region)
         sources = {
-            c: EventSource(polled, urls[c], each, arns[c], mapped[c], clock) for c, each in functions.items()
+            c: EventSource(polled, urls[c], each, arns[c], mapped[c], clock, declared[c].recursive_loop)
+            for c, each in functions.items()
         }
         ticks = [Tick(each.name, urls[each.name], body, each.tick_minutes * 60) for each in CONCERNS]
         super().__init__(sqs, sources, ticks, clock, stopping)

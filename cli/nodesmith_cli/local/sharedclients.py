@@ -12,6 +12,8 @@ from unittest.mock import patch
 from botocore.loaders import JSONFileLoader
 from botocore.session import get_session
 
+from nodesmith_cli.local.lineage import add_header
+
 _read = cache(JSONFileLoader().load_file)
 
 
@@ -27,6 +29,7 @@ class SharedClients:
 
     def __init__(self) -> None:
         self._session = get_session()
+        self._session.register("before-call.sqs", add_header)  # as botocore does in Lambda
         self._lock = Lock()
         self._made: dict[tuple[str, str, object], Any] = {}
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
+from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e import hurry
 from tests.e2e.deployed.assembly import BUILT, Assembly
@@ -25,7 +26,9 @@ from tests.runtimeapi import RuntimeProcess
 RUNTIME = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
 """What Lambda's own image has beside Python: the runtime, and what that needs."""
 
-PROPERTIES = frozenset("Code Environment FunctionName Handler Layers MemorySize Role Runtime Timeout".split())
+PROPERTIES = frozenset(
+    "Code Environment FunctionName Handler Layers MemorySize RecursiveLoop Role Runtime Timeout".split()
+)
 NOT_IMITATED = {
     "Architectures": "it runs on this machine",
     "LoggingConfig": "it writes to a file",
@@ -130,7 +133,8 @@ class DeployedFunction:
 
     def __call__(self, event: Mapping[str, Any]) -> Any:
         process = self._take()
-        answer = process.invoke(event, self._code.timeout_seconds)  # of life: no work is hurried by a clock
+        seconds, trace = self._code.timeout_seconds, lineage.of_event(event)
+        answer = process.invoke(event, seconds, trace)  # of life: no work is hurried by a clock
         with self._lock:
             self._idle.append(process)
         if answer.error:

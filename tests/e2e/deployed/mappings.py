@@ -39,6 +39,8 @@ def event_sources(
     `queues` gives those that are polled for one, `url` a queue's URL by ARN.
     """
     sources = {}
+    functions_of = template.of_type("Lambda::Function").values()
+    allowed = {each["FunctionName"]: each.get("RecursiveLoop", "Terminate") for each in functions_of}
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
         _only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")
         concern = mapping["FunctionName"].rpartition("-")[2]
@@ -50,7 +52,8 @@ def event_sources(
         )
         arn = mapping["EventSourceArn"]
         name = concern + arn.rpartition(concern)[2]
-        sources[name] = EventSource(queues(concern), url(arn), functions[concern], arn, mapped, clock)
+        loop = allowed[mapping["FunctionName"]]
+        sources[name] = EventSource(queues(concern), url(arn), functions[concern], arn, mapped, clock, loop)
     return sources
 
 

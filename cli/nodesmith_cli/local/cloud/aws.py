@@ -35,6 +35,7 @@ from nodesmith_cli.local.cloud.seam import Ec2Seam
 from nodesmith_cli.local.cloud.serving import lasting_connections
 from nodesmith_cli.local.cloud.shortcuts import shortcuts
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
+from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
 from nodesmith_cli.local.cloud.turns import in_turns
 from nodesmith_cli.local.objects import Objects
 
@@ -103,6 +104,7 @@ class LocalAws:
             stack.enter_context(in_turns(DynamoHandler))
             stack.enter_context(attribute_values_in_one_go())
             stack.enter_context(whole_events())
+            stack.enter_context(trace_headers_are_kept())
             stack.enter_context(self.reclaims.listening())
             with lasting_connections():
                 self._server.start()

@@ -8,6 +8,8 @@ from typing import Any
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.sqs import sqs_backends
 
+from nodesmith_cli.local.lineage import ATTRIBUTE
+
 
 class PolledQueues:
     """One region's queues, by the calls that a poller makes; messages are as boto3's client gives them.
@@ -36,6 +38,16 @@ class PolledQueues:
         self._backend.delete_message_batch(queue.name, entries)
         self._listening("sqs:DeleteMessage", queue.queue_arn)
 
+    def give_up(self, url: str, receipts: Iterable[str]) -> None:
+        """Move messages that were received to the dead letters; one of a queue without any is lost."""
+        queue, given_up = self._queue(url), set(receipts)
+        with queue._messages_lock:  # noqa: SLF001 - moto's own, which moves a message only when it is received
+            found = [each for each in queue._messages if given_up.intersection(each.all_receipt_handles)]  # noqa: SLF001
+            for message in found:
+                queue._messages.remove(message)  # noqa: SLF001
+                if queue.dead_letter_queue is not None:
+                    queue.dead_letter_queue.add_message(message)
+
     def _queue(self, url: str) -> Any:
         return self._backend.get_queue(url.rpartition("/")[2])
 
@@ -45,6 +57,7 @@ class PolledQueues:
 
 
 def _shown(message: Any) -> dict[str, Any]:
+    trace = message.system_attributes.get(ATTRIBUTE)
     return {
         "MessageId": message.id,
         "ReceiptHandle": message.receipt_handle,
@@ -55,5 +68,6 @@ def _shown(message: Any) -> dict[str, Any]:
             "SentTimestamp": str(message.sent_timestamp),
             "ApproximateReceiveCount": str(message.approximate_receive_count),
             "ApproximateFirstReceiveTimestamp": str(message.approximate_first_receive_timestamp),
+            **({ATTRIBUTE: trace["StringValue"]} if trace else {}),
         },
     }

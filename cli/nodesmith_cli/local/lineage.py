@@ -1,0 +1,72 @@
+"""Lambda's detection of recursive loops: how often each function has run in the chain that led to a message.
+
+Lambda writes the chain into the trace header of an invocation (`Lineage=ID:COUNT|ID:COUNT`), an AWS SDK in the function
+sends the header along with each call, and SQS keeps it with the message that the call sends:
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal
+from urllib.parse import unquote
+
+RecursiveLoop = Literal["Allow", "Terminate"]
+"""What a function asks for; Terminate is Lambda's default."""
+HEADER, ATTRIBUTE = "X-Amzn-Trace-Id", "AWSTraceHeader"
+LONGEST_CHAIN = 16
+"""Runs of one function in one chain; Lambda ends it at the next one."""
+_ROOT = "Root=1-00000000-000000000000000000000000"
+
+_current: ContextVar[str] = ContextVar("trace", default="")
+
+
+def runs(trace: str) -> dict[str, int]:
+    """Return how often each function, by its id, has run in the chain of a trace header."""
+    fields = dict(field.partition("=")[::2] for field in unquote(trace).split(";"))
+    pairs = (entry.partition(":") for entry in fields.get("Lineage", "").split("|") if entry)
+    return {function: int(count) for function, _, count in pairs}
+
+
+def is_over(trace: str, function: str) -> bool:
+    """Whether Lambda ends the chain of this trace header before it runs the function, given by name, again."""
+    return runs(trace).get(_id(function), 0) >= LONGEST_CHAIN
+
+
+def invoked(traces: Iterable[str], function: str) -> str:
+    """Return the trace header of a run of the function, given by name, that messages with these headers have led to."""
+    chain: dict[str, int] = {}
+    for trace in traces:
+        for other, count in runs(trace).items():
+            chain[other] = max(count, chain.get(other, 0))
+    chain[_id(function)] = chain.get(_id(function), 0) + 1
+    return f"{_ROOT};Lineage={'|'.join(f'{id_}:{count}' for id_, count in sorted(chain.items()))}"
+
+
+def of_event(event: Mapping[str, Any]) -> str:
+    """Return the trace header of an invocation with this event; empty for one that no queue has led to."""
+    headers = (record.get("attributes", {}).get(ATTRIBUTE, "") for record in event.get("Records", ()))
+    return next((header for header in headers if header), "")
+
+
+@contextmanager
+def running_with(trace: str) -> Iterator[None]:
+    """Let this thread's calls carry a trace header until the end of the block."""
+    token = _current.set(trace)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def add_header(**call: Any) -> None:
+    """Add the trace header of this thread's invocation to a request; a handler of botocore's event `before-call`."""
+    if _current.get():
+        call["params"]["headers"].setdefault(HEADER, _current.get())
+
+
+def _id(function: str) -> str:
+    return hashlib.sha256(function.encode()).hexdigest()[:8]
