@@ -58,13 +58,23 @@ class AccountStack(Stack):
             description="nodesmith: what the clusters of this region share",
         )
         Tags.of(self).add(names.TAG, "shared")
-        _table(self)
-        _bucket(self, region)
         self._code, self._topic = code, alarm_topic_arn
         self._layers = [layer(self, code, name) for name in ("core", "vendor")]
         catalog = self._catalog(region)
         routing = self._routing(region, routing_concurrency)
-        self._tick(catalog, routing)
+        kept = self._keep(region)
+        self._tick(catalog, routing, kept)
+
+    def _keep(self, region: str) -> dynamodb.Table:
+        """Make bucket and table once all else is there but the ticks, so that a first deployment can be undone.
+
+        CloudFormation deletes what it has made when it rolls that back. It could not delete a table that is protected
+        from deletion, nor a bucket into which a tick has had the catalogue written.
+        """
+        others = [child for child in self.node.children if isinstance(child, Construct)]
+        bucket, table = _bucket(self, region), _table(self)
+        table.node.add_dependency(*others, bucket)
+        return table
 
     def _catalog(self, region: str) -> lambda_.Function:
         spec = FunctionSpec(
@@ -108,9 +118,9 @@ class AccountStack(Stack):
         alarms.watch_waiting(scope, names.shared_name("routing-again"), self._topic)
         return made
 
-    def _tick(self, catalog: lambda_.Function, routing: lambda_.Function) -> None:
+    def _tick(self, catalog: lambda_.Function, routing: lambda_.Function, kept: dynamodb.Table) -> None:
         arns = (catalog.function_arn, routing.function_arn)
-        ticker = Ticker(self, names.shared_name("ticks"), "lambda:InvokeFunction", arns)
+        ticker = Ticker(self, names.shared_name("ticks"), "lambda:InvokeFunction", arns, after=kept)
         ticker.every(CATALOG_TICK_MINUTES, "catalog", catalog.function_arn, {"why": "tick"})
         ticker.every(ROUTING_TICK_MINUTES, "routing", routing.function_arn, {"why": "tick"})
 
@@ -142,7 +152,7 @@ def _table(scope: Construct) -> dynamodb.Table:
             point_in_time_recovery_enabled=True
         ),
         deletion_protection=True,
-        removal_policy=RemovalPolicy.RETAIN,
+        removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
     )
     for index in INDEXES:
         table.add_global_secondary_index(
@@ -157,17 +167,20 @@ def _bucket(scope: Construct, region: str) -> s3.Bucket:
     """Make the bucket, with S3-managed keys: snapshots hold neither Secrets nor environment values (the forwarder drops
     them), and a key of our own would cost more a month than everything else here does while idle.
     """
+    own = names.has_own_namespace(region)
     bucket = s3.Bucket(
         scope,
         "Bucket",
-        bucket_name=names.bucket_name(region),
+        bucket_name=None if own else names.bucket_name(region),
+        bucket_name_prefix=names.BUCKET_PREFIX if own else None,  # S3 adds the rest of names.bucket_name
+        bucket_namespace=s3.BucketNamespace.ACCOUNT_REGIONAL if own else None,
         encryption=s3.BucketEncryption.S3_MANAGED,
         enforce_ssl=True,
         minimum_tls_version=1.2,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
         versioned=True,
         lifecycle_rules=_lifecycle_rules(),
-        removal_policy=RemovalPolicy.RETAIN,
+        removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
     )
     why = "Only nodesmith's roles reach the bucket; who wants a record of reads has CloudTrail's data events"
     Validations.of(bucket).acknowledge(Acknowledgment(id="AwsSolutions-S1", reason=why))

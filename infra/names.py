@@ -11,11 +11,21 @@ from nodesmith.settings import physical_name as physical_name
 
 TAG = "nodesmith"  # on all that is deployed: the cluster it serves, or "shared"
 TABLE_NAME = "nodesmith"
+BUCKET_PREFIX = "nodesmith"
+
+
+def has_own_namespace(region: str) -> bool:
+    """Whether S3 gives each account a namespace of its own in a region, for buckets that no other account can have."""
+    return region not in ("me-central-1", "me-south-1")
 
 
 def bucket_name(region: str) -> str:
-    """Name the bucket of snapshots, catalogue and decisions."""
-    return f"nodesmith-{Aws.ACCOUNT_ID}-{region}"
+    """Return the name of the bucket of snapshots, catalogue and decisions.
+
+    The last part puts it into the account's own namespace: nobody else can take the name, also when the bucket is gone.
+    """
+    suffix = "-an" if has_own_namespace(region) else ""
+    return f"{BUCKET_PREFIX}-{Aws.ACCOUNT_ID}-{region}{suffix}"
 
 
 def shared_name(concern: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aws_cdk import Aws
+
 from infra import names
 from infra.grants import Grant
 from infra.launching import (
@@ -24,6 +26,8 @@ from nodesmith.settings import (
     unplaced_key,
 )
 
+_OWN_BUCKET = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
+"""ARNs of S3 name no account: without this, a bucket of that name would do in whichever account it is."""
 LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
 
 
@@ -75,16 +79,17 @@ def learned_grants(scope: Scope, *actions: str) -> list[Grant]:
 
 def read_grants(region: str, *keys: str) -> list[Grant]:
     """Read these objects; list, so that S3 answers "there is none" (404) and not "denied" (403)."""
+    arns = tuple(names.object_arn(region, key) for key in keys)
     return [
-        Grant("ReadObjects", ("s3:GetObject",), tuple(names.object_arn(region, key) for key in keys)),
-        Grant("TellMissing", ("s3:ListBucket",), (names.bucket_arn(region),)),
+        Grant("ReadObjects", ("s3:GetObject",), arns, _OWN_BUCKET),
+        Grant("TellMissing", ("s3:ListBucket",), (names.bucket_arn(region),), _OWN_BUCKET),
     ]
 
 
 def write_grant(region: str, *keys: str, wildcard: str = "") -> Grant:
     """Write these objects, or objects of these patterns."""
     arns = tuple(names.object_arn(region, key) for key in keys)
-    return Grant("WriteObjects", ("s3:PutObject",), arns, wildcard=wildcard)
+    return Grant("WriteObjects", ("s3:PutObject",), arns, _OWN_BUCKET, wildcard)
 
 
 def send_grant(scope: Scope, *concerns: str) -> Grant:

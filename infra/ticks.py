@@ -15,10 +15,21 @@ from infra.grants import Grant, attach
 
 
 class Ticker(Construct):
-    """The ticks of one stack: their group, and a role that may reach `targets` (ARNs) by `action`, nothing else."""
+    """The ticks of one stack: their group, and a role that may reach `targets` (ARNs) by `action`, nothing else.
 
-    def __init__(self, scope: Construct, name: str, action: str, targets: tuple[str, ...]) -> None:
+    The first tick comes once `after` is there, where it is given.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        name: str,
+        action: str,
+        targets: tuple[str, ...],
+        after: Construct | None = None,
+    ) -> None:
         super().__init__(scope, "Ticker")
+        self._after = after
         self._group = scheduler.CfnScheduleGroup(self, "Group", name=name)
         group_arn = names.arn("scheduler", f"schedule-group/{name}", region=Stack.of(self).region)
         here = {
@@ -48,3 +59,5 @@ class Ticker(Construct):
             ),
         )
         schedule.node.add_dependency(self._role)  # with its policy: a tick before that would be denied
+        if self._after is not None:
+            schedule.node.add_dependency(self._after)

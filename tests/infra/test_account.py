@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+from aws_cdk import App, Aws, Environment, Stack, assertions
+
+from infra import names
+from infra.account import _bucket
 from nodesmith.settings import decision_key, snapshot_key
-from tests.infra.templates import Template
+from tests.infra.deployment import REGION
+from tests.infra.templates import PSEUDO, Template, resolve
 
 
 def test_the_table_survives_mistakes(account: Template) -> None:
@@ -27,10 +33,58 @@ def test_the_table_knows_whose_an_instance_is_and_tells_no_more_of_it(account: T
     assert [each["Projection"] for each in indexes] == [{"ProjectionType": "KEYS_ONLY"}] * 2
 
 
-def test_table_and_bucket_outlive_the_stack(account: Template) -> None:
+def test_table_and_bucket_outlive_the_stack_but_not_a_first_deployment_that_fails(account: Template) -> None:
     for kind in ("AWS::DynamoDB::Table", "AWS::S3::Bucket"):
         (found,) = (each for each in account.resources.values() if each["Type"] == kind)
-        assert (found["DeletionPolicy"], found["UpdateReplacePolicy"]) == ("Retain", "Retain")
+        assert (found["DeletionPolicy"], found["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
+
+
+def test_what_may_fail_is_made_before_the_protected_table_and_ticks_come_after_it(account: Template) -> None:
+    (table,) = (id_ for id_, each in account.resources.items() if each["Type"] == "AWS::DynamoDB::Table")
+    before = _before(account, table)
+    later = {each["Type"] for id_, each in account.resources.items() if id_ not in {*before, table}}
+    assert later <= {
+        "AWS::Scheduler::Schedule",
+        "AWS::Scheduler::ScheduleGroup",
+        "AWS::IAM::Role",
+        "AWS::IAM::Policy",
+    }
+    schedules = [id_ for id_, each in account.resources.items() if each["Type"] == "AWS::Scheduler::Schedule"]
+    assert len(schedules) == 2
+    for schedule in schedules:
+        assert table in _before(account, schedule)
+
+
+def _before(template: Template, id_: str) -> set[str]:
+    """Return all resources that CloudFormation makes before a resource because of DependsOn."""
+    found: set[str] = set()
+    open_ = [id_]
+    while open_:
+        for other in template.resources[open_.pop()].get("DependsOn", []):
+            if other not in found:
+                found.add(other)
+                open_.append(other)
+    return found
+
+
+def test_the_buckets_name_is_in_the_accounts_own_namespace(account: Template) -> None:
+    bucket = account.only("S3::Bucket")
+    assert (bucket["BucketNamePrefix"], bucket["BucketNamespace"]) == ("nodesmith", "account-regional")
+    assert "BucketName" not in bucket
+    assert resolve_name(names.bucket_name(REGION)) == f"nodesmith-111122223333-{REGION}-an"
+
+
+@pytest.mark.parametrize("region", ["me-central-1", "me-south-1"])
+def test_where_s3_has_no_namespace_for_each_account_the_bucket_is_named_in_full(region: str) -> None:
+    stack = Stack(App(), "account", env=Environment(region=region))
+    _bucket(stack, region)
+    (bucket,) = assertions.Template.from_stack(stack).find_resources("AWS::S3::Bucket").values()
+    assert resolve(bucket["Properties"]["BucketName"]) == f"nodesmith-111122223333-{region}"
+    assert resolve_name(names.bucket_name(region)) == f"nodesmith-111122223333-{region}"
+
+
+def resolve_name(name: str) -> str:
+    return name.replace(Aws.ACCOUNT_ID, PSEUDO["AWS::AccountId"])
 
 
 def test_the_bucket_is_private_encrypted_and_versioned(account: Template) -> None:

@@ -87,7 +87,7 @@ def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: T
             cluster_name="beta",
             region=REGION,
             table_name="nodesmith",
-            bucket_name="nodesmith-111122223333-eu-west-1",
+            bucket_name="nodesmith-111122223333-eu-west-1-an",
             provisioning_queue_url=f"{QUEUE}/nodesmith-beta-provisioning",
             lifecycle_queue_url=f"{QUEUE}/nodesmith-beta-lifecycle",
             readiness_queue_url=f"{QUEUE}/nodesmith-beta-readiness",
@@ -101,7 +101,7 @@ def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: T
 def test_the_catalog_function_serves_no_cluster_in_particular(account: Template) -> None:
     environment = account.function("catalog")["Environment"]["Variables"]
     settings = read_settings({**environment, "AWS_REGION": REGION})
-    assert settings == Settings(REGION, bucket_name="nodesmith-111122223333-eu-west-1")
+    assert settings == Settings(REGION, bucket_name="nodesmith-111122223333-eu-west-1-an")
 
 
 def test_routing_serves_no_cluster_in_particular_and_knows_its_own_queue(account: Template) -> None:
@@ -122,7 +122,8 @@ def test_table_and_bucket_of_the_environment_are_those_of_the_account(
 ) -> None:
     environment = alpha.function("provisioning")["Environment"]["Variables"]
     assert environment["TABLE_NAME"] == account.only("DynamoDB::Table")["TableName"]
-    assert environment["BUCKET_NAME"] == account.only("S3::Bucket")["BucketName"]
+    prefix = account.only("S3::Bucket")["BucketNamePrefix"]
+    assert environment["BUCKET_NAME"] == f"{prefix}-111122223333-{REGION}-an"
     catalog = account.function("catalog")["Environment"]["Variables"]
     assert catalog["BUCKET_NAME"] == environment["BUCKET_NAME"]
 

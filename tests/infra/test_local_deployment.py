@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aws_cdk import Aws
+
 from infra import names, queues
 from infra.concerns import CLUSTER_CONCERNS, ROUTING_TICK_MINUTES, ROUTING_TIMEOUT_SECONDS
 from nodesmith.settings import PATTERNS
@@ -40,6 +42,8 @@ def test_the_local_functions_may_be_in_loops_where_the_deployed_ones_may(
 
 def test_local_names_are_the_deployed_ones() -> None:
     assert deployment.TABLE_NAME == names.TABLE_NAME
+    deployed = names.bucket_name("eu-west-1").replace(Aws.ACCOUNT_ID, deployment.ACCOUNT_ID)
+    assert deployment.bucket_name("eu-west-1") == deployed
     for cluster in ("shop", 100 * "s"):
         assert deployment.queue_name(cluster, "lifecycle") == names.physical_name(cluster, "lifecycle")
 

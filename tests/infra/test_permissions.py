@@ -19,11 +19,12 @@ from nodesmith.settings import (
     snapshot_key,
 )
 from tests.infra.deployment import REGION, ROOT, TALKING
-from tests.infra.iam import may
+from tests.infra.iam import allows, may
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
-BUCKET = "arn:aws:s3:::nodesmith-111122223333-eu-west-1"
+BUCKET = "arn:aws:s3:::nodesmith-111122223333-eu-west-1-an"
+OWN = {"aws__ResourceAccount": "111122223333"}
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/nodesmith"
 SQS = "arn:aws:sqs:eu-west-1:111122223333"
 
@@ -133,7 +134,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         catalog_key(REGION),
     ]
     written = {
-        concern: [key for key in objects if may(alpha, concern, "s3:PutObject", f"{BUCKET}/{key}")]
+        concern: [key for key in objects if may(alpha, concern, "s3:PutObject", f"{BUCKET}/{key}", **OWN)]
         for concern in ALL
     }
     assert written == {
@@ -147,7 +148,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         "repair": [],
         "garbagecollection": [],
     }
-    assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}")] == [
+    assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}", **OWN)] == [
         catalog_key(REGION)
     ]
 
@@ -156,9 +157,25 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
 def test_each_function_reads_its_clusters_snapshot_and_learns_when_there_is_none(
     alpha: Template, concern: str
 ) -> None:
-    assert may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('alpha')}")
-    assert not may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('beta')}")
-    assert may(alpha, concern, "s3:ListBucket", BUCKET)  # without it S3 says 403 where it means 404
+    assert may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('alpha')}", **OWN)
+    assert not may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('beta')}", **OWN)
+    assert may(alpha, concern, "s3:ListBucket", BUCKET, **OWN)  # without it S3 says 403 where it means 404
+
+
+def test_a_bucket_of_that_name_in_another_account_is_nobodys_to_use(templates: dict[str, Template]) -> None:
+    actions, theirs = (
+        ("s3:GetObject", "s3:ListBucket", "s3:PutObject"),
+        {"aws:ResourceAccount": "999988887777"},
+    )
+    asked = 0
+    for template in templates.values():
+        for role in template.of_type("IAM::Role"):
+            statements = template.statements(role)
+            for resource in {each for statement in statements for each in statement["Resource"]}:
+                for action in actions if resource.startswith("arn:aws:s3:::") else ():
+                    asked += 1
+                    assert not allows(statements, action, resource, theirs), f"{role}: {action} on {resource}"
+    assert asked > len(ALL)
 
 
 @pytest.mark.parametrize("concern", ALL)

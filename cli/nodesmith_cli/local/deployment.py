@@ -79,7 +79,7 @@ class Deployment:
 
 def deploy(client: Client, cluster: str, region: str) -> Deployment:
     """Make everything for one cluster, and what it would share with others."""
-    bucket = f"nodesmith-{ACCOUNT_ID}-{region}"
+    bucket = bucket_name(region)
     _make_table(client("dynamodb"))
     _make_bucket(client("s3"), bucket, region)
     live, dead = {}, {}
@@ -88,6 +88,11 @@ def deploy(client: Client, cluster: str, region: str) -> Deployment:
     for name, pattern in PATTERNS.items():
         _pass_on(client("events"), name, pattern, queue_arn(region, cluster, ROUTING.name))
     return Deployment(cluster, region, bucket, live, dead)
+
+
+def bucket_name(region: str) -> str:
+    """Return the name of the bucket, in the account's own namespace."""
+    return f"nodesmith-{ACCOUNT_ID}-{region}-an"
 
 
 def queue_name(cluster: str, concern: str) -> str:

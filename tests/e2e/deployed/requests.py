@@ -73,13 +73,14 @@ def unknown(request: Request) -> Iterator[Call]:
 def _s3(request: Request) -> Iterator[Call]:
     """An object that is missing is told from one that is forbidden by who may list."""
     bucket, _, key = unquote(request.path).strip("/").partition("/")
+    owner = {"aws:ResourceAccount": DEFAULT_ACCOUNT_ID}
     verbs = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject"}
     if not key or request.method not in verbs:
         yield Call("s3:ListBucket" if request.method in {"GET", "HEAD"} else f"s3:{request.method} {bucket}")
         return
-    yield Call(f"s3:{verbs[request.method]}", f"arn:aws:s3:::{bucket}/{key}")
+    yield Call(f"s3:{verbs[request.method]}", f"arn:aws:s3:::{bucket}/{key}", owner)
     if request.method in {"GET", "HEAD"} and request.status == 404:
-        yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}")
+        yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", owner)
 
 
 def _sqs(request: Request) -> Iterator[Call]:

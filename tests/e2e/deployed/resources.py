@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.e2e.deployed.stacks import role_name
+from tests.e2e.deployed.stacks import bucket_name, role_name
 from tests.infra.templates import Template
 
 Client = Callable[[str], Any]
@@ -91,7 +91,7 @@ def _table(dynamodb: Any, properties: Properties) -> None:
 
 
 def _bucket(s3: Any, properties: Properties, region: str) -> None:
-    name = properties["BucketName"]
+    name = bucket_name(properties, region)
     where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
     s3.create_bucket(Bucket=name, **where)
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=properties["VersioningConfiguration"])

@@ -40,6 +40,12 @@ def role_name(stack: str, id_: str) -> str:
     return f"{stack}-{id_}"
 
 
+def bucket_name(properties: Mapping[str, Any], region: str) -> str:
+    """Return the name that S3 gives a bucket in the account's own namespace. Raises KeyError for any other bucket."""
+    assert properties["BucketNamespace"] == "account-regional"
+    return f"{properties['BucketNamePrefix']}-{DEFAULT_ACCOUNT_ID}-{region}-an"
+
+
 def _resolved(text: str, stack: str, here: _Place) -> Template:
     pseudo = {**_PSEUDO, "AWS::Region": here.region}
     known = dict(pseudo)
@@ -68,7 +74,7 @@ def _references(
             name = properties["LogGroupName"]
             return {id_: name, f"{id_}.Arn": f"arn:aws:logs:{here}:log-group:{name}:*"}
         case "AWS::S3::Bucket":
-            name = properties["BucketName"]
+            name = bucket_name(properties, place.region)
             return {id_: name, f"{id_}.Arn": f"arn:aws:s3:::{name}"}
         case _:
             return {}
