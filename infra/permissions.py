@@ -8,13 +8,7 @@ from aws_cdk import Aws
 
 from infra import names
 from infra.grants import Grant
-from infra.launching import (
-    collection_grants,
-    instance_profile_grants,
-    launch_grants,
-    terminate_grant,
-    volume_key_grants,
-)
+from infra.launching import collection_grants, instance_profile_grants, launch_grants, terminate_grant
 from nodesmith.settings import (
     INDEXES,
     INFORMED,
@@ -33,17 +27,11 @@ LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One cluster, as IAM sees it.
-
-    `vpc_id` is the VPC of its nodes, `node_roles` are the names of the roles that they may have, `kms_key_arns` are the
-    keys that may encrypt their volumes.
-    """
+    """One cluster, as IAM sees it. `node_roles` are the names of the roles that its nodes may have."""
 
     cluster: str
     region: str
-    vpc_id: str
     node_roles: tuple[str, ...]
-    kms_key_arns: tuple[str, ...] = ()
 
 
 def ledger_grants(scope: Scope) -> list[Grant]:
@@ -135,7 +123,6 @@ def disruption_grants(scope: Scope) -> list[Grant]:
     """Buy what replaces nodes, and say which are to go: termination ends them. Taints and Events are for RBAC."""
     return [
         *buying_grants(scope),
-        describe_grant(scope.region, "Instances"),
         describe_cluster_grant(scope),
         send_grant(scope, "disruption", "lifecycle", "provisioning", "termination"),
     ]
@@ -153,8 +140,7 @@ def buying_grants(scope: Scope, *written: str) -> list[Grant]:
             *written,
             wildcard="a record and its snapshot per decision, named by its id",
         ),
-        *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles),
-        *volume_key_grants(scope.region, scope.kms_key_arns),
+        *launch_grants(scope.cluster, scope.region, scope.node_roles),
     ]
 
 

@@ -21,6 +21,7 @@ from nodesmith.model.launches import (
     Refused,
     Shortfall,
     TemplateMissing,
+    Unfulfilled,
 )
 from tests import builders
 from tests.branches import branches
@@ -192,6 +193,14 @@ def throttled(request: LaunchRequest) -> LaunchOutcome:
     return Deferred(request.claim, "RequestLimitExceeded", "Request limit exceeded.", nothing_begun=True)
 
 
+def throttled_inside(request: LaunchRequest) -> LaunchOutcome:
+    return Unfulfilled(request.claim, "RequestLimitExceeded", "Request limit exceeded.")
+
+
+def template_missing_inside(request: LaunchRequest) -> LaunchOutcome:
+    return TemplateMissing(request.claim, is_answered=True)
+
+
 def empty(request: LaunchRequest) -> LaunchOutcome:
     pools = request.offerings()
     return NoCapacity(request.claim, tuple(Shortfall(pool, "UnfulfillableCapacity") for pool in pools))
@@ -326,6 +335,11 @@ STORIES: tuple[Story, ...] = (
     Story("a zone without capacity", prepare=_empty("* in us-east-1a"), exact=False),
     Story("nothing to be had for four minutes", prepare=_restocked_later, exact=False),
     Story("throttled twice", prepare=_answered(throttled, throttled)),
+    Story(
+        "throttled inside two answers",
+        prepare=_answered(throttled_inside, throttled_inside),
+    ),
+    Story("a launch template missing inside the answer", prepare=_answered(template_missing_inside)),
     Story("an empty answer", prepare=_answered(empty), exact=False),
     Story("over quota", prepare=_answered(over_quota), exact=False),
     Story("refused once", prepare=_answered(refused)),

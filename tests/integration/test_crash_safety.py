@@ -147,6 +147,20 @@ def test_a_throttled_launch_is_repeated_for_the_same_claim() -> None:
     assert sum(call.method == "launch" for call in world.cloud.calls) == 3
 
 
+def test_pods_whose_launch_was_throttled_inside_the_answer_wait_seconds_and_no_pool_is_at_fault() -> None:
+    world = story("throttled inside two answers").told()
+    assert world.violations() == []
+    assert world.now - builders.NOW <= BOOT + timedelta(seconds=40)
+    assert len({call.about for call in world.cloud.calls if call.method == "launch"}) == 3
+    assert world.store.unavailable == world.store.nodepool_backoffs == {}
+
+
+def test_a_launch_template_missing_inside_the_answer_is_made_and_another_claim_launched_at_once() -> None:
+    world = story("a launch template missing inside the answer").told()
+    assert world.violations() == []
+    assert world.now - builders.NOW <= BOOT + timedelta(seconds=25)
+
+
 def test_an_instance_that_dies_before_it_joins_is_replaced() -> None:
     world = story("an instance that dies before it joins").told()
     assert sorted(i.state for i in world.cloud.instances.values()) == ["pending", "terminated"]

@@ -21,6 +21,7 @@ from nodesmith.model.launches import (
     NoCapacity,
     Refused,
     TemplateMissing,
+    Unfulfilled,
 )
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.parts import system_time
@@ -89,6 +90,31 @@ def test_a_throttled_launch_is_deferred_and_repeated_with_success(world: Account
     (first,), (second,) = cloud.launch([request]), cloud.launch([request])
     assert first == Deferred(CLAIM.name, "RequestLimitExceeded", "Failed on demand.")
     assert isinstance(second, Launched)
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Server.InternalError"])
+def test_an_error_inside_an_answer_spends_the_token_so_the_claim_is_not_asked_for_again(
+    world: Account, cloud: AwsCloud, code: str
+) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    world.seam.fail_inside(code)
+    first, again = cloud.launch([request]), cloud.launch([request])
+    spent = Unfulfilled(CLAIM.name, code.removeprefix("Server."), "Failed on demand.")
+    assert first == again == [spent], "EC2 repeats its answer for ever"
+    (anew,) = cloud.launch([planned(cloud, claim="default-anew")[0]])
+    assert isinstance(anew, Launched)
+
+
+def test_a_template_missing_inside_an_answer_is_made_anew_for_another_claim(
+    world: Account, cloud: AwsCloud
+) -> None:
+    request, templates = planned(cloud)
+    cloud.ensure_templates(templates)
+    world.seam.fail_inside("InvalidLaunchTemplateName.NotFoundException")
+    assert cloud.launch([request]) == [TemplateMissing(CLAIM.name, is_answered=True)]
+    cloud.ensure_templates(templates)
+    assert world.seam.calls["CreateLaunchTemplate"] == 2
 
 
 def test_one_throttled_launch_does_not_stop_the_others(world: Account, cloud: AwsCloud) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nodesmith.adapters.fleetanswers import (
     FleetError,
-    failure,
+    call_failure,
     fleet_errors,
     fleet_instance,
     refusal_reason,
     shortfalls,
+    unfulfilled,
 )
 from nodesmith.adapters.fleets import client_token, fleet_request
 from nodesmith.model.launches import (
-    Deferred,
     LaunchOutcome,
     LaunchRequest,
     NoCapacity,
@@ -25,6 +26,7 @@ from nodesmith.model.launches import (
     Refused,
     Shortfall,
     TemplateMissing,
+    Unfulfilled,
 )
 from tests.launching import CLAIM, NOW, plan
 
@@ -43,7 +45,7 @@ def error_in(pool: OfferingKey, code: str, message: str = "words") -> dict[str, 
 
 
 def meaning(*errors: dict[str, Any]) -> LaunchOutcome:
-    return failure(REQUEST, fleet_errors(REQUEST, {"Errors": list(errors), "Instances": []}))
+    return unfulfilled(REQUEST, fleet_errors(REQUEST, {"Errors": list(errors), "Instances": []}))
 
 
 def test_a_fleet_is_instant_for_one_instance_and_names_each_template_once() -> None:
@@ -164,9 +166,52 @@ def test_the_accounts_limit_counts_for_every_pool_asked(code: str) -> None:
 @pytest.mark.parametrize(
     "code", ["RequestLimitExceeded", "Throttling", "InternalError", "ServiceUnavailable"]
 )
-def test_throttling_and_inner_troubles_are_deferred(code: str) -> None:
+@pytest.mark.parametrize("prefix", ["", "Client.", "Server."])
+def test_an_answer_with_nothing_but_passing_errors_ends_the_claim_and_condemns_no_pool(
+    prefix: str, code: str
+) -> None:
+    found = meaning(error_in(POOLS[0], prefix + code), error_in(POOLS[1], prefix + code))
+    assert found == Unfulfilled(CLAIM.name, code, "words")
+
+
+def test_a_passing_error_beside_a_shortage_condemns_the_short_pool_alone() -> None:
     short = error_in(POOLS[0], "InsufficientInstanceCapacity")
-    assert meaning(short, error_in(POOLS[1], code)) == Deferred(CLAIM.name, code, "words")
+    found = meaning(short, error_in(POOLS[1], "RequestLimitExceeded"))
+    assert found == NoCapacity(CLAIM.name, (Shortfall(POOLS[0], "InsufficientInstanceCapacity"),))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InvalidFleetConfiguration",
+        "InsufficientReservedInstanceCapacity",
+        "InsufficientCapacityOnHost",
+        "VolumeLimitExceeded",
+        "IdempotentParameterMismatch",
+        "UnauthorizedOperation",
+    ],
+)
+def test_an_error_that_names_a_pool_condemns_that_pool_and_not_the_nodepool(code: str) -> None:
+    short = [error_in(pool, "InsufficientInstanceCapacity") for pool in POOLS[1:]]
+    outcome = meaning(error_in(POOLS[0], code), *short)
+    assert isinstance(outcome, NoCapacity)
+    assert {s.offering: s.code for s in outcome.shortfalls} == {
+        POOLS[0]: code,
+        **dict.fromkeys(POOLS[1:], "InsufficientInstanceCapacity"),
+    }
+
+
+def test_a_launch_that_one_pool_refused_condemns_that_pool() -> None:
+    errors = fleet_errors(REQUEST, {"Errors": [error_in(POOLS[0], "Client.InvalidFleetConfiguration")]})
+    assert shortfalls(errors) == (Shortfall(POOLS[0], "InvalidFleetConfiguration"),)
+
+
+def test_a_capacity_block_is_asked_for_without_an_allocation_strategy() -> None:
+    asked = fleet_request(
+        replace(REQUEST, capacity_type="reserved", reservations="capacity-block"), "express"
+    )
+    assert asked["TargetCapacitySpecification"]["DefaultTargetCapacityType"] == "capacity-block"
+    assert not {"OnDemandOptions", "SpotOptions"} & asked.keys()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +219,8 @@ def test_throttling_and_inner_troubles_are_deferred(code: str) -> None:
 )
 def test_a_missing_template_is_made_again_whatever_else_went_wrong(code: str) -> None:
     errors = [error_in(POOLS[0], "UnauthorizedOperation"), error_in(POOLS[1], code)]
-    assert meaning(*errors) == TemplateMissing(CLAIM.name)
+    assert meaning(*errors) == TemplateMissing(CLAIM.name, is_answered=True)
+    assert call_failure(REQUEST, FleetError(code, "words")) == TemplateMissing(CLAIM.name)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +252,7 @@ def test_what_somebody_must_mend_is_refused_by_karpenters_reason(
 
 
 def test_an_error_of_the_whole_call_concerns_every_pool() -> None:
-    outcome = failure(REQUEST, [FleetError("InsufficientInstanceCapacity", "words")])
+    outcome = call_failure(REQUEST, FleetError("InsufficientInstanceCapacity", "words"))
     assert isinstance(outcome, NoCapacity)
     assert {s.offering for s in outcome.shortfalls} == set(POOLS)
     assert {s.code for s in outcome.shortfalls} == {"InsufficientInstanceCapacity"}

@@ -20,11 +20,15 @@ from nodesmith.model.launches import OfferingKey
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What EC2 sells at a moment: a pool's price, None where it is not sold, and whether it has an instance left."""
+    """What EC2 sells at a moment: a pool's price, None where it is not sold, and whether it has an instance left.
+
+    `fault` is an error code that EC2 gives for every pool inside its answer, empty for none.
+    """
 
     now: datetime
     price: Callable[[OfferingKey], float | None]
     has_capacity: Callable[[OfferingKey], bool]
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, s
     """Why this override launches nothing, in EC2's code and words."""
     pool, profile = candidate.pool, _profile_name(candidate.data)
     where = f"the Availability Zone you requested ({pool.zone})"
+    if market.fault:
+        return market.fault, "Failed on demand."
     if candidate.price is None:
         return "Unsupported", f"The instance type {pool.instance_type} is not supported in {where}."
     if not market.has_capacity(pool):

@@ -59,6 +59,7 @@ class Ec2Seam:
         }
         self._tokens: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         self._faults: dict[str, list[str]] = {}
+        self._faults_inside: list[str] = []
         self._originals: dict[str, Callable[..., ActionResult]] = {}
         self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
@@ -68,6 +69,10 @@ class Ec2Seam:
         if operation not in _PATCHED:
             raise ValueError(f"{operation}: only {', '.join(_PATCHED)} can fail on demand")
         self._faults.setdefault(operation, []).extend([code] * times)
+
+    def fail_inside(self, code: str, times: int = 1) -> None:
+        """Let the next new fleets be answered, with this error for each pool and no instance."""
+        self._faults_inside.extend([code] * times)
 
     def __enter__(self) -> Ec2Seam:
         ours = {"CreateFleet": self._create_fleet, "DescribeSpotPriceHistory": self._spot_prices}
@@ -115,7 +120,8 @@ class Ec2Seam:
                 message = "The client token was used before, with other parameters."
                 raise EC2ClientError("IdempotentParameterMismatch", message)
             return answer
-        market = Market(self._now(), self._prices.get, self.pools.has)
+        fault = self._faults_inside.pop(0) if self._faults_inside else ""
+        market = Market(self._now(), self._prices.get, self.pools.has, fault)
         answer = create_fleet(response.ec2_backend, request, market)
         if token:
             self._tokens[key] = asked, answer

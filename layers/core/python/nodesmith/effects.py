@@ -1,25 +1,18 @@
-"""The only place where commands become calls.
+"""The place where commands become calls.
 
-Order is what keeps the promises. A node is bought in four steps: the intent is committed (`commit`), EC2 is asked under
-a token made from the claim's name (`launch`), what EC2 taught about capacity is kept, and last the claim moves on. A
-crash between any two leaves a pending claim, and asking again gives the same instance.
+Order is what keeps the promises. How a node is bought is `launcheffects`; everything else is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
-from nodesmith.decisions.provisioning import PlannedNode
-from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.decisions.termination.steps import closing_patch
 from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_waiting
-from nodesmith.errors import Conflict, Transient
+from nodesmith.errors import Transient
 from nodesmith.model import garbage
-from nodesmith.model.backoffs import FIRST_BACKOFF, next_backoff
 from nodesmith.model.commands import (
     Advance,
     ClearNominations,
@@ -42,130 +35,10 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.evictions import Eviction
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.launches import (
-    Deferred,
-    Instance,
-    Launched,
-    LaunchOutcome,
-    LaunchRequest,
-    LaunchTemplate,
-    NoCapacity,
-    Refused,
-    TemplateMissing,
-)
-from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.notices import Fate
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cloud, Cluster, Store
-
-_FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
-"""A profile that has just been made is unknown to EC2 for some seconds."""
-
-INTERRUPTIONS = frozenset(Fate)
-"""Reasons of back-offs that only time mends."""
-TypeLookup = Callable[[str, str], InstanceType | None]
-
-ATTEMPTED_AT = "attemptedAt"
-"""In a claim's launch data: when EC2 was last about to be asked. Nobody else touches the claim for a while."""
-
-
-@dataclass(slots=True)
-class Settled:
-    """What became of launches, by claim name; `deferred` ones are to be repeated."""
-
-    launched: list[str] = field(default_factory=list)
-    given_up: list[str] = field(default_factory=list)
-    deferred: list[Deferred] = field(default_factory=list)
-
-
-def intent(node: PlannedNode, now: datetime) -> NodeClaim:
-    """Give the claim as it is committed: with the very request that EC2 will be asked."""
-    return replace(node.claim, launch={**node.request.to_item(), ATTEMPTED_AT: now.isoformat()})
-
-
-def launch(
-    claims: Sequence[NodeClaim],
-    templates: Sequence[LaunchTemplate],
-    ledger: Ledger,
-    types: TypeLookup,
-    store: Store,
-    cloud: Cloud,
-    clock: Callable[[], datetime],
-) -> Settled:
-    """Ask EC2 for the instances of committed claims and settle what it answers.
-
-    `types` gives an instance type by EC2NodeClass and name.
-    """
-    settled = Settled()
-    if not claims:
-        return settled
-    requests = [LaunchRequest.from_item(claim.name, claim.launch) for claim in claims]
-    cloud.ensure_templates(templates)
-    outcomes = dict(zip((c.name for c in claims), cloud.launch(requests), strict=True))
-    _learn(outcomes.values(), ledger, store, clock())
-    for claim in claims:
-        _settle(claim, outcomes[claim.name], types, ledger, store, clock(), settled)
-    return settled
-
-
-def adopt(claim: NodeClaim, instance: Instance, types: TypeLookup, store: Store, now: datetime) -> None:
-    """Give a pending claim the instance that is found to carry its name."""
-    store.save(launched_claim(claim, instance, types(claim.nodeclass.name, instance.instance_type), now))
-
-
-def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, now: datetime) -> None:
-    """Keep what the answers say of capacity, before any claim moves on."""
-    short = backoffs(outcomes, ledger, now)
-    if short:
-        store.save_unavailable(short)
-    known = served(outcomes) & set(ledger.unavailable)
-    # That a pool has capacity again says nothing of how long it leaves us an instance.
-    recovered = sorted(key for key in known if ledger.unavailable[key].reason not in INTERRUPTIONS)
-    if recovered:
-        store.clear_unavailable(recovered)
-
-
-def _settle(
-    claim: NodeClaim,
-    outcome: LaunchOutcome,
-    types: TypeLookup,
-    ledger: Ledger,
-    store: Store,
-    now: datetime,
-    settled: Settled,
-) -> None:
-    try:
-        match outcome:
-            case Launched():
-                adopt(claim, outcome.instance, types, store, now)
-                if claim.nodepool in ledger.nodepool_backoffs:
-                    store.save_nodepool_backoff(claim.nodepool, None)
-                settled.launched.append(claim.name)
-            case NoCapacity():
-                store.save(claim.given_up("InsufficientCapacity", shortage(outcome), now))
-                settled.given_up.append(claim.name)
-            case Refused():
-                before = ledger.nodepool_backoffs.get(claim.nodepool)
-                why = f"{outcome.reason}: {outcome.message}"
-                refused = next_backoff(before, why, now, _FIRST_BACKOFFS.get(outcome.reason, FIRST_BACKOFF))
-                store.save_nodepool_backoff(claim.nodepool, refused)
-                store.save(claim.given_up(outcome.reason, outcome.message, now))
-                settled.given_up.append(claim.name)
-            case TemplateMissing():
-                why = "a launch template is missing and is made anew"
-                settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))
-            case Deferred():
-                settled.deferred.append(outcome)
-                if outcome.nothing_begun:
-                    store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""}))
-            case _:
-                assert_never(outcome)
-    except Conflict:
-        # Another run settled the same claim with the same answer: EC2 knows one instance for its token.
-        settled.launched.append(claim.name)
 
 
 def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, cluster: Cluster) -> None:

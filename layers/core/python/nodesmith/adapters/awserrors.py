@@ -28,9 +28,7 @@ UNWELL = frozenset(
     "InternalError InternalFailure InternalServerError InternalServerException ServerInternal ServiceUnavailable "
     "ServiceUnavailableException Unavailable RequestTimeout RequestTimeoutException ServerException".split()
 )
-DENIED = frozenset(
-    "UnauthorizedOperation AccessDenied AccessDeniedException Client.UnauthorizedOperation AuthorizationError".split()
-)
+DENIED = frozenset("UnauthorizedOperation AccessDenied AccessDeniedException AuthorizationError".split())
 _NETWORK = (HTTPClientError, BotoConnectionError, IncompleteReadError, ResponseStreamingError)
 
 
@@ -39,6 +37,11 @@ def error_code(error: ClientError | BotoCoreError) -> str:
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", ""))
     return type(error).__name__
+
+
+def plain_code(code: str) -> str:
+    """Return a code without the prefix that EC2 sometimes adds: `InternalError` for `Server.InternalError`."""
+    return code.removeprefix("Server.").removeprefix("Client.")
 
 
 def error_message(error: ClientError | BotoCoreError) -> str:

@@ -13,8 +13,15 @@ from typing import Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.awserrors import THROTTLED, error_code, error_message, is_passing
-from nodesmith.adapters.fleetanswers import FleetError, failure, fleet_errors, fleet_instance, shortfalls
+from nodesmith.adapters.awserrors import THROTTLED, error_code, error_message, is_passing, plain_code
+from nodesmith.adapters.fleetanswers import (
+    FleetError,
+    call_failure,
+    fleet_errors,
+    fleet_instance,
+    shortfalls,
+    unfulfilled,
+)
 from nodesmith.adapters.fleets import fleet_request
 from nodesmith.adapters.instances import LIVING, described, ours, parts, terminate, where
 from nodesmith.adapters.launchtemplates import Templates
@@ -154,20 +161,20 @@ class AwsCloud:
                 return Deferred(request.claim, code, message, nothing_begun=code in THROTTLED)
             if not isinstance(error, ClientError):
                 raise
-            return self._failed(request, [FleetError(code, message)])
+            return self._forgetting(request, call_failure(request, FleetError(plain_code(code), message)))
         return self._outcome(request, answer)
 
     def _outcome(self, request: LaunchRequest, answer: Mapping[str, Any]) -> LaunchOutcome:
         errors = fleet_errors(request, answer)
         instance = fleet_instance(request, answer, self._templates.images, self._now())
         if instance is None and errors:
-            return self._failed(request, errors)
+            return self._forgetting(request, unfulfilled(request, errors))
         if instance is None or not instance.image_id:
             # An answer repeated for a known client token may name nothing, and a template made by an earlier process
             # hides its image: the instance itself knows.
             instance = self._seen(request) or instance
         if instance is None:
-            return failure(request, [])
+            return unfulfilled(request, [])
         return Launched(request.claim, instance, shortfalls(errors))
 
     def _seen(self, request: LaunchRequest) -> Instance | None:
@@ -177,8 +184,8 @@ class AwsCloud:
             return None
         return next((instance for instance in found if instance.is_alive), None)
 
-    def _failed(self, request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
-        outcome = failure(request, errors)
+    def _forgetting(self, request: LaunchRequest, outcome: LaunchOutcome) -> LaunchOutcome:
+        """Stop believing in launch templates that EC2 does not know."""
         if isinstance(outcome, TemplateMissing):
             self._templates.forget(request)
         return outcome

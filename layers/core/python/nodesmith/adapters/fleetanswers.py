@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nodesmith.adapters.awserrors import DENIED, THROTTLED, UNWELL
+from nodesmith.adapters.awserrors import DENIED, THROTTLED, UNWELL, plain_code
 from nodesmith.model.launches import (
-    Deferred,
     Instance,
     LaunchOutcome,
     LaunchRequest,
@@ -19,11 +18,13 @@ from nodesmith.model.launches import (
     Refused,
     Shortfall,
     TemplateMissing,
+    Unfulfilled,
 )
 
 _NO_STOCK = frozenset(
     "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientFreeAddressesInSubnet "
-    "InsufficientHostCapacity ReservationCapacityExceeded".split()
+    "InsufficientHostCapacity InsufficientCapacityOnHost InsufficientReservedInstanceCapacity "
+    "ReservationCapacityExceeded".split()
 )
 _NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _QUOTA = frozenset(
@@ -78,36 +79,69 @@ def fleet_instance(
 
 
 def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[FleetError]:
-    """Give the errors of an answer, each with the pool it is about."""
+    """Return the errors of an answer, each with the pool it is about."""
     return [
-        FleetError(str(e.get("ErrorCode", "")), str(e.get("ErrorMessage", "")), _pool_of(request, e))
+        FleetError(
+            plain_code(str(e.get("ErrorCode", ""))), str(e.get("ErrorMessage", "")), _pool_of(request, e)
+        )
         for e in answer.get("Errors") or ()
     ]
 
 
 def shortfalls(errors: Iterable[FleetError]) -> tuple[Shortfall, ...]:
-    """Give the pools that had nothing to give, once each and in order."""
-    short = {e.pool: e.code for e in errors if e.pool and e.code in _NO_STOCK | _QUOTA}
+    """Return the pools that errors name and that will not serve a request soon, once each and in order."""
+    short = {e.pool: e.code for e in errors if e.pool and not _is_passing(e) and e.code not in _NO_TEMPLATE}
     return tuple(Shortfall(pool, short[pool]) for pool in sorted(short))
 
 
-def failure(request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
-    """Say what a call without an instance means. An answer with no error at all means that no pool had any."""
-    if any(error.code in _NO_TEMPLATE for error in errors):
+def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
+    """Return what a call means that failed as a whole, but for errors that pass."""
+    if error.code in _NO_TEMPLATE:
         return TemplateMissing(request.claim)
-    for error in errors:
-        if error.code in THROTTLED | UNWELL:
-            thrown_out = error.code in THROTTLED
-            return Deferred(request.claim, error.code, error.message, nothing_begun=thrown_out)
-        if error.code not in _NO_STOCK | _QUOTA:
-            reason = refusal_reason(error.code, error.message)
-            return Refused(request.claim, reason, f"{error.code}: {error.message}")
+    if error.code in _NO_STOCK | _QUOTA:
+        return _no_capacity(request, [], error.code, quota=error.code in _QUOTA)
+    return _refused(request, error)
+
+
+def unfulfilled(request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
+    """Return what an answer without an instance means. No error at all means that no pool had any.
+
+    EC2 would give the same answer to the same client token again, so none of this leads to a retry of the call.
+    """
+    if any(error.code in _NO_TEMPLATE for error in errors):
+        return TemplateMissing(request.claim, is_answered=True)
+    if errors and all(_is_refusal(error) for error in errors):
+        return _refused(request, errors[0])
     quota = next((error.code for error in errors if error.code in _QUOTA), "")
-    named = {short.offering: short for short in shortfalls(errors)}
-    if quota or not named:
-        code = quota or (errors[0].code if errors else "UnfulfillableCapacity")
-        named = {pool: named.get(pool, Shortfall(pool, code)) for pool in request.offerings()}
-    return NoCapacity(request.claim, tuple(named[pool] for pool in sorted(named)), quota=bool(quota))
+    short = shortfalls(errors)
+    passing = next((error for error in errors if _is_passing(error)), None)
+    if passing and not short and not quota:
+        return Unfulfilled(request.claim, passing.code, passing.message)
+    if quota or not short:
+        code = quota or next((e.code for e in errors if e.code in _NO_STOCK), "UnfulfillableCapacity")
+        return _no_capacity(request, short, code, quota=bool(quota))
+    return NoCapacity(request.claim, short)
+
+
+def _no_capacity(
+    request: LaunchRequest, short: Iterable[Shortfall], code: str, *, quota: bool = False
+) -> NoCapacity:
+    """Return that no pool of the request has capacity, by `code` where `short` does not say otherwise."""
+    codes = {**dict.fromkeys(request.offerings(), code), **{s.offering: s.code for s in short}}
+    return NoCapacity(request.claim, tuple(Shortfall(p, codes[p]) for p in sorted(codes)), quota=quota)
+
+
+def _refused(request: LaunchRequest, error: FleetError) -> Refused:
+    reason = refusal_reason(error.code, error.message)
+    return Refused(request.claim, reason, f"{error.code}: {error.message}")
+
+
+def _is_passing(error: FleetError) -> bool:
+    return error.code in THROTTLED | UNWELL
+
+
+def _is_refusal(error: FleetError) -> bool:
+    return not _is_passing(error) and error.code not in _NO_STOCK | _QUOTA | _NO_TEMPLATE
 
 
 def refusal_reason(code: str, message: str) -> str:

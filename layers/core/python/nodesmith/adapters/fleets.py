@@ -29,12 +29,6 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
             }
         )
     tags = tag_list(request.tags)
-    strategy: dict[str, Any] = {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
-    if request.capacity_type == SPOT:
-        strategy = {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
-    elif request.reservations == "interruptible":
-        kinds = ["interruptible-capacity-reservation"]
-        strategy = {"ReservedCapacityOptions": {"ReservationTypes": kinds}}
     return {
         "Type": "instant",
         "ClientToken": client_token(cluster, request.claim),
@@ -50,11 +44,25 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
             "TotalTargetCapacity": 1,
             "DefaultTargetCapacityType": _MARKETS.get(request.reservations, request.capacity_type),
         },
-        **strategy,
+        **_strategy(request),
         "TagSpecifications": [
             {"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance", "volume")
         ],
     }
+
+
+def _strategy(request: LaunchRequest) -> dict[str, Any]:
+    """Return how EC2 chooses among the overrides. A capacity block takes no strategy, as in Karpenter."""
+    if request.capacity_type == SPOT:
+        return {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
+    match request.reservations:
+        case "interruptible":
+            kinds = ["interruptible-capacity-reservation"]
+            return {"ReservedCapacityOptions": {"ReservationTypes": kinds}}
+        case "capacity-block":
+            return {}
+        case _:
+            return {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
 
 
 def client_token(cluster: str, claim: str) -> str:

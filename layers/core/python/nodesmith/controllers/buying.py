@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from nodesmith.decisions.provisioning import PlannedNode, canonical
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
-from nodesmith.effects import Settled, TypeLookup, intent, launch
+from nodesmith.launcheffects import Settled, TypeLookup, intent, launch
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.learnedtypes import known_types

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.effects import ATTEMPTED_AT, Settled, TypeLookup, adopt, launch
 from nodesmith.errors import Conflict, Rejected
+from nodesmith.launcheffects import ATTEMPTED_AT, Settled, TypeLookup, adopt, launch
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase

@@ -21,8 +21,8 @@ from nodesmith.decisions.provisioning import (
     record,
     replicas,
 )
-from nodesmith.effects import Settled, TypeLookup
 from nodesmith.errors import Conflict, Transient
+from nodesmith.launcheffects import Settled, TypeLookup
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeconfiguration import NodeSettings
@@ -31,6 +31,9 @@ from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MAX_ROUNDS = 12
 """Looks in one run: one for each offering list that turned out empty, lost race or full commit, then enough."""
+
+POSTPONED_SECONDS = 5
+"""When to decide anew about pods whose launch EC2 throttled inside its answer: at once it would throttle it again."""
 
 
 def _not_at_all(_: Inputs) -> None:
@@ -56,7 +59,8 @@ class Provisioning:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did: decisions written, claims by what became of them; `deferred` says what is to be repeated.
+    """What a run did: decisions written, claims by what became of them; `deferred` says what is to be repeated,
+    `postponed` for which claims pods are decided about anew a little later.
 
     `unplaced` tells that pods stay, and that it was written down why.
     """
@@ -65,6 +69,7 @@ class Outcome:
     launched: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
+    postponed: list[str] = field(default_factory=list)
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
 
@@ -72,6 +77,7 @@ class Outcome:
         """Add what became of launches."""
         self.launched += settled.launched
         self.given_up += settled.given_up
+        self.postponed += settled.postponed
         self.deferred += [f"NodeClaim {d.claim}: {d.reason}: {d.message}" for d in settled.deferred]
 
 
@@ -87,6 +93,9 @@ def provision(run: Provisioning) -> Outcome:
             break
     else:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, f"not done after {MAX_ROUNDS} looks"))
+    if outcome.postponed:
+        why = f"EC2 could not serve {len(outcome.postponed)} NodeClaims at the moment"
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, why), POSTPONED_SECONDS)
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     elif outcome.unplaced:
@@ -129,7 +138,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
         try:
             settled = buy(run, nodes, ledger, types, decision)
             outcome.note(settled)
-            done = not settled.given_up and len(nodes) == len(plan.nodes)
+            done = bool(settled.postponed) or (not settled.given_up and len(nodes) == len(plan.nodes))
         except Conflict:
             write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
             outcome.decisions.remove(decision)

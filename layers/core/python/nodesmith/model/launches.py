@@ -164,10 +164,27 @@ class Deferred:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateMissing:
-    """EC2 does not know one of the request's launch templates: make them and ask again."""
+class Unfulfilled:
+    """EC2 answered without an instance for this claim, for a reason that passes and that is no fault of a pool.
+
+    The call succeeded, so its client token would give the same answer again: the claim ends, and its pods are decided
+    about anew.
+    """
 
     claim: str
+    reason: str
+    message: str
 
 
-LaunchOutcome: TypeAlias = Launched | NoCapacity | Refused | Deferred | TemplateMissing
+@dataclass(frozen=True, slots=True)
+class TemplateMissing:
+    """EC2 does not know one of the request's launch templates: make them and ask again.
+
+    Where the call itself was answered, its client token is spent: the claim ends.
+    """
+
+    claim: str
+    is_answered: bool = False
+
+
+LaunchOutcome: TypeAlias = Launched | NoCapacity | Refused | Deferred | Unfulfilled | TemplateMissing

@@ -20,7 +20,9 @@ from nodesmith.model.registrationhealth import REMEMBERED, Ending, RegistrationH
 
 FIRST_WAIT = timedelta(minutes=5)
 _KEPT = timedelta(days=1)
-_BLAMELESS = frozenset({"InsufficientCapacity", "InstanceInterrupted"})
+_BLAMELESS = frozenset(
+    {"InsufficientCapacity", "InstanceInterrupted", "LaunchTemplateNotFound", "TemporarilyUnavailable"}
+)
 """Reasons for which a claim ended that say nothing of its NodePool."""
 
 
