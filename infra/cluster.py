@@ -43,7 +43,9 @@ class ClusterStack(Stack):
         )
         Tags.of(self).add(names.TAG, cluster.name)
         self._cluster, self._code = cluster, code
-        self._scope = Scope(cluster.name, cluster.region, cluster.node_roles)
+        self._scope = Scope(
+            cluster.name, cluster.region, cluster.vpc_id, cluster.node_roles, cluster.kms_key_arns
+        )
         self._layers = {name: layer(self, code, name) for name in LAYERS}
         self._rooms = {
             concern.name: Construct(self, concern.name.capitalize()) for concern in CLUSTER_CONCERNS

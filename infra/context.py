@@ -15,9 +15,20 @@ from nodesmith.settings import Settings
 
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")  # as EKS has it
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d")
-EC2_ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})") for kind in ("subnet", "sg")}
+EC2_ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})") for kind in ("subnet", "sg", "vpc")}
 ROLE_NAME = re.compile(r"[\w+=,.@/-]{1,512}")
-CLUSTER_KEYS = ("name", "region", "nodeRoles", "vpc", "settings", "alarmTopicArn", "interruptionConcurrency")
+KMS_KEY = r"arn:[a-z-]+:kms:{region}:\d{{12}}:key/[\w-]{{1,256}}"
+CLUSTER_KEYS = (
+    "name",
+    "region",
+    "vpcId",
+    "nodeRoles",
+    "kmsKeyArns",
+    "vpc",
+    "settings",
+    "alarmTopicArn",
+    "interruptionConcurrency",
+)
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 # Set by the stacks themselves, or meant for a laptop: not for cdk.json.
 RESERVED_SETTINGS = {"CLUSTER_NAME", "AWS_REGION", "TABLE_NAME", "BUCKET_NAME", "CLOCK_SPEED"}
@@ -38,11 +49,16 @@ class Vpc:
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """One entry of `clusters`. `settings` are environment variables of `nodesmith.settings`, by name."""
+    """One entry of `clusters`. `settings` are environment variables of `nodesmith.settings`, by name.
+
+    `vpc_id` is the cluster's VPC, `vpc` is where functions run, `kms_key_arns` are the keys of nodes' volumes.
+    """
 
     name: str
     region: str
+    vpc_id: str
     node_roles: tuple[str, ...]
+    kms_key_arns: tuple[str, ...] = ()
     vpc: Vpc | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     alarm_topic_arn: str = ""
@@ -76,7 +92,9 @@ def _cluster(entry: Mapping[str, Any]) -> ClusterContext:
     return ClusterContext(
         name=entry["name"],
         region=entry["region"],
+        vpc_id=entry["vpcId"],
         node_roles=tuple(entry.get("nodeRoles", [f"KarpenterNodeRole-{entry['name']}"])),
+        kms_key_arns=tuple(entry.get("kmsKeyArns", ())),
         vpc=Vpc(tuple(vpc["subnetIds"]), tuple(vpc["securityGroupIds"])) if vpc else None,
         settings=dict(entry.get("settings", {})),
         alarm_topic_arn=entry.get("alarmTopicArn", ""),
@@ -95,6 +113,7 @@ def _faults(where: str, entry: Any) -> Iterator[str]:
     yield from _unknown(where, entry, CLUSTER_KEYS)
     yield from _text(f"{where}.name", entry.get("name"), CLUSTER_NAME, "the name of an EKS cluster")
     yield from _text(f"{where}.region", entry.get("region"), REGION, "an AWS region such as us-east-1")
+    yield from _text(f"{where}.vpcId", entry.get("vpcId"), EC2_ID["vpc"], _vpc_id_of(entry))
     if "alarmTopicArn" in entry:
         topic = rf"arn:[a-z-]+:sns:{re.escape(str(entry.get('region')))}:\d{{12}}:[\w-]{{1,256}}"
         expected = f"the ARN of an SNS topic in {entry.get('region')}"
@@ -104,9 +123,20 @@ def _faults(where: str, entry: Any) -> Iterator[str]:
         yield f"{where}.interruptionConcurrency: expected a number from {CONCURRENCY} to 1000, found {reserved!r}"
     roles = entry.get("nodeRoles", ["default"])
     yield from _texts(f"{where}.nodeRoles", roles, ROLE_NAME, "names (not ARNs) of IAM roles")
+    if "kmsKeyArns" in entry:
+        key = re.compile(KMS_KEY.format(region=re.escape(str(entry.get("region")))))
+        expected = f"ARNs of KMS keys (not aliases) in {entry.get('region')}"
+        yield from _texts(f"{where}.kmsKeyArns", entry["kmsKeyArns"], key, expected)
     if entry.get("vpc") is not None:
         yield from _vpc_faults(f"{where}.vpc", entry["vpc"])
     yield from _settings_faults(f"{where}.settings", entry.get("settings", {}))
+
+
+def _vpc_id_of(entry: Mapping[str, Any]) -> str:
+    """Return what is expected of `vpcId`, with the command that prints it for the cluster of this entry."""
+    name, region = entry.get("name"), entry.get("region")
+    command = f"aws eks describe-cluster --name {name} --region {region}"
+    return f"the id of the cluster's VPC, as `{command} --query cluster.resourcesVpcConfig.vpcId` prints it"
 
 
 def _vpc_faults(where: str, vpc: Any) -> Iterator[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aws_cdk import Aws
+
 from infra import names
 from infra.grants import Grant
 from nodesmith.settings import PROFILE_HASH_LENGTH
@@ -15,19 +17,32 @@ CREATED = ("fleet", "instance", "volume", "network-interface", "launch-template"
 NO_IDS_YET = "ids are EC2's to give; the tags are a condition"
 PER_NODECLASS = "one profile per EC2NodeClass and role, made at run time"
 NODE_CHOICE = "which images, subnets and groups is for the cluster's EC2NodeClasses to say"
+LAUNCHING = ("ec2:CreateFleet", "ec2:RunInstances")
+# What EBS asks of whoever launches an instance with a volume that is encrypted with a customer managed key.
+EBS_KEY_USES = (
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:GenerateDataKeyWithoutPlaintext",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
 
 Conditions = Mapping[str, Mapping[str, object]]
 
 
-def launch_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[Grant]:
-    """Launch instances that carry the cluster's tags, from templates that carry them, with the named node roles."""
+def launch_grants(cluster: str, region: str, vpc_id: str, node_roles: Sequence[str]) -> list[Grant]:
+    """Launch instances that carry the cluster's tags, from templates that carry them, with the named node roles.
+
+    They are launched in the cluster's VPC only, which may belong to another account and be shared with this one.
+    """
     created = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in CREATED)
     tags = _tagged("Request", cluster)
     return [
-        Grant("LaunchOn", ("ec2:CreateFleet", "ec2:RunInstances"), _chosen(region), wildcard=NODE_CHOICE),
+        Grant("LaunchOn", LAUNCHING, _chosen(region), wildcard=NODE_CHOICE),
+        _vpc_grant(region, vpc_id),
         Grant(
             "LaunchFromTemplate",
-            ("ec2:CreateFleet", "ec2:RunInstances"),
+            LAUNCHING,
             (names.arn("ec2", "launch-template/*", region=region),),
             _tagged("Resource", cluster),
             NO_IDS_YET,
@@ -44,12 +59,44 @@ def launch_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[
     ]
 
 
-def terminate_grant(cluster: str, region: str) -> Grant:
-    """End instances that carry the cluster's tags, and those of a NodePool."""
-    instances = (names.arn("ec2", "instance/*", region=region),)
+def _vpc_grant(region: str, vpc_id: str) -> Grant:
+    """Return the grant to launch into the cluster's VPC: its subnets and security groups, whichever account owns them.
+
+    Subnets and security groups carry `ec2:Vpc`; its value names the account that owns the VPC. New network interfaces
+    need no condition of their own: they are in one of these subnets.
+    """
+    kinds = ("security-group", "subnet")
     return Grant(
-        "Terminate", ("ec2:TerminateInstances",), instances, _tagged("Resource", cluster), NO_IDS_YET
+        "LaunchInVpc",
+        LAUNCHING,
+        tuple(names.arn("ec2", f"{kind}/*", region=region, account="*") for kind in kinds),
+        {"ArnLike": {"ec2:Vpc": names.arn("ec2", f"vpc/{vpc_id}", region=region, account="*")}},
+        NODE_CHOICE,
     )
+
+
+def volume_key_grants(region: str, kms_key_arns: Sequence[str]) -> list[Grant]:
+    """Return the grants to launch nodes whose volumes are encrypted with these customer managed keys, through EC2 only.
+
+    EBS gives each instance a grant of its own on the key, in the name of whoever launches it.
+    """
+    if not kms_key_arns:
+        return []
+    keys, service = tuple(kms_key_arns), {"kms:ViaService": f"ec2.{region}.{Aws.URL_SUFFIX}"}
+    for_volumes = {"StringEquals": service, "Bool": {"kms:GrantIsForAWSResource": "true"}}
+    return [
+        Grant("UseVolumeKeys", EBS_KEY_USES, keys, {"StringEquals": service}),
+        Grant("GiveVolumeKeys", ("kms:CreateGrant",), keys, for_volumes),
+    ]
+
+
+def terminate_grant(cluster: str, region: str) -> Grant:
+    """Return the grant to terminate the instances that nodesmith made for the cluster.
+
+    Karpenter's instances carry all the tags but nodesmith's own.
+    """
+    instances = (names.arn("ec2", "instance/*", region=region),)
+    return Grant("Terminate", ("ec2:TerminateInstances",), instances, _made_for(cluster), NO_IDS_YET)
 
 
 def collection_grants(cluster: str, region: str) -> list[Grant]:
@@ -64,13 +111,12 @@ def collection_grants(cluster: str, region: str) -> list[Grant]:
         "ec2:DeleteVolume",
         "ec2:TerminateInstances",
     )
-    ours = _and_equals(_tagged("Resource", cluster), made_by_us(cluster))
     return [
         Grant(
             "Collect",
             actions,
             tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in kinds),
-            ours,
+            _made_for(cluster),
             NO_IDS_YET,
         ),
         Grant(
@@ -140,16 +186,12 @@ def pass_role_grant(node_roles: Sequence[str]) -> Grant:
 
 
 def _chosen(region: str) -> tuple[str, ...]:
-    """What an EC2NodeClass chooses from. ARNs of images and snapshots name no account."""
+    """What an EC2NodeClass chooses from, wherever it is. ARNs of images and snapshots name no account."""
     foreign = tuple(
         names.arn("ec2", f"{kind}/*", region=region, account="") for kind in ("image", "snapshot")
     )
     shared = names.arn("ec2", "capacity-reservation/*", region=region, account="*")  # others may share theirs
-    return (
-        *foreign,
-        shared,
-        *(names.arn("ec2", f"{kind}/*", region=region) for kind in ("security-group", "subnet")),
-    )
+    return (*foreign, shared)
 
 
 def _tagged(whose: str, cluster: str) -> Conditions:
@@ -159,6 +201,10 @@ def _tagged(whose: str, cluster: str) -> Conditions:
         f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
     }
     return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.sh/nodepool": "*"}}
+
+
+def _made_for(cluster: str) -> Conditions:
+    return _and_equals(_tagged("Resource", cluster), made_by_us(cluster))
 
 
 def _profile_tags(whose: str, cluster: str, region: str) -> Conditions:

@@ -8,7 +8,13 @@ from aws_cdk import Aws
 
 from infra import names
 from infra.grants import Grant
-from infra.launching import collection_grants, instance_profile_grants, launch_grants, terminate_grant
+from infra.launching import (
+    collection_grants,
+    instance_profile_grants,
+    launch_grants,
+    terminate_grant,
+    volume_key_grants,
+)
 from nodesmith.settings import (
     INDEXES,
     INFORMED,
@@ -27,11 +33,17 @@ LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One cluster, as IAM sees it. `node_roles` are the names of the roles that its nodes may have."""
+    """One cluster, as IAM sees it.
+
+    `vpc_id` is the VPC of its nodes, `node_roles` are the names of the roles that they may have, `kms_key_arns` are the
+    keys that may encrypt their volumes.
+    """
 
     cluster: str
     region: str
+    vpc_id: str
     node_roles: tuple[str, ...]
+    kms_key_arns: tuple[str, ...] = ()
 
 
 def ledger_grants(scope: Scope) -> list[Grant]:
@@ -123,6 +135,7 @@ def disruption_grants(scope: Scope) -> list[Grant]:
     """Buy what replaces nodes, and say which are to go: termination ends them. Taints and Events are for RBAC."""
     return [
         *buying_grants(scope),
+        describe_grant(scope.region, "Instances"),
         describe_cluster_grant(scope),
         send_grant(scope, "disruption", "lifecycle", "provisioning", "termination"),
     ]
@@ -140,7 +153,8 @@ def buying_grants(scope: Scope, *written: str) -> list[Grant]:
             *written,
             wildcard="a record and its snapshot per decision, named by its id",
         ),
-        *launch_grants(scope.cluster, scope.region, scope.node_roles),
+        *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles),
+        *volume_key_grants(scope.region, scope.kms_key_arns),
     ]
 
 

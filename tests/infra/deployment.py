@@ -22,11 +22,15 @@ TALKING = [
 ]
 """The concerns that talk to the API server, in the order of the stack."""
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:on-call"
+VPC = "vpc-0a0a0a0a0a0a0a0a0"
+VOLUME_KEY = "arn:aws:kms:eu-west-1:999988887777:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 CLUSTERS: list[dict[str, Any]] = [
-    {"name": "alpha", "region": REGION, "nodeRoles": ["alpha-nodes", "alpha-gpu-nodes"]},
+    {"name": "alpha", "region": REGION, "vpcId": VPC, "nodeRoles": ["alpha-nodes", "alpha-gpu-nodes"]},
     {
         "name": "beta",
         "region": REGION,
+        "vpcId": VPC.replace("a", "b"),
+        "kmsKeyArns": [VOLUME_KEY],
         "vpc": {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]},
         "settings": {"RESERVED_ENIS": "1", "ISOLATED_VPC": "true"},
         "alarmTopicArn": TOPIC,

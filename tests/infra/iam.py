@@ -14,6 +14,17 @@ NOT_CALLED = {
     "iam:PassRole": "the role in a launch template, or put into an instance profile",
     "iam:TagInstanceProfile": "tags given to CreateInstanceProfile",
     "s3:ListBucket": "to be told that an object does not exist",
+    **dict.fromkeys(
+        [
+            "kms:CreateGrant",
+            "kms:Decrypt",
+            "kms:DescribeKey",
+            "kms:GenerateDataKeyWithoutPlaintext",
+            "kms:ReEncryptFrom",
+            "kms:ReEncryptTo",
+        ],
+        "what EBS does for a volume that is encrypted with a key of the customer's",
+    ),
     **dict.fromkeys(["lambda:InvokeFunction"], "EventBridge Scheduler"),
     **dict.fromkeys(["logs:CreateLogStream", "logs:PutLogEvents"], "Lambda writes the log"),
     **dict.fromkeys(["xray:PutTelemetryRecords", "xray:PutTraceSegments"], "Lambda traces"),
@@ -74,8 +85,10 @@ def _applies(statement: Mapping[str, Any], action: str, resource: str, context: 
 def _holds(operator: str, key: str, expected: str | list[str], context: Context) -> bool:
     wanted, found = _list(expected), _list(context.get(key, []))
     match operator:
-        case "StringEquals" | "ArnEquals":
+        case "StringEquals":
             return bool(found) and found[0] in wanted
+        case "ArnEquals" | "ArnLike":
+            return bool(found) and any(_is_like(found[0], pattern) for pattern in wanted)
         case "StringNotEquals":
             return not found or found[0] not in wanted
         case "StringLike":
@@ -88,6 +101,12 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
             return found == wanted
         case _:
             raise NotImplementedError(operator)
+
+
+def _is_like(arn: str, pattern: str) -> bool:
+    """Whether an ARN is like a pattern: both operators compare part by part, and allow wildcards within each."""
+    parts, patterns = arn.split(":", 5), pattern.split(":", 5)
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
 def _list(value: str | list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,15 +11,17 @@ from infra import names
 from infra.context import ClusterContext, Vpc, read_clusters
 from nodesmith.settings import LONGEST_NAME
 
-GOOD: dict[str, Any] = {"name": "prod", "region": "us-east-1"}
+KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+VPC = "vpc-0123456789abcdef0"
+GOOD: dict[str, Any] = {"name": "prod", "region": "us-east-1", "vpcId": VPC}
 
 
-def test_a_cluster_needs_a_name_and_a_region_only() -> None:
-    assert read_clusters([GOOD]) == (ClusterContext("prod", "us-east-1", ("KarpenterNodeRole-prod",)),)
+def test_a_cluster_needs_a_name_a_region_and_its_vpc_only() -> None:
+    assert read_clusters([GOOD]) == (ClusterContext("prod", "us-east-1", VPC, ("KarpenterNodeRole-prod",)),)
 
 
 def test_the_cdk_command_gives_clusters_as_text() -> None:
-    assert read_clusters('[{"name": "prod", "region": "us-east-1"}]') == read_clusters([GOOD])
+    assert read_clusters(json.dumps([GOOD])) == read_clusters([GOOD])
 
 
 def test_everything_that_can_be_said_is_read() -> None:
@@ -26,6 +29,7 @@ def test_everything_that_can_be_said_is_read() -> None:
     entry = {
         **GOOD,
         "nodeRoles": ["a", "team/b"],
+        "kmsKeyArns": [KEY],
         "vpc": vpc,
         "settings": {"CLUSTER_VERSION": "1.33"},
         "alarmTopicArn": "arn:aws:sns:us-east-1:111122223333:t",
@@ -34,7 +38,9 @@ def test_everything_that_can_be_said_is_read() -> None:
         ClusterContext(
             name="prod",
             region="us-east-1",
+            vpc_id=VPC,
             node_roles=("a", "team/b"),
+            kms_key_arns=(KEY,),
             vpc=Vpc(("subnet-0a0a0a0a",), ("sg-0b0b0b0b",)),
             settings={"CLUSTER_VERSION": "1.33"},
             alarm_topic_arn="arn:aws:sns:us-east-1:111122223333:t",
@@ -54,6 +60,22 @@ def test_everything_that_can_be_said_is_read() -> None:
         (
             {"nodeRoles": ["arn:aws:iam::1:role/x"]},
             "clusters[0].nodeRoles[0]: expected names (not ARNs) of IAM roles, found 'arn:aws:iam::1:role/x'",
+        ),
+        (
+            {"vpcId": None},
+            "clusters[0].vpcId: expected the id of the cluster's VPC, as `aws eks describe-cluster --name prod",
+        ),
+        (
+            {"vpcId": "subnet-0a0a0a0a"},
+            "clusters[0].vpcId: expected the id of the cluster's VPC, as `aws eks",
+        ),
+        (
+            {"kmsKeyArns": ["alias/ebs"]},
+            "clusters[0].kmsKeyArns[0]: expected ARNs of KMS keys (not aliases) in us-east-1, found 'alias/ebs'",
+        ),
+        (
+            {"kmsKeyArns": [KEY.replace("us-east-1", "eu-west-1")]},
+            "clusters[0].kmsKeyArns[0]: expected ARNs of KMS keys (not aliases) in us-east-1, found 'arn",
         ),
         (
             {"vpc": {"subnetIds": ["subnet-0a0a0a0a"]}},

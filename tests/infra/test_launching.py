@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
+from infra.launching import EBS_KEY_USES
 from nodesmith.adapters.instanceprofiles import profile_name
 from nodesmith.model.nodeclasses import EC2NodeClass
-from tests.infra.deployment import REGION
+from tests.infra.deployment import REGION, VOLUME_KEY, VPC
 from tests.infra.iam import allows, may
 from tests.infra.templates import Template
 
+BUYING = ["provisioning", "interruption", "disruption"]
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
 EC2 = "arn:aws:ec2:eu-west-1:111122223333"
 PROFILE = "arn:aws:iam::111122223333:instance-profile/"
@@ -49,6 +51,42 @@ def test_instances_are_launched_from_the_clusters_own_templates_only(alpha: Temp
     assert allows(statements, "ec2:CreateLaunchTemplate", template, tags("Request", "alpha"))
 
 
+@pytest.mark.parametrize("concern", BUYING)
+@pytest.mark.parametrize("action", ["ec2:CreateFleet", "ec2:RunInstances"])
+@pytest.mark.parametrize("kind", ["subnet", "security-group"])
+@pytest.mark.parametrize("owner", ["111122223333", "999988887777"])
+def test_nodes_are_launched_into_the_clusters_vpc_only_whichever_account_shares_it(
+    alpha: Template, concern: str, action: str, kind: str, owner: str
+) -> None:
+    resource, vpc = f"arn:aws:ec2:{REGION}:{owner}:{kind}/1", f"arn:aws:ec2:{REGION}:{owner}:vpc/"
+    assert may(alpha, concern, action, resource, ec2__Vpc=f"{vpc}{VPC}")
+    assert not may(alpha, concern, action, resource, ec2__Vpc=f"{vpc}vpc-0c0c0c0c0c0c0c0c0")
+    assert not may(alpha, concern, action, resource)
+
+
+@pytest.mark.parametrize("action", EBS_KEY_USES)
+def test_who_buys_may_use_the_named_keys_for_volumes_and_for_nothing_else(
+    alpha: Template, beta: Template, action: str
+) -> None:
+    through: dict[str, str] = {"kms__ViaService": f"ec2.{REGION}.amazonaws.com"}
+    for concern in ALL:
+        assert may(beta, concern, action, VOLUME_KEY, **through) is (concern in BUYING)
+        assert not may(beta, concern, action, VOLUME_KEY[:-1], **through)
+        assert not may(beta, concern, action, VOLUME_KEY)
+        assert not may(beta, concern, action, VOLUME_KEY, kms__ViaService=f"s3.{REGION}.amazonaws.com")
+        assert not may(alpha, concern, action, VOLUME_KEY, **through)
+
+
+def test_who_buys_may_pass_the_named_keys_on_to_volumes_only(alpha: Template, beta: Template) -> None:
+    action, through = "kms:CreateGrant", {"kms__ViaService": f"ec2.{REGION}.amazonaws.com"}
+    for concern in ALL:
+        for_aws = may(beta, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
+        assert for_aws is (concern in BUYING)
+        assert not may(beta, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="false")
+        assert not may(beta, concern, action, VOLUME_KEY, **through)
+        assert not may(alpha, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
+
+
 def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
     statements = alpha.statements(alpha.role_of("provisioning"))
     given = tags("Request", "alpha")
@@ -65,7 +103,12 @@ def test_only_who_buys_can_launch(alpha: Template) -> None:
             assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
 
 
-@pytest.mark.parametrize("concern", ["provisioning", "interruption", "disruption", "readiness"])
+def test_whoever_buys_may_look_for_the_instances_that_it_bought(alpha: Template) -> None:
+    for concern in BUYING:
+        assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION), concern
+
+
+@pytest.mark.parametrize("concern", [*BUYING, "readiness"])
 def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
     role = "arn:aws:iam::111122223333:role"
     to_ec2, to_lambda = (
@@ -105,6 +148,9 @@ def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
     assert own is (concern in {"lifecycle", "termination", "garbagecollection"})
     assert not allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "beta"))
     assert not allows(statements, "ec2:TerminateInstances", instance)
+    karpenters = tags("Resource", "alpha")
+    del karpenters["aws:ResourceTag/nodesmith.dev/managed-by"]
+    assert not allows(statements, "ec2:TerminateInstances", instance, karpenters)
 
 
 @pytest.mark.parametrize(

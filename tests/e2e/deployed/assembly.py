@@ -23,6 +23,8 @@ from layers.vendor.build import THIS_MACHINE, build, stamp_of
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "e2e"
+VPC = "vpc-00000000000000000"
+"""The VPC of all assemblies: an account's VPC has another id each time it is made, and templates are kept."""
 _KEPT = 8  # assemblies of older sources, which a run may still be using; 100 MB each
 
 
@@ -60,7 +62,7 @@ def synthesised(cluster: str, region: str, context: Mapping[str, Any] | None = N
 
     Takes 5 s (Node has to start), or nothing while sources and context are those of an assembly that is kept.
     """
-    entry = {**(context or {}), "name": cluster, "region": region}
+    entry = {"vpcId": VPC, **(context or {}), "name": cluster, "region": region}
     BUILT.mkdir(parents=True, exist_ok=True)
     with _alone(BUILT / "assemblies.lock"):
         layers = _layers()

@@ -21,7 +21,7 @@ from nodesmith_cli.local.invoker import EventSources
 from nodesmith_cli.local.started import Started
 from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume
-from tests.e2e.deployed.assembly import synthesised
+from tests.e2e.deployed.assembly import VPC, synthesised
 from tests.e2e.deployed.calls import CallRecord
 from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
@@ -56,9 +56,8 @@ class Deployed(Started):
     ) -> None:
         self._aws, self._folder, self._clock, self._faults = aws, folder, clock, faults
         self._assembly = synthesised(aws.cluster, aws.region, context)
-        stacks = Stacks.read(
-            self._assembly.account_template(), edit(self._assembly.cluster_template()), aws.region, aws.url
-        )
+        cluster = self._assembly.cluster_template().replace(VPC, aws.network.vpc_id)
+        stacks = Stacks.read(self._assembly.account_template(), edit(cluster), aws.region, aws.url)
         self.template, self.account = stacks.cluster, stacks.account
         self._credentials: dict[str, Credentials] = {}
         self._stopping = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
@@ -13,6 +14,7 @@ from moto.iam.models import InstanceProfile
 
 from tests.e2e.deployed.requests import Call, Request
 
+_LAUNCHING = ("ec2:CreateFleet", "ec2:RunInstances")
 _INSTANCES = {"iam:PassedToService": "ec2.amazonaws.com"}
 _TEMPLATE = re.compile(r"LaunchTemplateConfigs\.\d+\.LaunchTemplateSpecification\.LaunchTemplateName")
 _SUBNET = re.compile(r"LaunchTemplateConfigs\.\d+\.Overrides\.\d+\.SubnetId")
@@ -91,19 +93,47 @@ def _creations(request: Request, operation: str) -> Iterator[Call]:
 
 
 def _launch(request: Request) -> Iterator[Call]:
-    """What is launched from and into, and the role that the instances are given."""
-    for subnet in _named(request, _SUBNET):
-        yield Call("ec2:RunInstances", request.arn(f"subnet/{subnet}"), _resource_tags(request, subnet))
+    """What is launched from and into, and the role that the instances are given.
+
+    CreateFleet itself is asked about subnets and launch templates; RunInstances, in its caller's name, about all.
+    """
+    subnets = ec2_backends[DEFAULT_ACCOUNT_ID][request.region].subnets
+    for id_ in _named(request, _SUBNET):
+        subnet = next((of_zone[id_] for of_zone in list(subnets.values()) if id_ in of_zone), None)
+        for action in _LAUNCHING:
+            yield Call(action, request.arn(f"subnet/{id_}"), _in_vpc(request, subnet))
     for name in _named(request, _TEMPLATE):
         template = _template(request, name)
         if template is None:
             continue  # the fleet fails for that
-        for action in ("ec2:CreateFleet", "ec2:RunInstances"):
+        for action in _LAUNCHING:
             tags = _resource_tags(request, template.id)
             yield Call(action, request.arn(f"launch-template/{template.id}"), tags)
-        used = _profile(template.latest_version().data.get("IamInstanceProfile", {}).get("Name", ""))
-        for role in used.roles if used else ():
-            yield Call("iam:PassRole", role.arn, _INSTANCES)
+        yield from _as_the_template_says(request, template.latest_version().data)
+
+
+def _as_the_template_says(request: Request, data: Mapping[str, Any]) -> Iterator[Call]:
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][request.region]
+    if image := data.get("ImageId", ""):
+        yield Call("ec2:RunInstances", request.arn(f"image/{image}", account=""))
+    interfaces = data.get("NetworkInterfaces", [])
+    for id_ in [
+        *data.get("SecurityGroupIds", []),
+        *(g for each in interfaces for g in each.get("Groups", [])),
+    ]:
+        group = backend.get_security_group_from_id(id_)
+        yield Call("ec2:RunInstances", request.arn(f"security-group/{id_}"), _in_vpc(request, group))
+    used = _profile(data.get("IamInstanceProfile", {}).get("Name", ""))
+    for role in used.roles if used else ():
+        yield Call("iam:PassRole", role.arn, _INSTANCES)
+
+
+def _in_vpc(request: Request, resource: Any) -> dict[str, str]:
+    """Return the condition keys of a subnet or security group; of one that does not exist there are none."""
+    if resource is None:
+        return {}
+    vpc = f"arn:aws:ec2:{request.region}:{DEFAULT_ACCOUNT_ID}:vpc/{resource.vpc_id}"
+    return {"ec2:Vpc": vpc, **_resource_tags(request, resource.id)}
 
 
 def _template(request: Request, name: str) -> LaunchTemplate | None:

@@ -29,8 +29,9 @@ _TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Act
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What an EC2NodeClass selects: subnet ids by zone, and the security group of the nodes."""
+    """What an EC2NodeClass selects: subnet ids by zone, and the security group of the nodes; and their VPC."""
 
+    vpc_id: str
     subnets: Mapping[str, str]
     security_group_id: str
 
@@ -63,7 +64,7 @@ def make_network(ec2: Any, cluster: str, zones: Sequence[str]) -> Network:
         VpcId=vpc,
         TagSpecifications=_tagged("security-group", {"Name": f"{cluster}-node", **tags}),
     )["GroupId"]
-    return Network(subnets, group)
+    return Network(vpc, subnets, group)
 
 
 def make_role(iam: Any, name: str) -> str:
