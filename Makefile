@@ -6,6 +6,7 @@ INSTALL = $(PYTHON) requirements/install.py
 BIN = .venv/bin
 LAYERS = $(BIN)/python -m layers.vendor.build
 INTERPRETERS = $(BIN)/python -m tests.interpreters
+LAMBDA_TESTS = $(BIN)/python -m tests.lambdapython
 
 # Nothing here needs an AWS account, so none is seen.
 unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
@@ -13,15 +14,16 @@ unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e check bench synth format pins clean
+.PHONY: help setup demo test test-lambda e2e check bench synth format pins clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install everything that the targets below need; after it, no network is used
 	@$(INSTALL) run dev infra
-	@$(LAYERS)
+	@$(LAYERS) again
 	@$(INTERPRETERS)
+	@$(LAMBDA_TESTS)
 
 demo: ## watch 20 pending pods get the cheapest nodes that hold them, on this machine
 	@$(INSTALL) run
@@ -32,6 +34,11 @@ test: ## unit, property, contract, integration and infra tests
 	@$(LAYERS)
 	@$(INTERPRETERS)
 	$(BIN)/pytest -n 2 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
+
+test-lambda: ## unit and property tests on the Python that Lambda runs; SUITES="tests/contract tests/integration" for others
+	@$(INSTALL) run dev
+	@$(LAYERS)
+	@$(LAMBDA_TESTS) $(or $(SUITES),tests/unit tests/property)
 
 e2e: ## prove it on a real control plane; builds that first, about 5 minutes once (needs Go, or KUBEBUILDER_ASSETS); QUICK=1 for half of it
 	@$(INSTALL) run dev infra

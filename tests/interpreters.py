@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from layers.vendor.build import LAMBDA
 from requirements.install import OLDEST_PYTHON, UV, run, uv_environment
+from requirements.interpreter import find
 
 ROOT = Path(__file__).resolve().parents[1]
 _COMPILED = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("packing", "kubernetes")]
@@ -31,7 +31,9 @@ NONE_FOUND = "only one Python is on this machine: that plans are the same on ano
 @cache
 def other_python() -> Path | None:
     """Give the newest Python, up to Lambda's, of another minor version than this one; None where there is none."""
-    return next(filter(_runs, _candidates()), None)
+    major, oldest = OLDEST_PYTHON
+    minors = (each for each in range(_NEWEST_MINOR, oldest - 1, -1) if (major, each) != sys.version_info[:2])
+    return next(filter(None, (find(f"{major}.{minor}") for minor in minors)), None)
 
 
 def environment(python: Path, seed: str) -> Mapping[str, str]:
@@ -39,23 +41,6 @@ def environment(python: Path, seed: str) -> Mapping[str, str]:
     theirs = [] if python == Path(sys.executable) else [_compiled(python)]
     path = [*theirs, *(ROOT / name for name in _OURS), Path(sysconfig.get_path("purelib"))]
     return {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(map(str, path))}
-
-
-def _candidates() -> Iterator[Path]:
-    """Give where Pythons may be, newest first: on the PATH, or beside each other where pyenv puts them."""
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    major, oldest = OLDEST_PYTHON
-    for minor in range(_NEWEST_MINOR, oldest - 1, -1):
-        if (major, minor) == sys.version_info[:2]:
-            continue
-        found = shutil.which(f"python{major}.{minor}")
-        yield from [Path(found)] if found else []
-        yield from sorted(pyenv.glob(f"{major}.{minor}.*/bin/python{major}.{minor}"), reverse=True)
-
-
-def _runs(python: Path) -> bool:
-    """Tell whether it is more than a name: pyenv's shims are there for versions that are not chosen, too."""
-    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 @cache

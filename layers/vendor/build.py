@@ -1,4 +1,4 @@
-"""Build the Lambda layers: `python -m layers.vendor.build`, or build() from app.py.
+"""Build the Lambda layers: `python -m layers.vendor.build [again]`, or build() from app.py.
 
     build/layers/vendor/python       boto3 and powertools: under every function
     build/layers/kubernetes/python   the kubernetes client: under the functions that write to a cluster, beside vendor
@@ -19,14 +19,15 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 from layers.vendor.models import cut_models
 from requirements.install import UV, run, uv_environment
+from requirements.interpreter import find, provide
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "layers"
@@ -81,7 +82,7 @@ def wheels_layer(layer: Path, wanted: dict[str, str], machine: Machine = LAMBDA)
     """Fill a layer with the pinned wheels for a machine, less what is never read there."""
     requirements = "".join(wanted.values())
     sources = f"{machine}\n{requirements}"
-    if is_current(layer, sources):
+    if is_current(layer, sources, machine):
         return layer
     draft = empty(layer)
     listed = draft / "requirements.txt"
@@ -104,7 +105,7 @@ def core_layer(layer: Path, machine: Machine = LAMBDA) -> Path:
     files = sorted(path for path in CORE.rglob("*") if path.is_file() and path.suffix != ".pyc")
     digests = (f"{path.relative_to(CORE)} {sha256(path.read_bytes()).hexdigest()}\n" for path in files)
     sources = f"{machine}\n{''.join(digests)}"
-    if is_current(layer, sources):
+    if is_current(layer, sources, machine):
         return layer
     draft = empty(layer)
     shutil.copytree(CORE, draft / "python", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
@@ -127,21 +128,25 @@ def prune(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def compile_modules(draft: Path, python: str = LAMBDA.python) -> bool:
-    """Compile every module under the path that it will have on Lambda; False when no such Python is here."""
-    command = [str(UV), "python", "find", python, "--no-python-downloads", "--no-project"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    if found.returncode:
-        return False
+@cache
+def compiler(machine: Machine) -> Path | None:
+    """Return a Python of the machine's version, None where there is none here."""
+    return Path(sys.executable) if machine.python == THIS_MACHINE.python else find(machine.python)
+
+
+def compile_modules(draft: Path, python: Path) -> None:
+    """Compile every module under the path that it will have on Lambda."""
     options = ["-q", "--invalidation-mode=unchecked-hash", "-s", str(draft), "-p", "/opt"]
-    run([found.stdout.strip(), "-m", "compileall", *options, str(draft / "python")], dict(os.environ))
-    return True
+    run([str(python), "-m", "compileall", *options, str(draft / "python")], dict(os.environ))
 
 
-def is_current(layer: Path, sources: str) -> bool:
-    """Tell whether the layer was finished from these sources by this very script."""
+def is_current(layer: Path, sources: str, machine: Machine) -> bool:
+    """Return whether the layer was finished from these sources by this script, and compiled if it can be."""
     stamp = stamp_of(layer)
-    return layer.is_dir() and stamp.is_file() and stamp.read_text() == stamp_text(sources)
+    good = {stamp_text(sources, compiled=True)}
+    if compiler(machine) is None:
+        good.add(stamp_text(sources, compiled=False))
+    return layer.is_dir() and stamp.is_file() and stamp.read_text() in good
 
 
 def stamp_of(layer: Path) -> Path:
@@ -149,10 +154,10 @@ def stamp_of(layer: Path) -> Path:
     return layer.with_suffix(".built")
 
 
-def stamp_text(sources: str) -> str:
-    """Give the digest of what a layer is made from."""
+def stamp_text(sources: str, *, compiled: bool) -> str:
+    """Return the digest of what a layer is made from, and whether its modules are compiled."""
     scripts = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    return sha256(scripts + sources.encode()).hexdigest()
+    return sha256(scripts + f"{compiled}\n{sources}".encode()).hexdigest()
 
 
 def empty(layer: Path) -> Path:
@@ -165,13 +170,15 @@ def empty(layer: Path) -> Path:
 
 def finish(draft: Path, layer: Path, sources: str, machine: Machine) -> Path:
     """Compile, give every file the same time, put the layer in its place and stamp it."""
-    compiled = compile_modules(draft, machine.python)
+    python = compiler(machine)
+    if python:
+        compile_modules(draft, python)
     for path in draft.rglob("*"):
         os.utime(path, (TIME, TIME))
     shutil.rmtree(layer, ignore_errors=True)
     draft.rename(layer)
-    stamp_of(layer).write_text(stamp_text(sources))
-    how = "compiled" if compiled else f"NOT compiled, cold starts are slower: no Python {machine.python} here"
+    stamp_of(layer).write_text(stamp_text(sources, compiled=python is not None))
+    how = "compiled" if python else f"NOT compiled, cold starts are slower: no Python {machine.python} here"
     print(f"layer {layer.name}: {size_mib(layer):.1f} MiB, {how}", file=sys.stderr)
     return layer
 
@@ -189,4 +196,5 @@ def check_size(layers: dict[str, Path]) -> None:
 
 
 if __name__ == "__main__":
+    provide(LAMBDA.python, again="again" in sys.argv)
     build()

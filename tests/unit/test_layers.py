@@ -1,4 +1,5 @@
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,26 @@ def test_the_core_layer_is_built_once_and_again_when_a_module_changes(
     build.core_layer(layer)
     assert built.read_text() == "second = 2\n"
     assert not (layer / "kept").exists()
+
+
+def test_a_layer_that_was_not_compiled_is_built_again_once_its_python_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = build.Machine("3.99", "any")
+    found: list[Path] = []
+    monkeypatch.setattr(build, "compiler", lambda _: next(iter(found), None))
+    layer = build.core_layer(tmp_path / "layer", machine)
+    assert list(layer.rglob("*.pyc")) == []
+
+    found.append(Path(sys.executable))
+    build.core_layer(tmp_path / "layer", machine)
+    compiled = {path.stat().st_mtime for path in layer.rglob("*.pyc")}
+    assert compiled == {build.TIME}
+
+    found.clear()
+    (layer / "kept").touch()
+    build.core_layer(tmp_path / "layer", machine)
+    assert (layer / "kept").exists()
 
 
 def test_layers_over_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
