@@ -106,6 +106,7 @@ class ClusterStack(Stack):
             "CLUSTER_NAME": self._cluster.name,
             "TABLE_NAME": names.TABLE_NAME,
             "BUCKET_NAME": names.bucket_name(self._cluster.region),
+            "DEFAULT_NODE_ROLE": self._cluster.node_roles[0],
             **urls,
             **self._cluster.settings,
         }

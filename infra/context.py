@@ -31,7 +31,14 @@ CLUSTER_KEYS = (
 )
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 # Set by the stacks themselves, or meant for a laptop: not for cdk.json.
-RESERVED_SETTINGS = {"CLUSTER_NAME", "AWS_REGION", "TABLE_NAME", "BUCKET_NAME", "CLOCK_SPEED"}
+RESERVED_SETTINGS = {
+    "CLUSTER_NAME",
+    "AWS_REGION",
+    "TABLE_NAME",
+    "BUCKET_NAME",
+    "CLOCK_SPEED",
+    "DEFAULT_NODE_ROLE",
+}
 SETTINGS = {
     about.metadata["env"]: about.metadata
     for about in fields_of(Settings)

@@ -40,5 +40,5 @@ def convert_command(
     from nodesmith.model.conversion.nodetemplates import Surroundings
     from nodesmith_cli.converting.command import Wanted, run
 
-    around = Surroundings(kubernetes_version, role, instance_profile)
+    around = Surroundings(kubernetes_version, role, instance_profile, for_files=True)
     raise typer.Exit(run(Wanted((*files, *(more or ())), around, report), output))

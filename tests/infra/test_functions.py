@@ -88,6 +88,7 @@ def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: T
             region=REGION,
             table_name="nodesmith",
             bucket_name="nodesmith-111122223333-eu-west-1-an",
+            default_node_role="KarpenterNodeRole-beta",
             provisioning_queue_url=f"{QUEUE}/nodesmith-beta-provisioning",
             lifecycle_queue_url=f"{QUEUE}/nodesmith-beta-lifecycle",
             readiness_queue_url=f"{QUEUE}/nodesmith-beta-readiness",
@@ -96,6 +97,11 @@ def test_a_function_of_a_cluster_reads_its_settings_from_its_environment(beta: T
             reserved_enis=1,
             isolated_vpc=True,
         )
+
+
+def test_the_first_of_a_clusters_node_roles_is_the_default(alpha: Template) -> None:
+    environment = alpha.function("readiness")["Environment"]["Variables"]
+    assert environment["DEFAULT_NODE_ROLE"] == "alpha-nodes"
 
 
 def test_the_catalog_function_serves_no_cluster_in_particular(account: Template) -> None:

@@ -246,6 +246,25 @@ def test_a_role_that_does_not_exist_is_named() -> None:
     assert "spec.role 'nobody'" in told.message
 
 
+def test_a_class_that_names_no_role_gets_the_default_one_and_its_status_says_so() -> None:
+    status = resolved(replace(NODECLASS, role=""), default_node_role=NODECLASS.role)
+
+    iam = client("iam")
+    profile = iam.get_instance_profile(InstanceProfileName=status.instance_profile)["InstanceProfile"]
+    assert [role["RoleName"] for role in profile["Roles"]] == [NODECLASS.role]
+    told = condition(status, "InstanceProfileReady")
+    assert (told.status, told.message) == (
+        "True",
+        f"no role is named: nodes get the cluster's first node role, {NODECLASS.role}",
+    )
+
+
+def test_a_class_that_names_no_role_is_not_ready_where_there_is_no_default() -> None:
+    told = condition(resolved(replace(NODECLASS, role="")), "InstanceProfileReady")
+    assert (told.status, told.reason) == ("False", "RoleNotFound")
+    assert "DEFAULT_NODE_ROLE is not set" in told.message
+
+
 def test_a_role_that_is_only_a_path_is_no_role() -> None:
     found = condition(resolved(replace(NODECLASS, role="path/")), "InstanceProfileReady")
     assert (found.status, found.reason) == ("False", "RoleNotFound")

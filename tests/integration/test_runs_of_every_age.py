@@ -67,3 +67,30 @@ def test_pods_written_for_managed_node_groups_run_on_the_capacity_that_they_sele
     outcome = json.loads(ran.stdout)
     assert outcome["pendingPods"] == []
     assert {node["capacityType"] for node in outcome["nodes"]} == {"spot"}
+
+
+BARE_PROVISIONER = """
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: default}
+spec:
+  provider:
+    subnetSelector: {team: search}
+    securityGroupSelector: {team: search}
+    tags: {team: search}
+---
+"""
+
+
+def test_a_provisioner_that_names_no_role_gets_nodes_with_the_clusters_first_node_role(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text(BARE_PROVISIONER + DEPLOYMENT)
+
+    found = report_of(local_run(tmp_path, file))
+
+    assert found["pendingPods"] == []
+    assert sum(len(node["pods"]) for node in found["nodes"]) == 20
+    said = "Provisioner/default: spec.provider.instanceProfile is missing: nodes get the cluster's first node role"
+    assert [problem for problem in found["problems"] if problem.startswith(said)]

@@ -11,7 +11,7 @@ import yaml
 from nodesmith.model.conversion.changes import Conversion, Fate, Origin
 from nodesmith.model.conversion.converting import convert, loud
 from nodesmith.model.conversion.nodetemplates import Surroundings
-from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclasses import DEFAULT_ROLE, parse_nodeclass
 from nodesmith.model.nodepools import parse_nodepool
 
 PROVISIONER = """
@@ -88,7 +88,7 @@ def test_a_provisioner_with_its_provider_becomes_a_pool_and_a_class_that_can_bot
     assert pool.value.nodeclass.name == nodeclass.value.name == "default"
     assert pool.value.labels["karpenter.sh/provisioner-name"] == "default"
     assert pool.value.expire_after == "Never"
-    assert nodeclass.value.role == "KarpenterNodeRole-blue"
+    assert nodeclass.value.role == nodeclass.value.instance_profile == ""
     assert nodeclass.value.metadata_options.http_put_response_hop_limit == 2
 
 
@@ -302,7 +302,9 @@ def test_an_old_object_yields_to_one_of_today_with_its_name() -> None:
 
 def test_a_class_that_a_provisioner_holds_takes_no_name_that_is_taken() -> None:
     found = convert([yaml.safe_load(PROVISIONER), template()])
-    assert made(found, "EC2NodeClass", "default-provider")["spec"]["role"] == "KarpenterNodeRole-blue"
+    assert made(found, "EC2NodeClass", "default-provider")["metadata"]["annotations"] == {
+        DEFAULT_ROLE: "true"
+    }
     ref = made(found, "NodePool")["spec"]["template"]["spec"]["nodeClassRef"]
     assert ref["name"] == "default-provider"
 
@@ -404,6 +406,25 @@ def test_the_instance_profile_of_the_installation_is_given_to_each_class() -> No
     told = convert([lacks], Surroundings(role="role-of-all"))
     assert made(told, "EC2NodeClass")["spec"]["role"] == "role-of-all"
     assert not [c for c in loud(told.changes) if "instanceProfile" in c.field]
+
+
+def test_a_class_that_names_no_role_gets_the_clusters_first_node_role() -> None:
+    found = convert([template(instanceProfile=None)])
+
+    nodeclass = parse_nodeclass(made(found, "EC2NodeClass"))
+    assert nodeclass.problems == ()
+    assert nodeclass.value is not None
+    assert (nodeclass.value.role, nodeclass.value.instance_profile) == ("", "")
+    assert "the cluster's first node role" in said(found, Fate.ALTERED)["spec.instanceProfile"]
+
+
+def test_a_file_names_the_role_of_karpenters_guide_or_leaves_it_to_its_author() -> None:
+    files = Surroundings(for_files=True)
+    guided = convert([template(instanceProfile=None)], files)
+    assert made(guided, "EC2NodeClass")["spec"]["role"] == "KarpenterNodeRole-blue"
+
+    unguided = convert([template(instanceProfile=None, subnetSelector={"team": "search"})], files)
+    assert "name it here" in said(unguided, Fate.REFUSED)["spec.instanceProfile"]
 
 
 def test_limits_are_found_on_either_floor() -> None:

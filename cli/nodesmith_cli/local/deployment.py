@@ -62,6 +62,7 @@ class Deployment:
     cluster: str
     region: str
     bucket: str
+    node_role: str
     queue_urls: Mapping[str, str]
     dead_letter_urls: Mapping[str, str]
 
@@ -73,11 +74,12 @@ class Deployment:
             "AWS_REGION": self.region,
             "TABLE_NAME": TABLE_NAME,
             "BUCKET_NAME": self.bucket,
+            "DEFAULT_NODE_ROLE": self.node_role,
             **urls,
         }
 
 
-def deploy(client: Client, cluster: str, region: str) -> Deployment:
+def deploy(client: Client, cluster: str, region: str, node_role: str = "") -> Deployment:
     """Make everything for one cluster, and what it would share with others."""
     bucket = bucket_name(region)
     _make_table(client("dynamodb"))
@@ -87,7 +89,7 @@ def deploy(client: Client, cluster: str, region: str) -> Deployment:
         live[concern.name], dead[concern.name] = _make_queues(client("sqs"), cluster, concern)
     for name, pattern in PATTERNS.items():
         _pass_on(client("events"), name, pattern, queue_arn(region, cluster, ROUTING.name))
-    return Deployment(cluster, region, bucket, live, dead)
+    return Deployment(cluster, region, bucket, node_role, live, dead)
 
 
 def bucket_name(region: str) -> str:

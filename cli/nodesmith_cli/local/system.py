@@ -152,7 +152,7 @@ class LocalSystem(Started):
         with self.stage("starting AWS"):
             self.aws = self._start_aws(stack)
             client = self.aws.client
-            deployment = deploy(client, self.place.cluster, self.place.region)
+            deployment = deploy(client, self.place.cluster, self.place.region, self.aws.role)
         with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
             forwarder = forwarder_here(

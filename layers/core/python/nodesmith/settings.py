@@ -96,6 +96,9 @@ class Settings:
     cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
     cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; empty: ask EKS", "")
     cluster_version: str = _setting("CLUSTER_VERSION", "Kubernetes minor version; empty: ask EKS", "")
+    default_node_role: str = _setting(
+        "DEFAULT_NODE_ROLE", "role of nodes whose manifest names neither role nor instance profile", ""
+    )
     isolated_vpc: bool = _setting("ISOLATED_VPC", "no price list API, no IAM calls", False, _flag)
     vm_memory_overhead_percent: float = _setting(
         "VM_MEMORY_OVERHEAD_PERCENT", "part of a type's memory the hypervisor keeps", 0.075, _fraction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -34,8 +35,8 @@ def resolve(
     """Resolve a NodeClass. Whatever its author wrote, the answer is a status; raises Transient for AWS's troubles."""
     conditions: list[StatusCondition] = []
 
-    def step(kind: str, find: Callable[[], T]) -> T | None:
-        found, condition = _attempt(kind, find, now)
+    def step(kind: str, find: Callable[[], T], said: str = "") -> T | None:
+        found, condition = _attempt(kind, find, now, said)
         conditions.append(condition)
         return found
 
@@ -43,7 +44,8 @@ def resolve(
     found = step("AMIsReady", lambda: images(client, nodeclass.ami_selector_terms, cluster.version, now))
     nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0]))
     groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1]))
-    profile = step("InstanceProfileReady", lambda: _profile(client, settings, nodeclass))
+    with_role, said = _with_role(nodeclass, settings.default_node_role)
+    profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
     reserved: tuple[CapacityReservation, ...] | None = ()
     if nodeclass.capacity_reservation_selector_terms:
         reserved = step(
@@ -65,10 +67,10 @@ def resolve(
     )
 
 
-def _attempt(kind: str, find: Callable[[], T], now: datetime) -> tuple[T | None, StatusCondition]:
+def _attempt(kind: str, find: Callable[[], T], now: datetime, said: str) -> tuple[T | None, StatusCondition]:
     try:
         with transient_errors(kind):
-            return find(), StatusCondition(kind, "True", kind, since=now)
+            return find(), StatusCondition(kind, "True", kind, said, now)
     except Unresolved as obstacle:
         return None, _failing(kind, obstacle.reason, obstacle.message, now)
     except (ClientError, ParamValidationError) as error:
@@ -81,9 +83,22 @@ def _failing(kind: str, reason: str, message: str, now: datetime) -> StatusCondi
     return StatusCondition(kind, "False", reason, shortened(message), now)
 
 
+def _with_role(nodeclass: EC2NodeClass, default: str) -> tuple[EC2NodeClass, str]:
+    """Return a NodeClass that names no role with the default one, and what its status says of that."""
+    if nodeclass.role or nodeclass.instance_profile or not default:
+        return nodeclass, ""
+    return replace(
+        nodeclass, role=default
+    ), f"no role is named: nodes get the cluster's first node role, {default}"
+
+
 def _profile(client: Callable[[str], Any], settings: Settings, nodeclass: EC2NodeClass) -> str:
     if nodeclass.instance_profile:
         return nodeclass.instance_profile
+    if not nodeclass.role:
+        raise Unresolved(
+            "RoleNotFound", "no role is named and DEFAULT_NODE_ROLE is not set: set spec.instanceProfile"
+        )
     if settings.isolated_vpc:
         raise Unresolved(
             "RoleNotAllowed",

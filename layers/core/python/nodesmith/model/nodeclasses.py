@@ -26,7 +26,7 @@ from nodesmith.model.manifests import read_manifest
 from nodesmith.model.problems import Parsed, ParseOnce
 from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.kubelet import KUBELET
-from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
+from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
 from nodesmith.model.schema.reports import Report
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 from nodesmith.model.selectorterms import (
@@ -39,6 +39,8 @@ from nodesmith.model.selectorterms import (
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
 """Annotation: the AWSNodeTemplate of the cluster that is read as this EC2NodeClass."""
+DEFAULT_ROLE = "nodesmith.dev/default-role"
+"""Annotation: the EC2NodeClass comes from an object that names no role, and gets the cluster's first node role."""
 _NEVER_DRIFT = (
     "subnetSelectorTerms",
     "securityGroupSelectorTerms",
@@ -110,7 +112,9 @@ class EC2NodeClass:
 
 def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
     """Read an EC2NodeClass and say everything that is wrong with it. Never raises."""
-    read = read_manifest(EC2_NODE_CLASS, manifest)
+    read = read_manifest(
+        EC2_NODE_CLASS_OF_DEFAULT_ROLE if _gets_default_role(manifest) else EC2_NODE_CLASS, manifest
+    )
     if read.report.fatal:
         return Parsed(None, read.report.problems)
     family = _ami_family(read.spec)
@@ -129,6 +133,13 @@ def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
 
 
 parse_nodeclasses = ParseOnce(parse_nodeclass)
+
+
+def _gets_default_role(manifest: Mapping[str, object]) -> bool:
+    metadata = manifest.get("metadata") if isinstance(manifest, Mapping) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return isinstance(annotations, Mapping) and annotations.get(DEFAULT_ROLE) == "true"
+
 
 _TERMS = {
     "subnetSelectorTerms": SubnetSelectorTerm,

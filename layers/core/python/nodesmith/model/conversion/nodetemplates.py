@@ -8,6 +8,7 @@ from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.drafts import Draft, Old, entries
 from nodesmith.model.conversion.images import choose_images
 from nodesmith.model.conversion.selectorterms import carry_images, carry_selector
+from nodesmith.model.nodeclasses import DEFAULT_ROLE
 
 EC2_NODE_CLASS = ("EC2NodeClass", "karpenter.k8s.aws/v1")
 CARRIED = (
@@ -24,6 +25,7 @@ FIELDS = (*CARRIED, "subnetSelector", "securityGroupSelector", "amiSelector", "a
 _INLINE = ("apiVersion", "kind", "launchTemplateName")
 _DISCOVERY = "karpenter.sh/discovery"
 _GUIDE_ROLE = "KarpenterNodeRole-"
+_NODE_ROLES = "nodeRoles in cdk.json"
 
 
 class Surroundings(NamedTuple):
@@ -35,6 +37,8 @@ class Surroundings(NamedTuple):
     """Of nodes whose object names none, nor an instance profile."""
     instance_profile: str = ""
     """The same; it is what installations had, and goes first."""
+    for_files: bool = False
+    """Whether the result is written as files: those must name a role, what functions read need not."""
 
 
 UNKNOWN = Surroundings()
@@ -95,7 +99,10 @@ def keep_hop_limit(draft: Draft) -> None:
 
 
 def _choose_role(draft: Draft, around: Surroundings) -> None:
-    """Name the nodes' role where nothing does: as told, else as Karpenter's getting-started guide calls it."""
+    """Settle the nodes' role where nothing names one: as told, else the cluster's first node role.
+
+    A file must name it, so there it is the role of Karpenter's getting-started guide.
+    """
     if draft.get("spec.instanceProfile") is not None:
         return
     field = "spec.instanceProfile"
@@ -104,12 +111,21 @@ def _choose_role(draft: Draft, around: Surroundings) -> None:
         draft.add(field, around.instance_profile, why)
     elif around.role:
         draft.add("spec.role", around.role, why)
+    elif not around.for_files:
+        annotations = entries(draft.body["metadata"].get("annotations"))
+        draft.body["metadata"]["annotations"] = {**annotations, DEFAULT_ROLE: "true"}
+        draft.old.note(
+            Fate.ALTERED, field, f"is missing: nodes get the cluster's first node role ({_NODE_ROLES})"
+        )
     elif role := _guide_role(draft.get("spec.subnetSelectorTerms")):
         draft.put("spec.role", role)
         taken = f"{why}: taken to be the role {role}, as Karpenter's guide names it. Check that it exists"
         draft.old.note(Fate.ALTERED, field, taken)
     else:
-        draft.old.note(Fate.REFUSED, field, f"{why}: name it here, or a role with --role")
+        remedy = (
+            "name it here, or a role with --role. Applied as it is, it gets the cluster's first node role"
+        )
+        draft.old.note(Fate.REFUSED, field, f"{why}: {remedy}")
 
 
 def _guide_role(terms: Any) -> str:

@@ -58,13 +58,13 @@ _TAGS = Map(
     ),
 )
 
+_ROLE_RULE = Rule(
+    "has(self.role) != has(self.instanceProfile)",
+    "exactly one of role and instanceProfile is needed",
+    lambda spec: ("role" in spec) != ("instanceProfile" in spec),
+    field="role",
+)
 _SPEC_RULES = (
-    Rule(
-        "has(self.role) != has(self.instanceProfile)",
-        "exactly one of role and instanceProfile is needed",
-        lambda spec: ("role" in spec) != ("instanceProfile" in spec),
-        field="role",
-    ),
     Rule(
         "has(self.amiFamily) || self.amiSelectorTerms.exists(x, has(x.alias))",
         "amiFamily is needed where no term has an alias",
@@ -120,7 +120,9 @@ EC2_NODE_CLASS = Kind(
         },
         "How nodes are built on EC2.",
         required=("subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"),
-        rules=_SPEC_RULES,
+        rules=(_ROLE_RULE, *_SPEC_RULES),
     ),
     "How nodes are built on EC2.",
 )
+EC2_NODE_CLASS_OF_DEFAULT_ROLE = EC2_NODE_CLASS._replace(spec=EC2_NODE_CLASS.spec._replace(rules=_SPEC_RULES))
+"""What an object of v1alpha5 or v1alpha1 that names no role is read as."""
