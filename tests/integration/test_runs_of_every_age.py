@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from nodesmith_cli.local.functions import shipped
 from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
 from tests.localrun import local_run, report_of
+
+EXAMPLES = shipped("_examples", "examples")
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +97,27 @@ def test_a_provisioner_that_names_no_role_gets_nodes_with_the_clusters_first_nod
     assert sum(len(node["pods"]) for node in found["nodes"]) == 20
     said = "Provisioner/default: spec.provider.instanceProfile is missing: nodes get the cluster's first node role"
     assert [problem for problem in found["problems"] if problem.startswith(said)]
+
+
+def test_an_alias_that_is_pinned_to_any_release_runs_as_on_aws(tmp_path: Path) -> None:
+    for name in ("nodeclass.yaml", "nodepool.yaml", "deployment.yaml"):
+        text = (EXAMPLES / "express-test" / name).read_text()
+        (tmp_path / name).write_text(text.replace("al2023@latest", "al2023@v20250821"))
+
+    found = report_of(local_run(tmp_path / "state", *sorted(tmp_path.glob("*.yaml"))))
+
+    assert found["pendingPods"] == []
+    assert found["nodes"]
+
+
+@pytest.mark.parametrize("version", ["20250821", "vfoo", "v20251340"])
+def test_an_alias_of_a_release_that_cannot_be_is_refused(version: str, tmp_path: Path) -> None:
+    for name in ("nodeclass.yaml", "nodepool.yaml", "deployment.yaml"):
+        text = (EXAMPLES / "express-test" / name).read_text()
+        (tmp_path / name).write_text(text.replace("al2023@latest", f"al2023@{version}"))
+
+    ran = local_run(tmp_path / "state", *sorted(tmp_path.glob("*.yaml")))
+
+    assert ran.exit_code == 1
+    assert f"al2023@{version}" in ran.stdout + ran.stderr
+    assert "a date such as v20250821" in ran.stdout + ran.stderr

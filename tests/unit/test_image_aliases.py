@@ -69,3 +69,36 @@ def test_images_without_accelerators_are_kept_off_types_that_have_them() -> None
     assert standard[accelerator].is_empty
     assert nvidia[gpu].allows("8")
     assert neuron[accelerator].allows("16")
+
+
+@pytest.mark.parametrize(
+    ("alias", "example"),
+    [
+        ("al2023@20250821", "v20250821"),
+        ("al2023@vfoo", "v20250821"),
+        ("al2023@v20251340", "v20250821"),
+        ("al2023@v2025082", "v20250821"),
+        ("al2023@v\u0662\u0660250821", "v20250821"),
+        ("al2@v1.2.3", "v20250821"),
+        ("bottlerocket@v20250821", "v1.50.0"),
+    ],
+)
+def test_a_version_that_no_image_can_have_is_refused_with_an_example(alias: str, example: str) -> None:
+    with pytest.raises(Unresolved, match=f"write latest or .* {example}") as caught:
+        alias_parameters(alias, "1.32")
+    assert caught.value.reason == "AMINotFound"
+    assert repr(alias.partition("@")[2]) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [
+        "al2023@v20250821",
+        "al2@v20240229",
+        "bottlerocket@1.20.3",
+        "bottlerocket@v1.20.3-5d9ac849",
+        "al2023@latest",
+    ],
+)
+def test_any_version_that_an_image_can_have_is_looked_up(alias: str) -> None:
+    assert alias_parameters(alias, "1.32")

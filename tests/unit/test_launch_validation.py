@@ -9,7 +9,7 @@ import pytest
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.selectorterms import PlacementGroupSelector
+from nodesmith.model.selectorterms import AMISelectorTerm, PlacementGroupSelector
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
 
@@ -87,6 +87,11 @@ def test_user_data_that_ec2_would_not_take_is_found_with_its_size() -> None:
     assert found.startswith("UserDataSizeLimitExceeded: spec.userData")
     assert "16384" in found
     assert told(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 15_000)) == ""
+
+
+def test_an_alias_of_a_version_that_cannot_be_is_found() -> None:
+    terms = (AMISelectorTerm(alias="al2023@20250821"),)
+    assert told(replace(NODECLASS, ami_selector_terms=terms)).startswith("AMINotFound: alias al2023@20250821")
 
 
 def test_the_size_limit_counts_bytes() -> None:

@@ -81,6 +81,12 @@ def selected_tags(nodeclasses: Iterable[Mapping[str, Any]]) -> tuple[dict[str, s
     return _first(subnets), _first(groups)
 
 
+def image_aliases(nodeclasses: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the AMI aliases that EC2NodeClasses name, sorted."""
+    parsed = [found for each in nodeclasses if (found := parse_nodeclass(each).value)]
+    return sorted({term.alias for each in parsed for term in each.ami_selector_terms if term.alias})
+
+
 def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in (pair for tags in selected for pair in tags.items()):

@@ -18,6 +18,7 @@ from moto.ssm import ssm_backends
 from moto.ssm.models import Parameter
 
 from nodesmith.adapters.aliases import alias_parameters
+from nodesmith.model.imagealiases import LATEST
 from nodesmith.model.labels import ARCH
 
 RELEASES = ("20261015", "20261112")
@@ -100,25 +101,34 @@ def make_cluster(
     made.certificate_authority = {"data": endpoint.ca_bundle}
 
 
-def publish_images(region: str, version: str) -> None:
-    """Publish the images behind the aliases for one Kubernetes version, as EKS and Bottlerocket do: SSM and AMI."""
-    newest = {"al2023@latest": f"v{RELEASES[-1]}", f"bottlerocket@{BOTTLEROCKET}": BOTTLEROCKET}
-    pins = {f"al2023@v{release}": f"v{release}" for release in RELEASES}
-    for alias, release in {**pins, **newest, "bottlerocket@latest": BOTTLEROCKET}.items():
-        for parameter in alias_parameters(alias, version):
-            *_, first, second, _, _ = parameter.path.split("/")
-            family = f"amazon-eks-node-al2023-{first}-{second}-{version}"
-            if alias.startswith("bottlerocket"):
-                family = f"bottlerocket-{first}-{second}"
-            arch = next(iter(parameter.serves[0][ARCH].values))
-            _publish(region, parameter.path, f"{family}-{release}", arch)
+def publish_images(region: str, kubernetes: str) -> None:
+    """Publish images for one Kubernetes version, as EKS and Bottlerocket do: SSM and AMI."""
+    pins = (f"al2023@v{release}" for release in RELEASES)
+    for alias in (*pins, "al2023@latest", f"bottlerocket@{BOTTLEROCKET}", "bottlerocket@latest"):
+        publish_alias(region, kubernetes, alias)
+
+
+def publish_alias(region: str, kubernetes: str, alias: str) -> None:
+    """Publish the images behind an alias. Raises Unresolved for one that there can be no image for."""
+    family, _, version = alias.partition("@")
+    newest = BOTTLEROCKET if family == "bottlerocket" else f"v{RELEASES[-1]}"
+    release = newest if version == LATEST else f"v{version.removeprefix('v')}"
+    for parameter in alias_parameters(alias, kubernetes):
+        *_, first, second, _, _ = parameter.path.split("/")
+        names = {
+            "al2": f"amazon-eks-node-{second}-{kubernetes}",
+            "al2023": f"amazon-eks-node-al2023-{first}-{second}-{kubernetes}",
+            "bottlerocket": f"bottlerocket-{first}-{second}",
+        }
+        arch = next(iter(parameter.serves[0][ARCH].values))
+        _publish(region, parameter.path, f"{names.get(family, second)}-{release}", arch)
 
 
 def _publish(region: str, path: str, name: str, arch: str) -> None:
     ec2, ssm = ec2_backends[DEFAULT_ACCOUNT_ID][region], ssm_backends[DEFAULT_ACCOUNT_ID][region]
     image_id = f"ami-{hashlib.sha256(f'{region}/{name}'.encode()).hexdigest()[:17]}"
     dated = name.rpartition("-v")[2]
-    made = datetime.strptime(dated if dated in RELEASES else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
+    made = datetime.strptime(dated if dated.isdecimal() else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
     if image_id not in ec2.amis:
         ec2.amis[image_id] = Ami(
             ec2,

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from types import TracebackType
 from typing import Any
@@ -19,11 +19,19 @@ from moto.moto_api._internal import moto_api_backend
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith_cli.awsclients import local_client
 from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish, make_instance_profile, make_role
+from nodesmith_cli.local.cloud.account import (
+    Endpoint,
+    Network,
+    furnish,
+    make_instance_profile,
+    make_role,
+    publish_alias,
+)
 from nodesmith_cli.local.cloud.announcing import announce_state, whole_events
 from nodesmith_cli.local.cloud.attributevalues import attribute_values_in_one_go
 from nodesmith_cli.local.cloud.kubelet import Kubelets
@@ -147,6 +155,11 @@ class LocalAws:
     def ensure_instance_profile(self, name: str) -> None:
         """Make an instance profile that a manifest names, likewise."""
         make_instance_profile(self.client("iam"), name)
+
+    def ensure_images(self, alias: str) -> None:
+        """Publish the images of an alias that a manifest names, likewise; none where there can be none."""
+        with suppress(Unresolved):
+            publish_alias(self.region, self.version, alias)
 
     def ensure_tags(self, subnets: Mapping[str, str], groups: Mapping[str, str]) -> None:
         """Tag the network's subnets and its security group as manifests select them, likewise."""

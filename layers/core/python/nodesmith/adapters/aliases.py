@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nodesmith.adapters.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.unresolved import Unresolved
+from nodesmith.model.imagealiases import version_fault
 from nodesmith.model.instancelabels import WINDOWS_BUILDS
 from nodesmith.model.labels import ARCH, AWS_DOMAIN, OS, WINDOWS_BUILD
 from nodesmith.model.requirements import Requirement, Requirements, requirement
@@ -34,6 +35,9 @@ class ImageParameter:
 
 def alias_parameters(alias: str, kubernetes: str) -> tuple[ImageParameter, ...]:
     """Give the parameters of an alias for a Kubernetes minor version such as `1.33`. Raises Unresolved."""
+    fault = version_fault(alias)
+    if fault:
+        raise Unresolved("AMINotFound", fault)
     family, _, version = alias.partition("@")
     release = tuple(int(part) for part in kubernetes.split(".")[:2])
     if family == "al2" and release > _LAST_AL2:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from nodesmith.decisions.launch.tags import CLUSTER_TAG, KEEP_VOLUMES_TAG, MANAGED_BY_TAG, NODECLAIM_TAG
 from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
 from nodesmith.model.devices import AL2023, CUSTOM
+from nodesmith.model.imagealiases import version_fault
 from nodesmith.model.labels import NODECLASS, NODEPOOL, ON_DEMAND
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -36,6 +37,7 @@ def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
     """Give the first thing in the NodeClass that stands in the way of any launch, None when nothing does."""
     return (
         _unsupported(nodeclass)
+        or _no_such_image(nodeclass)
         or _no_cidr(nodeclass, cluster)
         or _bad_tag(nodeclass)
         or _bad_user_data(nodeclass, cluster)
@@ -59,6 +61,12 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
         return None
     message = f"spec.{field} is not supported yet and not ignored: remove it"
     return Obstacle("UnsupportedField", message, f"spec.{field}")
+
+
+def _no_such_image(nodeclass: EC2NodeClass) -> Obstacle | None:
+    faults = (version_fault(term.alias) for term in nodeclass.ami_selector_terms if term.alias)
+    fault = next(filter(None, faults), "")
+    return Obstacle("AMINotFound", fault, "spec.amiSelectorTerms") if fault else None
 
 
 def _no_cidr(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
