@@ -1,4 +1,4 @@
-"""JSON from an API server, which lets people nest ten times deeper than our parser follows.
+"""JSON from an API server, which lets people nest ten times deeper than the parser of Python 3.13 and before follows.
 
 Only free-form fields (`spec.kubelet` of an EC2NodeClass) can be that deep, and none that means anything is. One such
 object must not hide all the others in its list or watch.
