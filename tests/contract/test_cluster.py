@@ -8,6 +8,7 @@ from typing import Any
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.taints import Taint
+from tests import builders
 from tests.contract.worlds import EARLY, REF, World, a_claim, a_node, a_pod, there
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
@@ -228,6 +229,28 @@ def test_annotations_are_merged_and_those_of_an_object_that_is_gone_are_nobodys(
         "karpenter.sh/nodepool-hash": "new",
     }
     assert world.find("NodePool", "nobody") is None
+
+
+def test_a_deleted_nodeclass_loses_karpenters_finalizer_and_no_other(world: World) -> None:
+    for name, more in (("gone", []), ("held", ["example.com/a"]), ("kept", [])):
+        made = builders.nodeclass_manifest(name)
+        made["metadata"] = {"name": name, "finalizers": ["karpenter.k8s.aws/termination", *more]}
+        world.put("EC2NodeClass", made)
+    world.delete("EC2NodeClass", "gone")
+    world.delete("EC2NodeClass", "held")
+    for name in ("gone", "held", "kept", "nobody"):
+        world.cluster.release_nodeclass(name)
+    assert world.find("EC2NodeClass", "gone") is None
+    assert there(world, "EC2NodeClass", "held")["metadata"]["finalizers"] == ["example.com/a"]
+    assert there(world, "EC2NodeClass", "kept")["metadata"]["finalizers"] == ["karpenter.k8s.aws/termination"]
+
+
+def test_karpenter_runs_while_its_lease_is_renewed(world: World) -> None:
+    assert not world.cluster.karpenter_runs()
+    world.renew_karpenters_lease(timedelta(seconds=20))
+    assert world.cluster.karpenter_runs()
+    world.renew_karpenters_lease(timedelta(minutes=2))
+    assert not world.cluster.karpenter_runs()
 
 
 def test_the_same_event_again_is_one_event(world: World) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.adapters.leases import is_held
 from nodesmith.ports import Cluster
 from tests.contract.servers import Server
 from tests.fakes.cluster import FakeCluster
@@ -31,6 +32,7 @@ PATHS = {
     "Pod": "/api/v1/namespaces/default/pods",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
 }
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 MERGE = "application/merge-patch+json"
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 
@@ -52,6 +54,8 @@ class World(Protocol):
     def put(self, kind: str, manifest: dict[str, Any]) -> None: ...
     def find(self, kind: str, name: str) -> Mapping[str, Any] | None: ...
     def events(self) -> list[tuple[str, str, str, str, bool]]: ...
+    def delete(self, kind: str, name: str) -> None: ...
+    def renew_karpenters_lease(self, ago: timedelta) -> None: ...
 
 
 class FakeWorld:
@@ -72,6 +76,26 @@ class FakeWorld:
 
     def events(self) -> list[tuple[str, str, str, str, bool]]:
         return [(e.kind, e.name, e.reason, e.message, e.warning) for e in self.fake.events]
+
+    def delete(self, kind: str, name: str) -> None:
+        self.fake.delete(kind, name)
+
+    def renew_karpenters_lease(self, ago: timedelta) -> None:
+        self.fake.karpenter = is_held(lease(self.clock.now - ago), self.clock.now)
+
+
+def lease(renewed: datetime) -> dict[str, Any]:
+    """Return the lease that Karpenter's controllers share, renewed at this time."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "karpenter-leader-election", "namespace": "default"},
+        "spec": {
+            "holderIdentity": "karpenter-1_a",
+            "leaseDurationSeconds": 15,
+            "renewTime": f"{renewed:%Y-%m-%dT%H:%M:%S.%fZ}",
+        },
+    }
 
 
 def _key(kind: str, name: str) -> str:
@@ -115,8 +139,16 @@ class ServedWorld:
             for event in found["items"]
         ]
 
+    def delete(self, kind: str, name: str) -> None:
+        assert self._call("DELETE", f"{PATHS[kind]}/{name}")[0] == 200
+
+    def renew_karpenters_lease(self, ago: timedelta) -> None:
+        self._call("DELETE", f"{LEASES}/karpenter-leader-election")
+        assert self._call("POST", LEASES, lease(self.clock.now - ago))[0] == 201
+
     def clear(self) -> None:
         """Leave nothing behind."""
+        self._call("DELETE", LEASES)
         for path in PATHS.values():
             for each in self._listed(path):
                 name = each["metadata"]["name"]

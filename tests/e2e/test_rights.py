@@ -192,6 +192,38 @@ def test_the_functions_may_write_hashes_onto_what_they_may_not_change_otherwise(
             limited.patch(f"{path}/default", patch)
 
 
+def test_the_functions_may_lift_karpenters_finalizer_from_a_deleted_nodeclass_and_no_other(
+    plane: RealCluster, limited: ApiServer
+) -> None:
+    admin = ApiServer(connect(plane.url, plane.ca_bundle, lambda: ADMIN))
+    theirs, own = "karpenter.k8s.aws/termination", "example.com/hold"
+    for name, finalizers in (("left", [theirs]), ("held", [theirs, own]), ("alive", [theirs])):
+        made = builders.nodeclass_manifest(name)
+        admin.create(CLASS, {**made, "metadata": {"name": name, "finalizers": finalizers}})
+    admin.delete(f"{CLASS}/left")
+    admin.delete(f"{CLASS}/held")
+    for name, kept in (("held", []), ("held", [theirs]), ("alive", [])):
+        with pytest.raises(Rejected, match="ValidatingAdmissionPolicy 'nodesmith-writer'"):
+            limited.patch(f"{CLASS}/{name}", {"metadata": {"finalizers": kept}})
+    cluster = ApiCluster(limited, system_time)
+    assert not cluster.karpenter_runs()
+    for name in ("left", "held", "alive"):
+        cluster.release_nodeclass(name)
+    assert admin.get(f"{CLASS}/left") is None
+    held, alive = admin.get(f"{CLASS}/held"), admin.get(f"{CLASS}/alive")
+    assert held is not None
+    assert held["metadata"]["finalizers"] == [own]
+    assert alive is not None
+    assert alive["metadata"]["finalizers"] == [theirs]
+    admin.patch(f"{CLASS}/held", {"metadata": {"finalizers": None}})
+    for path in (
+        "/apis/coordination.k8s.io/v1/leases",
+        "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+    ):
+        with pytest.raises(Transient, match="403"):
+            next(limited.pages(path))
+
+
 def test_what_the_functions_never_do_they_may_not(plane: RealCluster) -> None:
     server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
     binding = {"metadata": {"name": "x"}, "target": {"kind": "Node", "name": "i-1"}}

@@ -18,7 +18,7 @@ from nodesmith.adapters.statuses import (
     without_finalizer,
 )
 from nodesmith.model.evictions import Evicted, Eviction, Gone, PodOnNode
-from nodesmith.model.labels import TERMINATION_FINALIZER
+from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
@@ -52,6 +52,8 @@ class FakeCluster:
     """What has left a disruption budget with fewer healthy pods than it needs; evictions never do."""
     runs: Callable[[str], bool] = lambda _: True
     """Whether a Node's machine is still there. Pods of one that is gone serve nobody, whatever they show."""
+    karpenter: bool = False
+    """Whether a Karpenter controller holds its lease."""
     events: list[ObjectEvent] = field(default_factory=list)
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     raise_before: Callable[[Call], None] = _nothing
@@ -147,6 +149,19 @@ class FakeCluster:
             metadata = objects[name]["metadata"]
             said = {**(metadata.get("annotations") or {}), **annotations}
             objects[name] = {**objects[name], "metadata": {**metadata, "annotations": said}}
+        self.raise_after(call)
+
+    def karpenter_runs(self) -> bool:
+        self.raise_after(self._begin("karpenter_runs"))
+        return self.karpenter
+
+    def release_nodeclass(self, name: str) -> None:
+        call = self._begin("release_nodeclass", name)
+        there = self.nodeclasses.get(name)
+        if there is not None and there["metadata"].get("deletionTimestamp"):
+            self.nodeclasses[name] = without_finalizer(there, NODECLASS_FINALIZER)
+            if not self.nodeclasses[name]["metadata"].get("finalizers"):
+                del self.nodeclasses[name]
         self.raise_after(call)
 
     def publish(self, events: Sequence[ObjectEvent]) -> None:

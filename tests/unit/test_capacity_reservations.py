@@ -39,7 +39,9 @@ class Ec2:
         self.asked.append(how)
         found = [r for r in self.reservations if r["CapacityReservationId"] in ids]
         if len(found) < len(ids):
-            error: Any = {"Error": {"Code": "InvalidCapacityReservationId.NotFound", "Message": "does not exist"}}
+            error: Any = {
+                "Error": {"Code": "InvalidCapacityReservationId.NotFound", "Message": "does not exist"}
+            }
             raise ClientError(error, "DescribeCapacityReservations")
         return {"CapacityReservations": found}
 

@@ -238,6 +238,12 @@ class Cluster(Protocol):
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
 
+    def karpenter_runs(self) -> bool:
+        """Whether a Karpenter controller of the cluster holds its leader election's lease."""
+
+    def release_nodeclass(self, name: str) -> None:
+        """Lift Karpenter's finalizer from an EC2NodeClass that is being deleted; any other is left as it is."""
+
     def publish(self, events: Sequence[ObjectEvent]) -> None:
         """Publish Events; the same one again moves its time. Raises Transient when the others have been tried."""
 

@@ -92,11 +92,15 @@ class ApiServer:
         status, content = self._exchange(method, path, body, _PLAIN, read_seconds)
         return status, read_status(content)
 
-    def pages(self, path: str) -> Iterator[dict[str, Any]]:
-        """List objects, page by page, as Kubernetes' lists. Raises Expired when the listing took too long."""
+    def pages(self, path: str, selector: str = "") -> Iterator[dict[str, Any]]:
+        """List objects, page by page, as Kubernetes' lists. Raises Expired when the listing took too long.
+
+        `selector` is a query of `fieldSelector` or `labelSelector`, quoted; empty lists all.
+        """
         token = ""
         while True:
-            query = f"limit={PAGE_SIZE}" + (f"&continue={quote(token)}" if token else "")
+            query = "&".join(filter(None, [selector, f"limit={PAGE_SIZE}"]))
+            query += f"&continue={quote(token)}" if token else ""
             page = self._call("GET", f"{path}?{query}")
             if page is None:
                 raise NotServed(f"GET {path}: the API server does not know this kind", "NotFound")

@@ -13,6 +13,7 @@ from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.evictions import delete, evict
+from nodesmith.adapters.leases import karpenter_runs
 from nodesmith.adapters.nominations import clear_nominations, nominate
 from nodesmith.adapters.objectevents import publish
 from nodesmith.adapters.objectpaths import PATHS, object_path
@@ -27,7 +28,7 @@ from nodesmith.adapters.statuses import (
 )
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.evictions import Eviction, PodOnNode
-from nodesmith.model.labels import TERMINATION_FINALIZER
+from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
 
@@ -110,6 +111,19 @@ class ApiCluster:
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
         self._bring(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))
+
+    def karpenter_runs(self) -> bool:
+        """Whether a Karpenter controller of the cluster holds its leader election's lease."""
+        return karpenter_runs(self._server, self._clock())
+
+    def release_nodeclass(self, name: str) -> None:
+        """Lift Karpenter's finalizer from an EC2NodeClass that is being deleted; any other is left as it is."""
+
+        def released(there: Manifest) -> Manifest | None:
+            is_deleted = there["metadata"].get("deletionTimestamp")
+            return without_finalizer(there, NODECLASS_FINALIZER) if is_deleted else None
+
+        self._bring("EC2NodeClass", name, released)
 
     def publish(self, events: Sequence[ObjectEvent]) -> None:
         """Publish Events, several at once; the same one again moves its time."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from nodesmith.controllers.hashes import renew_hashes, state_hashes
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.snapshots import newest_snapshot
+from nodesmith.decisions.leftfinalizers import held_nodeclasses
 from nodesmith.decisions.readiness import (
     StatusUpdate,
     nodeclass_update,
@@ -45,11 +46,15 @@ class Readiness(Outside):
 
 @dataclass(frozen=True, slots=True)
 class ReadinessReport:
-    """EC2NodeClasses resolved anew, objects (`Kind/name`) whose status was written, NodePools that are unhealthy."""
+    """EC2NodeClasses resolved anew, objects (`Kind/name`) whose status was written, NodePools that are unhealthy.
+
+    `released` are EC2NodeClasses whose deletion went on once Karpenter's finalizer was lifted.
+    """
 
     resolved: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     unhealthy: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
 
 
 def make_ready(run: Readiness) -> ReadinessReport:
@@ -72,10 +77,28 @@ def make_ready(run: Readiness) -> ReadinessReport:
                 _write(run.cluster, update)
                 written.append(f"{update.kind}/{update.name}")
         written += _hashed(run, pools, parsed, ledger, failures)
+        released = _released(run, snapshot, ledger, now, failures)
         if changed:
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
-    return ReadinessReport(tuple(changed), tuple(written), unhealthy)
+    return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released))
+
+
+def _released(
+    run: Readiness, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
+) -> list[str]:
+    """Lift the finalizers that Karpenter has left on deleted EC2NodeClasses, unless it runs; return the names."""
+    released: list[str] = []
+    held = held_nodeclasses(snapshot, ledger.claims, now)
+    if not held:
+        return released
+    with failures.of("EC2NodeClasses held by Karpenter's finalizer"):
+        if run.cluster.karpenter_runs():
+            return released
+        for name in held:
+            run.cluster.release_nodeclass(name)
+            released.append(name)
+    return released
 
 
 def _health(

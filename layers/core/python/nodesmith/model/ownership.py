@@ -24,15 +24,18 @@ def nodeclass_group(manifest: Manifest) -> str:
     v1beta1 made the group optional and had an `apiVersion` instead; v1alpha5 has no reference of this form. Where none
     is given, or it cannot be read, the group is `karpenter.k8s.aws`: whoever reads the manifest reports the mistake.
     """
-    spec = _mapping(manifest.get("spec"))
-    template = _mapping(_mapping(spec.get("template")).get("spec"))
-    ref = _mapping(spec.get("nodeClassRef") or template.get("nodeClassRef"))
+    ref = _nodeclass_ref(manifest)
     group, api_version = ref.get("group"), ref.get("apiVersion")
     if isinstance(group, str) and group:
         return group
     if isinstance(api_version, str) and "/" in api_version:
         return api_version.partition("/")[0]
     return AWS_DOMAIN
+
+
+def nodeclass_name(manifest: Manifest) -> str:
+    """Return the name of the NodeClass that a NodePool or NodeClaim names; empty where it names none."""
+    return str(_nodeclass_ref(manifest).get("name") or "")
 
 
 def is_foreign(manifest: Manifest) -> bool:
@@ -72,6 +75,12 @@ def is_karpenters(nodeclaim: Manifest) -> bool:
 def provider_id(nodeclaim: Manifest) -> str:
     """Return the provider id that a NodeClaim shows; empty where it shows none."""
     return str(_mapping(nodeclaim.get("status")).get("providerID") or "")
+
+
+def _nodeclass_ref(manifest: Manifest) -> Manifest:
+    spec = _mapping(manifest.get("spec"))
+    template = _mapping(_mapping(spec.get("template")).get("spec"))
+    return _mapping(spec.get("nodeClassRef") or template.get("nodeClassRef"))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -1,0 +1,35 @@
+"""EC2NodeClasses that Karpenter has left its finalizer on, and that somebody has deleted since.
+
+Karpenter lifts the finalizer within seconds once no NodeClaim names the EC2NodeClass. Where Karpenter has been removed
+nobody does, and the deletion waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from nodesmith.model.labels import NODECLASS_FINALIZER
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.ownership import nodeclass_name
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.times import parse_time
+
+KARPENTERS_TURN = timedelta(minutes=5)
+"""For so long after the deletion the finalizer is left to Karpenter, which may run unseen."""
+
+
+def held_nodeclasses(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> list[str]:
+    """Return the names of the deleted EC2NodeClasses that nothing but Karpenter's finalizer keeps.
+
+    One that a NodeClaim names is in use, whether nodesmith or Karpenter has made the NodeClaim.
+    """
+    used = {claim.nodeclass.name for claim in claims} | set(map(nodeclass_name, snapshot.nodeclaims))
+    found = []
+    for manifest in snapshot.nodeclasses:
+        metadata = manifest["metadata"]
+        deleted = metadata.get("deletionTimestamp")
+        is_held = deleted and NODECLASS_FINALIZER in (metadata.get("finalizers") or ())
+        if is_held and metadata["name"] not in used and now - parse_time(deleted) >= KARPENTERS_TURN:
+            found.append(str(metadata["name"]))
+    return sorted(found)
