@@ -174,6 +174,54 @@ def status_command(
     raise typer.Exit(status(where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
 
 
+@app.command("check-cluster", short_help="Say what other software serves a cluster's NodePools.")
+def check_cluster_command(kubeconfig: KubeconfigOption = "", output: OutputOption = "table") -> None:
+    """Say what EKS Auto Mode, Karpenter and others have in a cluster, and which manifests to apply beside them.
+
+    Nothing is written. Exit status 1 where something has to change before nodesmith serves the cluster.
+    """
+    from nodesmith_cli.local.reaching import now_at
+    from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_cli.sharing.checkcommand import check_cluster
+
+    raise typer.Exit(check_cluster(server_of(kubeconfig), output, now_at(kubeconfig)))
+
+
+@app.command("uninstall", short_help="Take nodesmith and its nodes out of a cluster.")
+def uninstall_command(
+    kubeconfig: KubeconfigOption = "",
+    timeout: Annotated[str, typer.Option(help="How long to wait for nodes to be drained and gone.")] = "30m",
+    lift_finalizers: Annotated[
+        bool,
+        typer.Option(
+            "--lift-finalizers",
+            help="After the timeout let NodeClaims and Nodes go that nobody ends any more; instances stay.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """End nodesmith's NodePools, NodeClaims and nodes, wait until they are gone, then remove its rights and CRDs.
+
+    What EKS Auto Mode, Karpenter or others have in the cluster is left alone. It can be stopped and run again. Exit
+    status 1 where something is left at the end of the timeout.
+    """
+    from datetime import timedelta
+    from functools import partial
+
+    from nodesmith_cli.local.reaching import now_at
+    from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_cli.sharing.removal import Settings
+    from nodesmith_cli.sharing.uninstallcommand import uninstall
+    from nodesmith_cli.spans import seconds_of
+
+    settings = Settings(timedelta(seconds=seconds_of("--timeout", timeout)), lift_finalizers)
+    clock = partial(now_at, kubeconfig)
+    server = server_of(kubeconfig)
+    raise typer.Exit(uninstall(server, settings, output=output, dry_run=dry_run, yes=yes, clock=clock))
+
+
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)

@@ -10,6 +10,8 @@ import yaml
 
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import WATCHED
+from nodesmith_cli.sharing.findings import WHOLE, WITHOUT_SHARED_CRDS
+from nodesmith_cli.sharing.survey import SHARED_CRDS
 from nodesmith_forwarder.settings import read_forwarder_settings
 
 ROOT = Path(__file__).parents[2]
@@ -142,3 +144,17 @@ def test_the_image_holds_what_is_copied_and_nothing_else() -> None:
     assert ignore[0] == "*"
     assert {line[1:] for line in ignore if line.startswith("!")} == sources
     assert all((ROOT / source).exists() for source in sources)
+
+
+def test_the_overlay_beside_auto_mode_is_the_whole_without_the_shared_crds() -> None:
+    folder = ROOT / "overlays" / "shared-crds"
+    (overlay,) = load(folder / "kustomization.yaml")
+    assert [(folder / each).resolve() for each in overlay["resources"]] == [FORWARDER.resolve()]
+    patches = [yaml.safe_load(each["patch"]) for each in overlay["patches"]]
+    assert {each["metadata"]["name"] for each in patches} == set(SHARED_CRDS)
+    assert {(each["$patch"], each["kind"]) for each in patches} == {("delete", "CustomResourceDefinition")}
+
+
+def test_check_cluster_names_folders_that_exist() -> None:
+    for folder in (WHOLE, WITHOUT_SHARED_CRDS):
+        assert (ROOT / folder / "kustomization.yaml").is_file()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,6 @@ from rich.console import Console
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
-from nodesmith.model.durations import duration_seconds
 from nodesmith_cli.explain import price_and_bound, summary
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.interrupting import Interrupted, drawn, interrupt_two
@@ -27,9 +25,9 @@ from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
 from nodesmith_cli.local.view import console, latency_table, price_text, screen
 from nodesmith_cli.records import writable_state_folder
+from nodesmith_cli.spans import seconds_of
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
-_DURATION = re.compile(r"(?:\d+[hms])+", re.ASCII)
 _DEMO_LONGEST = "15m"
 _DEMO_LEFT = 10
 """replicas, of 20"""
@@ -54,7 +52,7 @@ def run(
     if not manifests.documents:
         show_faults(to_side, manifests.faults)
         return BAD_INPUT
-    seconds = _seconds(longest)
+    seconds = seconds_of("--for", longest)
     manifests = manifests if bare else with_defaults(manifests)
     place = place_of(manifests, region, speed, no_capacity)
     outcome, _ = _simulate(place, manifests, seconds, keep, to_side if output == "json" else to_user)
@@ -75,7 +73,7 @@ def demo(*, speed: float, keep: Path | None) -> int:
     to_user.print(
         f"nodesmith demo: {_told(example)} in {place.region}, the clock {place.speed:g} times as fast as life"
     )
-    seconds = _seconds(_DEMO_LONGEST)
+    seconds = seconds_of("--for", _DEMO_LONGEST)
     shrunk: list[Shrunk] = []
     interrupted: list[Interrupted | None] = []
 
@@ -139,12 +137,6 @@ def place_of(
     sold_in = {offering.zone for sold in embedded_catalog(region).offerings.values() for offering in sold}
     zones = zones_of(objects, region, sold_in)
     return Place(region, cluster_of(objects), zones, speed, port, tuple(no_capacity), control_plane)
-
-
-def _seconds(text: str) -> float:
-    if not _DURATION.fullmatch(text):
-        raise Rejected(f"--for {text!r}: write a duration such as 90s, 5m or 1h30m")
-    return float(duration_seconds(text) or 0)
 
 
 def exit_status(outcome: Outcome) -> int:

@@ -74,13 +74,16 @@ class ApiServer:
         """
         self._call("PATCH", path, operations, "application/json-patch+json", read_seconds, _METADATA_ONLY)
 
-    def delete(self, path: str, uid: str = "") -> dict[str, Any] | None:
+    def delete(self, path: str, uid: str = "", *, orphan: bool = False) -> dict[str, Any] | None:
         """Delete an object; gives what it was while finalizers hold it, else a Status; None when it is not there.
 
-        Raises Conflict where the object of that name is not the one with `uid`.
+        With `orphan` the objects that it owns stay, without it as their owner. Raises Conflict where the object of
+        that name is not the one with `uid`.
         """
-        options = {"preconditions": {"uid": uid}} if uid else None
-        return self._call("DELETE", path, options, _PLAIN if uid else "")
+        options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if orphan:
+            options["propagationPolicy"] = "Orphan"
+        return self._call("DELETE", path, options or None, _PLAIN if options else "")
 
     def ask(
         self, method: Method, path: str, body: Manifest, *, read_seconds: float

@@ -55,21 +55,31 @@ def server_of(group: str) -> str:
 
 def is_marked(nodeclaim: Manifest) -> bool:
     """Whether nodesmith has launched a NodeClaim: it writes its decision, or the version of its hashes, onto each."""
-    annotations = _mapping(_mapping(nodeclaim.get("metadata")).get("annotations"))
-    versions = (annotations.get(f"{key}-version") for key in (NODEPOOL_HASH, NODECLASS_HASH))
-    return DECISION in annotations or any(str(each).startswith(HASH_VERSION_PREFIX) for each in versions)
+    versions = _hash_versions(nodeclaim)
+    return DECISION in _annotations(nodeclaim) or any(v.startswith(HASH_VERSION_PREFIX) for v in versions)
 
 
 def is_karpenters(nodeclaim: Manifest) -> bool:
     """Whether Karpenter's own controller has made or launched a NodeClaim of `karpenter.k8s.aws`.
 
-    A NodeClaim that a user has made has no NodePool as owner, and no instance before nodesmith has marked it.
+    Karpenter names a NodePool as the owner, and writes the version of its hashes onto the object. A NodeClaim that a
+    user has made has neither, and no instance before nodesmith has marked it.
     """
     if is_marked(nodeclaim):
         return False
     owners = _mapping(nodeclaim.get("metadata")).get("ownerReferences") or ()
     is_owned = any(_mapping(owner).get("kind") in _OWNERS for owner in owners)
-    return is_owned or bool(provider_id(nodeclaim))
+    return is_owned or bool(_hash_versions(nodeclaim)) or bool(provider_id(nodeclaim))
+
+
+def _hash_versions(nodeclaim: Manifest) -> list[str]:
+    annotations = _annotations(nodeclaim)
+    keys = (f"{key}-version" for key in (NODEPOOL_HASH, NODECLASS_HASH))
+    return [str(annotations[key]) for key in keys if annotations.get(key)]
+
+
+def _annotations(manifest: Manifest) -> Manifest:
+    return _mapping(_mapping(manifest.get("metadata")).get("annotations"))
 
 
 def provider_id(nodeclaim: Manifest) -> str:

@@ -1,0 +1,35 @@
+"""What `nodesmith check-cluster` prints, and its exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Literal
+
+from nodesmith.adapters.apiserver import ApiServer
+from nodesmith_cli.printing import print_told
+from nodesmith_cli.sharing.findings import Finding, Severity, findings, overlay
+from nodesmith_cli.sharing.survey import take_survey
+
+OK, ERRORS = 0, 1
+
+
+def check_cluster(server: ApiServer, output: Literal["table", "json"], now: datetime) -> int:
+    """Print what other software the cluster has; return 1 where something has to change. Raises Transient, Rejected."""
+    survey = take_survey(server, now)
+    found, folder = findings(survey), overlay(survey)
+    print_told(
+        {"overlay": folder, "findings": [asdict(each) for each in found]}, _lines(found, folder), output
+    )
+    return ERRORS if any(each.severity is Severity.ERROR for each in found) else OK
+
+
+def _lines(found: Sequence[Finding], folder: str) -> Iterator[str]:
+    for each in found:
+        yield f"{each.severity:<8} {each.message}"
+        if each.remedy:
+            yield f"         {each.remedy}"
+    if not found:
+        yield "no other software serves NodePools in this cluster"
+    yield f"to install or update: kubectl apply -k {folder}"

@@ -1,0 +1,100 @@
+"""What other software in a cluster means for nodesmith, and what to do about it. Pure: from a survey to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodesmith.model.ownership import nodeclass_group, server_of
+from nodesmith_cli.printing import some
+from nodesmith_cli.sharing.survey import AUTO_MODE_CRD, SHARED_CRDS, Manifest, Survey, name_of
+
+WHOLE, WITHOUT_SHARED_CRDS = "forwarder/", "overlays/shared-crds/"
+
+
+class Severity(StrEnum):
+    """What a finding asks for: nothing, attention, or a change before nodesmith serves the cluster."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found: `check` names it for programs, `remedy` is empty where nothing need be done."""
+
+    check: str
+    severity: Severity
+    message: str
+    remedy: str = ""
+
+
+def overlay(survey: Survey) -> str:
+    """Return the folder for `kubectl apply -k` that leaves other software's definitions alone."""
+    return WITHOUT_SHARED_CRDS if survey.has_foreign_crds else WHOLE
+
+
+def findings(survey: Survey) -> list[Finding]:
+    """Return all findings, those that ask for most first."""
+    found = [*_controllers(survey), *_nodeclaims(survey), *_definitions(survey), *_nodepools(survey)]
+    order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _controllers(survey: Survey) -> Iterator[Finding]:
+    for reason in survey.karpenter:
+        yield Finding(
+            "karpenter-controller",
+            Severity.ERROR,
+            f"a Karpenter controller runs: it {reason}",
+            "scale Karpenter to zero replicas: it and nodesmith serve the same NodePools, and both would buy nodes",
+        )
+
+
+def _nodeclaims(survey: Survey) -> Iterator[Finding]:
+    if survey.karpenters_nodeclaims:
+        yield Finding(
+            "karpenter-nodeclaims",
+            Severity.WARNING,
+            f"NodeClaims that Karpenter has made: {_names(survey.karpenters_nodeclaims)}",
+            "nodesmith neither ends nor replaces their nodes: delete these NodeClaims while Karpenter runs, "
+            "or drain the nodes by hand",
+        )
+
+
+def _definitions(survey: Survey) -> Iterator[Finding]:
+    shared = [name for name in SHARED_CRDS if name in survey.crds]
+    if survey.has_foreign_crds:
+        auto_mode = AUTO_MODE_CRD in survey.crds
+        manager = "EKS Auto Mode" if auto_mode else "other software"
+        yield Finding(
+            "shared-crds",
+            Severity.WARNING,
+            f"{manager} manages the CRDs {' and '.join(shared or SHARED_CRDS)}",
+            f"apply {WITHOUT_SHARED_CRDS}, which leaves them out: kubectl apply -k {WITHOUT_SHARED_CRDS}",
+        )
+    helm = [name for name, manager in survey.crds.items() if manager == "helm"]
+    if helm:
+        yield Finding(
+            "helm-crds",
+            Severity.WARNING,
+            f"Helm manages the CRDs {some(sorted(helm))}",
+            "do not upgrade or uninstall that release while nodesmith serves the cluster: it would change or delete "
+            "them",
+        )
+
+
+def _nodepools(survey: Survey) -> Iterator[Finding]:
+    for pool in survey.foreign_nodepools:
+        server = server_of(nodeclass_group(pool))
+        yield Finding(
+            "foreign-nodepool",
+            Severity.INFO,
+            f"NodePool {name_of(pool)} is served by {server}: nodesmith leaves it, its NodeClaims and its nodes alone",
+        )
+
+
+def _names(manifests: Iterable[Manifest]) -> str:
+    return some(sorted(map(name_of, manifests)))

@@ -1,0 +1,113 @@
+"""What removal takes away, in which order, and what it keeps for others. Pure: from a survey to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.model.ownership import nodeclass_group, nodeclass_name, server_of
+from nodesmith.observation.mirror import NODE_TEMPLATES, NODECLAIMS, NODECLASSES, NODEPOOLS, PROVISIONERS
+from nodesmith_cli.printing import counted
+from nodesmith_cli.sharing.survey import CRDS, OWN_CRDS, SHARED_CRDS, Manifest, Survey, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An object to delete. `orphan` leaves what it owns to itself: NodeClaims are ended one by one, and only ours."""
+
+    path: str
+    kind: str
+    name: str
+    uid: str = ""
+    orphan: bool = False
+
+    def __str__(self) -> str:
+        """Return `Kind/name`."""
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What stays, and why."""
+
+    name: str
+    why: str
+
+
+def buyers(survey: Survey) -> list[Target]:
+    """Return what nodes are bought for, so that none is bought any more: our NodePools and all Provisioners."""
+    pools = [_target(NODEPOOLS.path, "NodePool", each, orphan=True) for each in survey.nodepools]
+    old = [_target(PROVISIONERS.path, "Provisioner", each, orphan=True) for each in survey.provisioners]
+    return [*pools, *old]
+
+
+def claims(survey: Survey) -> list[Target]:
+    """Return our NodeClaims, those of users among them: nodesmith would launch these any time."""
+    return [_target(NODECLAIMS.path, "NodeClaim", each) for each in survey.nodeclaims]
+
+
+def classes(survey: Survey) -> list[Target]:
+    """Return the EC2NodeClasses and AWSNodeTemplates that no NodeClaim of Karpenter names."""
+    used = set(map(nodeclass_name, survey.karpenters_nodeclaims))
+    free = [each for each in survey.nodeclasses if name_of(each) not in used]
+    templates = [each for each in survey.nodetemplates if name_of(each) not in used]
+    return [
+        *(_target(NODECLASSES.path, "EC2NodeClass", each) for each in free),
+        *(_target(NODE_TEMPLATES.path, "AWSNodeTemplate", each) for each in templates),
+    ]
+
+
+def definitions(survey: Survey) -> tuple[list[Target], list[Kept]]:
+    """Return the CRDs to delete, and those to keep.
+
+    Deleting a CRD deletes every object of its kind: one is deleted only when it has no objects left, and when nobody
+    else manages it.
+    """
+    left = {
+        SHARED_CRDS[0]: [*survey.nodepools, *survey.foreign_nodepools],
+        SHARED_CRDS[1]: [*survey.nodeclaims, *survey.karpenters_nodeclaims, *survey.foreign_nodeclaims],
+        OWN_CRDS[0]: survey.nodeclasses,
+        OWN_CRDS[1]: survey.nodetemplates,
+        OWN_CRDS[2]: survey.provisioners,
+    }
+    targets, kept = [], []
+    for name, objects in left.items():
+        if name not in survey.crds:
+            continue
+        why = _why_kept(name, survey, len(objects))
+        if why:
+            kept.append(Kept(f"CustomResourceDefinition/{name}", why))
+        else:
+            targets.append(Target(CRDS, "CustomResourceDefinition", name))
+    return targets, kept
+
+
+def others(survey: Survey) -> Iterator[Kept]:
+    """Say what belongs to other software and is not touched."""
+    for pool in survey.foreign_nodepools:
+        yield Kept(f"NodePool/{name_of(pool)}", f"is served by {server_of(nodeclass_group(pool))}")
+    for claim in survey.foreign_nodeclaims:
+        yield Kept(f"NodeClaim/{name_of(claim)}", f"is of {server_of(nodeclass_group(claim))}")
+    used = set(map(nodeclass_name, survey.karpenters_nodeclaims))
+    for claim in survey.karpenters_nodeclaims:
+        yield Kept(f"NodeClaim/{name_of(claim)}", "was made by Karpenter")
+    for nodeclass in survey.nodeclasses:
+        if name_of(nodeclass) in used:
+            yield Kept(f"EC2NodeClass/{name_of(nodeclass)}", "NodeClaims of Karpenter name it")
+
+
+def _why_kept(name: str, survey: Survey, objects: int) -> str:
+    manager = survey.crds[name]
+    if name in SHARED_CRDS and survey.has_foreign_crds:
+        return "other software of the cluster uses it"
+    if name in SHARED_CRDS and survey.karpenters_nodeclaims:
+        return "NodeClaims of Karpenter are left"
+    if manager:
+        return f"is managed by {manager}"
+    return f"has {counted(objects, 'object')} left" if objects else ""
+
+
+def _target(path: str, kind: str, manifest: Manifest, *, orphan: bool = False) -> Target:
+    metadata: Any = manifest["metadata"]
+    return Target(path, kind, name_of(manifest), str(metadata.get("uid") or ""), orphan)

@@ -1,0 +1,178 @@
+"""Taking nodesmith out of a cluster: its NodePools and nodes first, and its rights only once these are gone.
+
+Every step looks at the cluster again, and deletes only what is still there: a removal that was stopped goes on where it
+was when it is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.statuses import without_finalizer
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.ownership import provider_id
+from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODES
+from nodesmith_cli.sharing import parts
+from nodesmith_cli.sharing.awaited import Awaited, awaited
+from nodesmith_cli.sharing.parts import Kept, Target
+from nodesmith_cli.sharing.survey import Survey, listed, name_of, take_survey
+
+POLL_SECONDS = 5.0
+_LABELLED = "labelSelector=app.kubernetes.io%2Fname%3Dnodesmith"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_INSTALLED = (
+    (f"{_ADMISSION}/validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
+    (f"{_ADMISSION}/validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    ("/api/v1/namespaces", "Namespace"),
+    (f"{_RBAC}/clusterrolebindings", "ClusterRoleBinding"),
+    (f"{_RBAC}/clusterroles", "ClusterRole"),
+)
+"""What forwarder/base puts into a cluster; all else of it is in the namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How long to wait for nodes to be drained, and whether finalizers are lifted from those that are still there."""
+
+    timeout: timedelta
+    lift_finalizers: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was deleted (`Kind/name`), what stays and why, and what is left that should have gone.
+
+    `instances` are the provider ids of Nodes and NodeClaims whose finalizer was lifted: nobody has terminated these.
+    """
+
+    deleted: list[str] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    left: list[Awaited] = field(default_factory=list)
+    instances: list[str] = field(default_factory=list)
+
+
+class Removal:
+    """One run. `say` is told of progress, a line at a time; `sleep` waits for so many seconds."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        settings: Settings,
+        *,
+        clock: Callable[[], datetime],
+        sleep: Callable[[float], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._server, self._settings = server, settings
+        self._clock, self._sleep, self._say = clock, sleep, say
+        self.outcome = Outcome()
+
+    def run(self) -> bool:
+        """Remove all that is nodesmith's; return whether nothing is left. Raises Transient, Rejected.
+
+        Raises Rejected before anything is deleted where a Karpenter controller runs.
+        """
+        survey = self._look()
+        refuse_beside_karpenter(survey)
+        self.outcome.kept = list(parts.others(survey))
+        if not self._end_nodes():
+            return False
+        self._end_classes()
+        self._delete(self._installed())
+        targets, kept = parts.definitions(self._look())
+        self._delete(targets)
+        self.outcome.kept += kept
+        return True
+
+    def _end_nodes(self) -> bool:
+        end, told = self._clock() + self._settings.timeout, ""
+        while True:
+            survey = self._look()
+            self._delete([*parts.buyers(survey), *parts.claims(survey)])
+            survey = self._look()
+            left = awaited(survey)
+            if not left and not parts.buyers(survey):
+                return True
+            if (text := "; ".join(map(str, left))) != told:
+                self._say(f"waiting for {text}")
+                told = text
+            if self._clock() >= end:
+                return self._give_up(survey, left)
+            self._sleep(POLL_SECONDS)
+
+    def _give_up(self, survey: Survey, left: list[Awaited]) -> bool:
+        if not self._settings.lift_finalizers:
+            self.outcome.left = left
+            return False
+        for path, kind, objects in (
+            (NODECLAIMS.path, "NodeClaim", survey.nodeclaims),
+            (NODES.path, "Node", survey.nodes),
+        ):
+            for each in objects:
+                spec = each.get("spec") or {}
+                self.outcome.instances.append(provider_id(each) or str(spec.get("providerID") or ""))
+                self._delete([Target(path, kind, name_of(each), each["metadata"]["uid"])])
+                self._lift(path, kind, name_of(each), TERMINATION_FINALIZER)
+        self.outcome.instances = sorted(set(self.outcome.instances) - {""})
+        return True
+
+    def _end_classes(self) -> None:
+        """Delete EC2NodeClasses. No NodeClaim of ours is left, and no Karpenter runs that would lift its finalizer."""
+        targets = parts.classes(self._look())
+        self._delete(targets)
+        for target in targets:
+            if target.path == NODECLASSES.path:
+                self._lift(target.path, target.kind, target.name, NODECLASS_FINALIZER)
+
+    def _installed(self) -> list[Target]:
+        return [
+            Target(path, kind, name_of(each), str(each["metadata"].get("uid") or ""))
+            for path, kind in _INSTALLED
+            for each in listed(self._server, path, _LABELLED)
+        ]
+
+    def _look(self) -> Survey:
+        return take_survey(self._server, self._clock())
+
+    def _delete(self, targets: Iterable[Target]) -> None:
+        for target in targets:
+            path = f"{target.path}/{quote(target.name, safe='')}"
+            there = self._server.get(path)
+            if there is None or there["metadata"].get("deletionTimestamp"):
+                continue
+            try:
+                self._server.delete(path, target.uid, orphan=target.orphan)
+            except Conflict:
+                continue  # another object has that name by now: the next look sees it
+            self.outcome.deleted.append(str(target))
+            self._say(f"deleted {target}")
+
+    def _lift(self, path: str, kind: str, name: str, finalizer: str) -> None:
+        there = self._server.get(f"{path}/{quote(name, safe='')}")
+        if there is None or finalizer not in (there["metadata"].get("finalizers") or ()):
+            return
+        kept = without_finalizer(there, finalizer)["metadata"]["finalizers"]
+        version = there["metadata"]["resourceVersion"]
+        patch = {"metadata": {"finalizers": kept, "resourceVersion": version}}
+        try:
+            self._server.patch(f"{path}/{quote(name, safe='')}", patch)
+        except Conflict as error:
+            raise Transient(
+                f"{kind}/{name}: changed while its finalizer was lifted: {error}", "Conflict"
+            ) from error
+        self._say(f"lifted the finalizer {finalizer} from {kind}/{name}")
+
+
+def refuse_beside_karpenter(survey: Survey) -> None:
+    """Raise Rejected where a Karpenter controller runs: it serves the NodePools that would be deleted."""
+    for reason in survey.karpenter:
+        raise Rejected(
+            f"a Karpenter controller runs (it {reason}) and serves the same NodePools: nothing was deleted. "
+            "Scale it to zero replicas for the time of the removal; its NodeClaims and their nodes are left alone"
+        )

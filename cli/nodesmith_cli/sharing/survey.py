@@ -1,0 +1,113 @@
+"""What of a cluster is nodesmith's, and what belongs to other software, as the API server shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nodesmith.adapters.apiserver import ApiServer, NotServed
+from nodesmith.adapters.leases import karpenter_runs
+from nodesmith.model.labels import NODECLASS, NODEPOOL
+from nodesmith.model.ownership import is_foreign, is_karpenters, provider_id
+from nodesmith.observation.mirror import (
+    NODE_TEMPLATES,
+    NODECLAIMS,
+    NODECLASSES,
+    NODEPOOLS,
+    NODES,
+    PROVISIONERS,
+)
+
+Manifest = Mapping[str, Any]
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SHARED_CRDS = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh")
+AUTO_MODE_CRD = "nodeclasses.eks.amazonaws.com"
+OWN_CRDS = (
+    "ec2nodeclasses.karpenter.k8s.aws",
+    "awsnodetemplates.karpenter.k8s.aws",
+    "provisioners.karpenter.sh",
+)
+_DEPLOYMENTS = "/apis/apps/v1/deployments"
+_KARPENTERS = "labelSelector=app.kubernetes.io%2Fname%3Dkarpenter"
+_MANAGER = "app.kubernetes.io/managed-by"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One reading of a cluster. `crds` are the known ones that exist, by name, each with who manages it or "".
+
+    `karpenter` are the reasons to believe that a Karpenter controller runs, each the end of a sentence.
+    """
+
+    crds: Mapping[str, str]
+    karpenter: tuple[str, ...] = ()
+    nodepools: tuple[Manifest, ...] = ()
+    foreign_nodepools: tuple[Manifest, ...] = ()
+    nodeclaims: tuple[Manifest, ...] = ()
+    karpenters_nodeclaims: tuple[Manifest, ...] = ()
+    foreign_nodeclaims: tuple[Manifest, ...] = ()
+    nodes: tuple[Manifest, ...] = ()
+    """The Nodes of our NodePools, those of Karpenter's NodeClaims left out."""
+    provisioners: tuple[Manifest, ...] = ()
+    nodeclasses: tuple[Manifest, ...] = ()
+    nodetemplates: tuple[Manifest, ...] = ()
+
+    @property
+    def has_foreign_crds(self) -> bool:
+        """Whether other software defines NodePool and NodeClaim, so that nobody else may change the definitions."""
+        managed = AUTO_MODE_CRD in self.crds or any(self.crds.get(name) == "eks" for name in SHARED_CRDS)
+        return managed or bool(self.foreign_nodepools or self.foreign_nodeclaims)
+
+
+def name_of(manifest: Manifest) -> str:
+    """Return the name of an object."""
+    return str(manifest["metadata"]["name"])
+
+
+def take_survey(server: ApiServer, now: datetime) -> Survey:
+    """Read the cluster, and write nothing. Raises Transient, Rejected."""
+    pools, claims = listed(server, NODEPOOLS.path), listed(server, NODECLAIMS.path)
+    karpenters = tuple(each for each in claims if not is_foreign(each) and is_karpenters(each))
+    theirs = {provider_id(each) for each in karpenters} - {""}
+    return Survey(
+        crds=_crds(server),
+        karpenter=tuple(_karpenter(server, now)),
+        nodepools=tuple(each for each in pools if not is_foreign(each)),
+        foreign_nodepools=tuple(filter(is_foreign, pools)),
+        nodeclaims=tuple(each for each in claims if not is_foreign(each) and not is_karpenters(each)),
+        karpenters_nodeclaims=karpenters,
+        foreign_nodeclaims=tuple(filter(is_foreign, claims)),
+        nodes=tuple(each for each in listed(server, NODES.path) if _is_our_node(each, theirs)),
+        provisioners=listed(server, PROVISIONERS.path),
+        nodeclasses=listed(server, NODECLASSES.path),
+        nodetemplates=listed(server, NODE_TEMPLATES.path),
+    )
+
+
+def listed(server: ApiServer, path: str, selector: str = "") -> tuple[Manifest, ...]:
+    """Return all objects of a kind; none where the API server does not know it. Raises Transient, Rejected."""
+    try:
+        return tuple(item for page in server.pages(path, selector) for item in page.get("items") or ())
+    except NotServed:
+        return ()
+
+
+def _crds(server: ApiServer) -> dict[str, str]:
+    found = {name: server.get(f"{CRDS}/{name}") for name in (*SHARED_CRDS, *OWN_CRDS, AUTO_MODE_CRD)}
+    labels = {name: crd["metadata"].get("labels") or {} for name, crd in found.items() if crd is not None}
+    return {name: str(held.get(_MANAGER) or "").lower() for name, held in labels.items()}
+
+
+def _karpenter(server: ApiServer, now: datetime) -> Iterator[str]:
+    if karpenter_runs(server, now):
+        yield "holds the lease karpenter-leader-election"
+    for each in listed(server, _DEPLOYMENTS, _KARPENTERS):
+        if (each.get("spec") or {}).get("replicas", 1):
+            yield f"is Deployment {each['metadata']['namespace']}/{name_of(each)}"
+
+
+def _is_our_node(node: Manifest, karpenters: set[str]) -> bool:
+    labels, spec = node["metadata"].get("labels") or {}, node.get("spec") or {}
+    return NODEPOOL in labels and NODECLASS in labels and spec.get("providerID") not in karpenters

@@ -1,0 +1,106 @@
+"""What `nodesmith uninstall` asks, prints and returns."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Literal
+
+import typer
+
+from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.errors import Rejected
+from nodesmith_cli.printing import counted, printable
+from nodesmith_cli.sharing import parts
+from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
+from nodesmith_cli.sharing.survey import Survey, take_survey
+
+DONE, LEFT, STOPPED = 0, 1, 130
+Output = Literal["table", "json"]
+
+
+def uninstall(
+    server: ApiServer,
+    settings: Settings,
+    *,
+    output: Output,
+    dry_run: bool,
+    yes: bool,
+    clock: Callable[[], datetime],
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Remove nodesmith from a cluster; return 0 when nothing is left, 1 when something is, 130 after Ctrl-C.
+
+    Raises Rejected where a Karpenter controller runs, or where nobody has confirmed; Transient.
+    """
+    survey = take_survey(server, clock())
+    if dry_run:
+        return _planned(survey, output)
+    refuse_beside_karpenter(survey)
+    if not yes:
+        _confirmed(survey, output)
+    removal = Removal(
+        server, settings, clock=clock, sleep=sleep, say=lambda line: typer.echo(printable(line), err=True)
+    )
+    try:
+        is_done = removal.run()
+    except KeyboardInterrupt:
+        typer.echo("nodesmith: stopped; run it again to go on from here", err=True)
+        return STOPPED
+    _print(removal.outcome, output, is_done=is_done)
+    return DONE if is_done else LEFT
+
+
+def _planned(survey: Survey, output: Output) -> int:
+    """Print what would be deleted and what would be kept, and delete nothing."""
+    nodes = [f"Node/{node['metadata']['name']}" for node in survey.nodes]
+    deleted = [*map(str, [*parts.buyers(survey), *parts.claims(survey), *parts.classes(survey)]), *nodes]
+    kept = [asdict(each) for each in parts.others(survey)]
+    refused = [f"a Karpenter controller runs: it {reason}" for reason in survey.karpenter]
+    if output == "json":
+        print(json.dumps({"delete": deleted, "keep": kept, "refused": refused}, indent=2))
+        return LEFT if refused else DONE
+    for name in deleted:
+        print(printable(f"delete  {name}"))
+    for each in kept:
+        print(printable(f"keep    {each['name']}: {each['why']}"))
+    for reason in refused:
+        print(printable(f"refused {reason}"))
+    print("then the forwarder, its rights, and the CRDs that no object and nobody else needs")
+    return LEFT if refused else DONE
+
+
+def _confirmed(survey: Survey, output: Output) -> None:
+    if output == "json":
+        raise Rejected("-o json asks nothing: add --yes to go on, or --dry-run to see what would be deleted")
+    numbers = f"{counted(len(survey.nodepools), 'NodePool')} and {counted(len(survey.nodes), 'node')}"
+    if not typer.confirm(f"Delete {numbers}, and everything else of nodesmith in this cluster?"):
+        raise Rejected("nothing was deleted")
+
+
+def _print(outcome: Outcome, output: Output, *, is_done: bool) -> None:
+    if output == "json":
+        print(json.dumps({"done": is_done, **asdict(outcome)}, indent=2))
+        return
+    for kept in outcome.kept:
+        _say(f"kept {kept.name}: {kept.why}")
+    for left in outcome.left:
+        _say(f"still there: {left}")
+    if outcome.left:
+        _say(
+            "nothing else was removed. Run it again to go on waiting; where no function of nodesmith runs any more,"
+        )
+        _say("--lift-finalizers lets these objects go, and their instances are yours to terminate")
+    for instance in outcome.instances:
+        _say(f"not terminated: {instance}")
+    if is_done:
+        _say(
+            "nodesmith is removed from the cluster; its stack, launch templates and instance profiles are left"
+        )
+
+
+def _say(line: str) -> None:
+    print(printable(line))
