@@ -15,7 +15,8 @@ from nodesmith.errors import Failures, Transient
 from nodesmith.model.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.launches import Instance
 
-_FILTER_VALUES = 200
+_FILTER_VALUES = 190
+"""EC2 takes 200 values a call, those of all its filters together: the rest is for the filters beside this one."""
 _TEMPLATE_ID_TAG = "aws:ec2launchtemplate:id"
 """EC2 puts it on whatever it launches from a template."""
 
@@ -37,7 +38,7 @@ def ours(cluster: str) -> list[Filter]:
 
 
 def parts(values: Collection[str]) -> Iterator[list[str]]:
-    """Give the values in order, as many at a time as one filter takes."""
+    """Give the values in order, as many at a time as a filter takes beside others."""
     ordered = sorted(set(values))
     for start in range(0, len(ordered), _FILTER_VALUES):
         yield ordered[start : start + _FILTER_VALUES]
