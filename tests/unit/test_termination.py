@@ -376,6 +376,25 @@ def test_a_claim_whose_instance_is_gone_is_released_and_its_pods_are_deleted_at_
     assert isinstance(release, Release)
 
 
+def test_an_instance_that_ec2_does_not_show_yet_is_not_taken_for_gone() -> None:
+    new = replace(ENDING, phase=Phase.TERMINATED, launched_at=NOW - timedelta(seconds=2))
+    nothing = builders.snapshot()
+    assert next_steps([new], nothing, {}, [new.name], NOW) == []
+    (last,) = next_steps([new], nothing, {}, [new.name], NOW + timedelta(minutes=1))
+    assert isinstance(last, Release)
+
+
+def test_an_instance_that_ec2_did_not_know_when_it_was_to_be_terminated_is_terminated_once_it_is_shown() -> (
+    None
+):
+    done = replace(ENDING, phase=Phase.TERMINATED, launched_at=NOW - timedelta(seconds=5))
+    (again,) = next_steps(
+        [done], builders.snapshot(), {done.name: (instance(done, "running"),)}, [done.name], NOW
+    )
+    assert isinstance(again, TerminateInstances)
+    assert again.instances == ("i-default-a",)
+
+
 def test_only_instances_whose_node_does_not_run_are_looked_up() -> None:
     assert to_check([ENDING], seen()) == []
     assert to_check([ENDING], seen(nodes=())) == [ENDING.name]

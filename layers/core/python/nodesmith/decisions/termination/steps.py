@@ -38,6 +38,8 @@ SHORTEST_DRAIN = timedelta(seconds=5)
 """Time for load balancers and kube-scheduler to hear of it (Karpenter's MinDrainTime)."""
 LAUNCH_MAY_STILL_COME = timedelta(seconds=75)
 """As long as a function may still be at work on a claim that it is launching: its lease."""
+SHOWN_AFTER = timedelta(minutes=1)
+"""Age from which EC2 describes every instance: its API is eventually consistent."""
 _OVER = frozenset(fate for fate in Fate if fate.is_over)
 _FAR = datetime.max.replace(tzinfo=UTC)
 
@@ -122,10 +124,12 @@ def _steps(
     patient: bool,
 ) -> list[TerminationCommand]:
     claim, node = view.claim, view.node
-    if instances is not None and all(i.state == "terminated" for i in instances) and _is_settled(claim, now):
+    if instances is not None and _is_gone(claim, instances, now):
         return [*_last_words(view), Release(claim, node.name if node else "")]
     if claim.phase is Phase.TERMINATED:
-        return []
+        # EC2 did not know the instance yet when it was asked to terminate it.
+        running = tuple(sorted(i.id for i in instances or () if i.is_alive))
+        return [TerminateInstances(claim, running)] if running else []
     deadline = deadline_of(claim, view.shown, now)
     commands: list[TerminationCommand] = [] if _is_closed(view) else [Close(claim, node.name if node else "")]
     found = Drain()
@@ -162,6 +166,13 @@ def _wait(waiting: Waiting | None, claim: NodeClaim) -> list[Wait]:
     if waiting is None or (waiting.reason == claim.reason and is_told(waiting, claim.message)):
         return []
     return [Wait(replace(claim, reason=waiting.reason, message=waiting.message))]
+
+
+def _is_gone(claim: NodeClaim, instances: Sequence[Instance], now: datetime) -> bool:
+    """Whether a claim has no instance any more. EC2 does not describe an instance at once after its launch."""
+    if not instances and claim.instance_id and now - (claim.launched_at or claim.created_at) < SHOWN_AFTER:
+        return False
+    return all(i.state == "terminated" for i in instances) and _is_settled(claim, now)
 
 
 def _is_settled(claim: NodeClaim, now: datetime) -> bool:
