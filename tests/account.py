@@ -22,6 +22,7 @@ from nodesmith.model.selectorterms import AMISelectorTerm, SecurityGroupSelector
 from nodesmith.settings import Settings
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish
 from nodesmith_cli.local.cloud.seam import Ec2Seam
+from nodesmith_cli.local.cloud.strict import StrictAws
 from tests.fakes.cloud import CLUSTER
 
 REGION = "us-east-1"
@@ -40,20 +41,27 @@ NODECLASS = EC2NodeClass(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was furnished, and the seam to break it by."""
+    """What was furnished, and the seam and the gate to break it by."""
 
     network: Network
     seam: Ec2Seam
+    strict: StrictAws
 
 
 @contextmanager
 def account() -> Iterator[Account]:
     """Give an account of its own for one test."""
-    with mock_aws(), Ec2Seam(embedded_catalog(REGION)) as seam:
+    with strict_aws() as strict, Ec2Seam(embedded_catalog(REGION)) as seam:
         endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
-        yield Account(
-            furnish(client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role), seam
-        )
+        network = furnish(client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role)
+        yield Account(network, seam, strict)
+
+
+@contextmanager
+def strict_aws() -> Iterator[StrictAws]:
+    """Play an empty AWS account in this process that refuses what AWS refuses. Tests use this, never mock_aws alone."""
+    with mock_aws(), StrictAws() as strict:
+        yield strict
 
 
 @lru_cache

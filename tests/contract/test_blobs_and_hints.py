@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.errors import Rejected
 from nodesmith.model.events import WOKEN, Concern, Hint, parse_hint
 from nodesmith.ports import Blobs, Hints
+from tests.account import strict_aws
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints
 
@@ -24,7 +24,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with mock_aws():
+    with strict_aws():
         yield
 
 

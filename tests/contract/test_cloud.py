@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -42,7 +42,7 @@ TYPES = ("c5.large", "m5.large", "m5.xlarge")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A Cloud and the strings of the world behind it."""
+    """A Cloud and the strings of the world behind it, which shows at once what has been made."""
 
     cloud: Cloud
     exhaust: Callable[[OfferingKey], None]
@@ -56,6 +56,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
         yield Subject(fake, lambda pool: fake.stock.update({str(pool): 0}), lambda: len(fake.alive()))
         return
     with account() as furnished:
+        furnished.strict.visibility.instances_after = timedelta()
         cloud, pools = AwsCloud(client, SETTINGS, system_time), furnished.seam.pools
         yield Subject(cloud, lambda pool: pools.exhaust(_pattern(pool)), lambda: _alive(client("ec2")))
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith.adapters.routes import DynamoRoutes, SqsPost
 from nodesmith.adapters.store import DynamoStore
@@ -21,6 +20,7 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.settings import physical_name
 from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
 from tests import builders
+from tests.account import strict_aws
 from tests.builders import NOW
 
 REGION = "us-east-1"
@@ -61,7 +61,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled")
-    with mock_aws():
+    with strict_aws():
         yield Account()
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.errors import Conflict, Transient
@@ -41,6 +40,7 @@ from nodesmith.model.risks import Risk
 from nodesmith.model.taints import Effect, Taint
 from nodesmith.ports import Store
 from tests import builders
+from tests.account import strict_aws
 from tests.fakes.store import FakeStore
 
 NOW = datetime(2026, 11, 21, 8, 30, 15, 250000, tzinfo=UTC)
@@ -156,7 +156,7 @@ def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled")
-    with mock_aws():
+    with strict_aws():
         client = boto3.client("dynamodb", region_name="us-east-1")
         client.create_table(
             TableName=TABLE,

@@ -10,7 +10,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
@@ -19,6 +18,7 @@ from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
 from nodesmith_cli.local.queuetime import queues_run_on
+from tests.account import strict_aws
 from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed import Faults, resources
 from tests.e2e.deployed.assembly import Assembly
@@ -109,7 +109,7 @@ class Queues:
 @pytest.fixture
 def clock() -> Iterator[LocalClock]:
     clock = LocalClock(1000)
-    with mock_aws(), queues_run_on(clock):
+    with strict_aws(), queues_run_on(clock):
         yield clock
 
 
@@ -124,7 +124,7 @@ class Hand:
 @pytest.fixture
 def hand() -> Iterator[Hand]:
     hand = Hand()
-    with mock_aws(), queues_run_on(hand.clock), trace_headers_are_kept():
+    with strict_aws(), queues_run_on(hand.clock), trace_headers_are_kept():
         yield hand
 
 
@@ -261,7 +261,7 @@ def test_no_more_invocations_are_under_way_than_the_mapping_allows(
 
 def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: Assembly) -> None:
     clock, stopping = LocalClock(), threading.Event()
-    with mock_aws(), queues_run_on(clock, stopping):
+    with strict_aws(), queues_run_on(clock, stopping):
         spy = Spy()
         queues = Queues(cluster_template(assembly), spy, clock)
         polling = EventSources(queues.sqs, {"lifecycle": queues.source}, (), clock, stopping)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith.adapters.catalogs import StoredCatalogs, embedded_catalog, embedded_prices, published_limits
 from nodesmith.adapters.pricing import AwsMarket
@@ -14,6 +13,7 @@ from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.nodeconfiguration import NodeConfiguration
 from nodesmith.settings import catalog_key
+from tests.account import strict_aws
 
 REGION = "eu-north-1"
 NOW = datetime(2026, 8, 30, tzinfo=UTC)
@@ -33,7 +33,7 @@ class MemoryBlobs:
 @pytest.fixture(scope="module")
 def refreshed() -> StoredCatalogs:
     catalogs = StoredCatalogs(REGION, MemoryBlobs())
-    with mock_aws():
+    with strict_aws():
         ec2 = boto3.Session("testing", "testing", region_name=REGION).client("ec2")
         market = AwsMarket(REGION, ec2, None, published_limits())
         report = refresh_catalog(market, catalogs, embedded_prices(REGION), NOW)

@@ -85,6 +85,7 @@ class Site:
         return found
 
     def instances(self) -> list[Mapping[str, Any]]:
+        self.aws.strict.visibility.settle()
         found = self.aws.client("ec2").describe_instances()["Reservations"]
         return [instance for reservation in found for instance in reservation["Instances"]]
 
@@ -137,7 +138,7 @@ def _leaked(aws: LocalAws) -> str:
     leaked: str = made["Instances"][0]["InstanceId"]
     launched_at = datetime.now(UTC) - timedelta(hours=1)
     instance: Any = ec2_backends[ACCOUNT_ID][REGION].get_instance(leaked)
-    instance.launch_time = f"{launched_at:%FT%T.000Z}"
+    instance.launch_time = launched_at.replace(tzinfo=None)  # moto has naive times
     return leaked
 
 

@@ -101,6 +101,7 @@ def test_from_an_empty_account_to_a_ready_node_that_goes_with_its_instance(
     assert node["spec"]["providerID"] == outcome.instance.provider_id
     assert node["metadata"]["labels"]["karpenter.sh/capacity-type"] == "spot"
     assert {"type": "Ready", "status": "True"}.items() <= node["status"]["conditions"][-1].items()
+    aws.strict.visibility.settle()
     assert seen(cloud).state == "running"
     cloud.terminate([outcome.instance.id])
     kubelets.step(start + timedelta(seconds=61))

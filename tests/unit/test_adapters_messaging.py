@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import Concern, Hint, parse_hint
+from tests.account import strict_aws
 
 BUCKET = "nodesmith-snapshots"
 HINT = Hint("east", "3 pods pending")
@@ -26,7 +26,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with mock_aws():
+    with strict_aws():
         yield
 
 

@@ -116,3 +116,8 @@ def test_what_a_page_links_to_is_there(page: str) -> None:
     links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", (ROOT / page).read_text())
     inside = [link for link in links if "://" not in link]
     assert [link for link in inside if not ((ROOT / page).parent / link).exists()] == []
+
+
+def test_every_test_meets_an_aws_that_refuses_what_aws_refuses() -> None:
+    allowed = {"tests/account.py", "tests/integration/test_strict_aws.py", "tests/unit/test_house_rules.py"}
+    assert {name for name in named(TESTS) if "mock_aws" in (ROOT / name).read_text()} <= allowed

@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
@@ -20,6 +19,7 @@ from nodesmith_cli.local.functions import Function, environment, shipped
 from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.sharedclients import SharedClients
+from tests.account import strict_aws
 
 CLUSTER = "shop"
 
@@ -27,7 +27,7 @@ CLUSTER = "shop"
 @pytest.fixture
 def clock() -> Iterator[LocalClock]:
     clock = LocalClock(1000)
-    with mock_aws(), queues_run_on(clock):
+    with strict_aws(), queues_run_on(clock):
         yield clock
 
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.queuetime import queues_run_on
+from tests.account import strict_aws
 
 REGION = "eu-west-1"
 
 
 @pytest.fixture
 def sqs() -> Iterator[Any]:
-    with mock_aws(), queues_run_on(LocalClock(1000)):
+    with strict_aws(), queues_run_on(LocalClock(1000)):
         yield boto3.client("sqs", region_name=REGION, aws_access_key_id="test", aws_secret_access_key="test")
 
 

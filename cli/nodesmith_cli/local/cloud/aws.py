@@ -43,6 +43,7 @@ from nodesmith_cli.local.cloud.seam import Ec2Seam
 from nodesmith_cli.local.cloud.serving import lasting_connections
 from nodesmith_cli.local.cloud.shortcuts import shortcuts
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
+from nodesmith_cli.local.cloud.strict import StrictAws
 from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
 from nodesmith_cli.local.cloud.turns import in_turns
 from nodesmith_cli.local.objects import Objects
@@ -84,6 +85,7 @@ class LocalAws:
         self.role = role or f"KarpenterNodeRole-{cluster}"
         self.pools = Pools(no_capacity, self.catalog)
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
+        self.strict = StrictAws(self.clock.now)
         self.reclaims = Reclaims(self.clock.now)
         self.network: Network
         self.client: Callable[[str], Any] = cache(self._connect)
@@ -108,6 +110,7 @@ class LocalAws:
         with ExitStack() as stack:
             stack.callback(_ONE_AT_A_TIME.release)
             stack.enter_context(self.seam)
+            stack.enter_context(self.strict)
             stack.enter_context(shortcuts())
             stack.enter_context(in_turns(DynamoHandler))
             stack.enter_context(attribute_values_in_one_go())

@@ -16,6 +16,8 @@ from moto.ec2.utils import random_fleet_id
 
 from nodesmith.model.labels import SPOT
 from nodesmith.model.launches import OfferingKey
+from nodesmith_cli.local.cloud.strict.ec2limits import groups_of
+from nodesmith_cli.local.cloud.strict.servicelimits import GROUPS_PER_INTERFACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,14 @@ class Market:
     """What EC2 sells at a moment: a pool's price, None where it is not sold, and whether it has an instance left.
 
     `fault` is an error code that EC2 gives for every pool inside its answer, empty for none.
+    `refusal` is the error code with which EC2 refuses a pool on demand, empty for none.
     """
 
     now: datetime
     price: Callable[[OfferingKey], float | None]
     has_capacity: Callable[[OfferingKey], bool]
     fault: str = ""
+    refusal: Callable[[OfferingKey], str] = lambda pool: ""  # noqa: ARG005
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +119,18 @@ def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, s
         return market.fault, "Failed on demand."
     if candidate.price is None:
         return "Unsupported", f"The instance type {pool.instance_type} is not supported in {where}."
+    if refused := market.refusal(pool):
+        return refused, f"On demand, in {where}."
     if not market.has_capacity(pool):
         return (
             "InsufficientInstanceCapacity",
             f"There is not sufficient {pool.instance_type} capacity in {where}.",
+        )
+    groups = max(map(len, groups_of(candidate.data)))
+    if groups > GROUPS_PER_INTERFACE.maximum:
+        return (
+            GROUPS_PER_INTERFACE.code,
+            f"You have exceeded the number of security groups per interface: {groups}.",
         )
     if profile and not _profile_exists(backend, profile):
         found = f"Value ({profile}) for parameter iamInstanceProfile.name is invalid."

@@ -1,4 +1,4 @@
-"""Pools of EC2 capacity that are empty on purpose."""
+"""Pools of EC2 capacity that are empty, or refused with an error, on purpose."""
 
 from __future__ import annotations
 
@@ -56,11 +56,15 @@ def _field(part: str) -> str:
 
 
 class Pools:
-    """Which pools have no capacity at the moment. Raises Rejected for a pattern that matches nothing sold."""
+    """Which pools have no capacity at the moment, and which EC2 refuses, with what error.
+
+    Raises Rejected for a pattern that matches nothing sold.
+    """
 
     def __init__(self, empty: Iterable[str] = (), catalog: Catalog | None = None) -> None:
         self._catalog = catalog
         self._empty: tuple[PoolPattern, ...] = ()
+        self._refused: tuple[tuple[PoolPattern, str], ...] = ()
         for text in empty:
             self.exhaust(text)
 
@@ -74,6 +78,18 @@ class Pools:
     def restock(self, text: str) -> None:
         """Fill up what `exhaust` emptied by the same words."""
         self._empty = tuple(pattern for pattern in self._empty if pattern.text != text)
+
+    def refuse(self, text: str, code: str) -> None:
+        """Let EC2 answer with this error code, beside whatever else it launches, where it tries these pools."""
+        self._refused = (*self._refused, (parse_pattern(text), code))
+
+    def accept(self) -> None:
+        """Take back what `refuse` said."""
+        self._refused = ()
+
+    def refusal(self, pool: OfferingKey) -> str:
+        """Return the error code with which EC2 refuses a pool, empty for none."""
+        return next((code for pattern, code in self._refused if pattern.matches(pool)), "")
 
     def has(self, pool: OfferingKey) -> bool:
         """Tell whether an instance can be had there."""

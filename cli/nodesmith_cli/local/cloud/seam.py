@@ -121,7 +121,7 @@ class Ec2Seam:
                 raise EC2ClientError("IdempotentParameterMismatch", message)
             return answer
         fault = self._faults_inside.pop(0) if self._faults_inside else ""
-        market = Market(self._now(), self._prices.get, self.pools.has, fault)
+        market = Market(self._now(), self._prices.get, self.pools.has, fault, self.pools.refusal)
         answer = create_fleet(response.ec2_backend, request, market)
         if token:
             self._tokens[key] = asked, answer
