@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from requirements import interpreter
+from tests import lambdapython
 
 _DIRECTORY, _LINK = 1 << 31, 1 << 27
 
@@ -92,6 +93,17 @@ def test_a_go_module_of_another_hash_is_not_used(
 
     assert interpreter.provide("3.14") is None
     assert "h1:another instead of h1:pinned: not used" in capsys.readouterr().err
+
+
+def test_suites_are_said_not_to_have_been_tried_where_lambdas_python_is_missing(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lambdapython, "NOT_TRIED", machine / "build" / "not-tried")
+
+    assert lambdapython.main(["tests/unit"]) == 0
+
+    assert "NOT tried on what Lambda runs" in capsys.readouterr().err
+    assert (machine / "build" / "not-tried").read_text().startswith("no Python 3.14 is on this machine")
 
 
 def go_module(machine: Path, monkeypatch: pytest.MonkeyPatch, sum_: str) -> None:
