@@ -110,6 +110,23 @@ def test_an_alias_that_is_pinned_to_any_release_runs_as_on_aws(tmp_path: Path) -
     assert found["nodes"]
 
 
+def test_images_that_manifests_select_by_id_name_tags_or_parameter_are_there(tmp_path: Path) -> None:
+    text = (EXAMPLES / "express-test" / "nodeclass.yaml").read_text()
+    terms = """- {id: ami-0123456789abcdef0}
+    - {name: "golden-*", owner: "111122223333"}
+    - {tags: {team: search, arch: arm64}}
+    - {ssmParameter: /golden/image}"""
+    (tmp_path / "nodeclass.yaml").write_text(
+        text.replace("- alias: al2023@latest", terms).replace("spec:", "spec:\n  amiFamily: AL2023", 1)
+    )
+    for name in ("nodepool.yaml", "deployment.yaml"):
+        (tmp_path / name).write_text((EXAMPLES / "express-test" / name).read_text())
+
+    found = report_of(local_run(tmp_path / "state", *sorted(tmp_path.glob("*.yaml"))))
+
+    assert found["pendingPods"] == []
+
+
 @pytest.mark.parametrize("version", ["20250821", "vfoo", "v20251340"])
 def test_an_alias_of_a_release_that_cannot_be_is_refused(version: str, tmp_path: Path) -> None:
     for name in ("nodeclass.yaml", "nodepool.yaml", "deployment.yaml"):

@@ -10,6 +10,7 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.labels import REGION, ZONE, normalised
 from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.model.selectorterms import AMISelectorTerm
 
 DEFAULT_REGION = "us-east-1"
 DEFAULT_CLUSTER = "nodesmith-local"
@@ -81,10 +82,10 @@ def selected_tags(nodeclasses: Iterable[Mapping[str, Any]]) -> tuple[dict[str, s
     return _first(subnets), _first(groups)
 
 
-def image_aliases(nodeclasses: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the AMI aliases that EC2NodeClasses name, sorted."""
+def selected_images(nodeclasses: Iterable[Mapping[str, Any]]) -> list[AMISelectorTerm]:
+    """Return the terms by which EC2NodeClasses select images."""
     parsed = [found for each in nodeclasses if (found := parse_nodeclass(each).value)]
-    return sorted({term.alias for each in parsed for term in each.ami_selector_terms if term.alias})
+    return [term for each in parsed for term in each.ami_selector_terms]
 
 
 def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:

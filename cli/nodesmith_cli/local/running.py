@@ -13,7 +13,7 @@ from nodesmith_cli.local.applying import apply_documents, is_read, surroundings_
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.latency import Latency, latencies
 from nodesmith_cli.local.manifests import Document, Fault, Manifests, load_manifests
-from nodesmith_cli.local.places import image_aliases, selected_tags
+from nodesmith_cli.local.places import selected_images, selected_tags
 from nodesmith_cli.local.quiet import undecided_nodepools, unrest
 from nodesmith_cli.local.report import Report
 from nodesmith_cli.local.system import LocalSystem
@@ -56,8 +56,8 @@ def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
     surroundings, workloads = surroundings_first(documents)
     nodeclasses = [each for each in todays(surroundings) if each["kind"] == "EC2NodeClass"]
     system.aws.ensure_tags(*selected_tags(nodeclasses))
-    for alias in image_aliases(nodeclasses):
-        system.aws.ensure_images(alias)
+    for term in selected_images(nodeclasses):
+        system.aws.ensure_image(term)
     for nodeclass in nodeclasses:
         spec = nodeclass.get("spec") or {}
         for name, ensure in (

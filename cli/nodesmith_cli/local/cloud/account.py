@@ -110,10 +110,13 @@ def publish_images(region: str, kubernetes: str) -> None:
 
 def publish_alias(region: str, kubernetes: str, alias: str) -> None:
     """Publish the images behind an alias. Raises Unresolved for one that there can be no image for."""
+    parameters = alias_parameters(alias, kubernetes)
     family, _, version = alias.partition("@")
     newest = BOTTLEROCKET if family == "bottlerocket" else f"v{RELEASES[-1]}"
     release = newest if version == LATEST else f"v{version.removeprefix('v')}"
-    for parameter in alias_parameters(alias, kubernetes):
+    dated = release.removeprefix("v")
+    made = datetime.strptime(dated if dated.isdecimal() else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
+    for parameter in parameters:
         *_, first, second, _, _ = parameter.path.split("/")
         names = {
             "al2": f"amazon-eks-node-{second}-{kubernetes}",
@@ -121,29 +124,47 @@ def publish_alias(region: str, kubernetes: str, alias: str) -> None:
             "bottlerocket": f"bottlerocket-{first}-{second}",
         }
         arch = next(iter(parameter.serves[0][ARCH].values))
-        _publish(region, parameter.path, f"{names.get(family, second)}-{release}", arch)
+        name = f"{names.get(family, second)}-{release}"
+        image_id = register_image(region, name, arch, made, _EKS_IMAGES_ACCOUNT, "amazon")
+        put_parameter(region, parameter.path, image_id)
 
 
-def _publish(region: str, path: str, name: str, arch: str) -> None:
-    ec2, ssm = ec2_backends[DEFAULT_ACCOUNT_ID][region], ssm_backends[DEFAULT_ACCOUNT_ID][region]
-    image_id = f"ami-{hashlib.sha256(f'{region}/{name}'.encode()).hexdigest()[:17]}"
-    dated = name.rpartition("-v")[2]
-    made = datetime.strptime(dated if dated.isdecimal() else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
+def register_image(
+    region: str,
+    name: str,
+    arch: str,
+    made: datetime,
+    owner_id: str = DEFAULT_ACCOUNT_ID,
+    owner_alias: str = "",
+    *,
+    image_id: str = "",
+    tags: Mapping[str, str] | None = None,
+) -> str:
+    """Register an image unless it is there, and return its id, which is made from its name if none is given."""
+    ec2 = ec2_backends[DEFAULT_ACCOUNT_ID][region]
+    image_id = image_id or f"ami-{hashlib.sha256(f'{region}/{name}'.encode()).hexdigest()[:17]}"
     if image_id not in ec2.amis:
         ec2.amis[image_id] = Ami(
             ec2,
             image_id,
             name=name,
             architecture="x86_64" if arch == "amd64" else arch,
-            owner_id=_EKS_IMAGES_ACCOUNT,
-            owner_alias="amazon",
+            owner_id=owner_id,
+            owner_alias=owner_alias or None,
             public=True,
             virtualization_type="hvm",
             root_device_name="/dev/xvda",
             root_device_type="ebs",
             creation_date=made.replace(tzinfo=None),
             region_name=f"{region}a",
+            tags=dict(tags or {}),
         )
+    return image_id
+
+
+def put_parameter(region: str, path: str, image_id: str) -> None:
+    """Let an SSM parameter hold an image's id."""
+    ssm = ssm_backends[DEFAULT_ACCOUNT_ID][region]
     # Not by PutParameter: names under /aws are AWS's own to write.
     ssm._parameters[path] = [  # noqa: SLF001
         Parameter(  # type: ignore[abstract]  # moto's own code makes them so too
@@ -154,7 +175,7 @@ def _publish(region: str, path: str, name: str, arch: str) -> None:
             description=None,
             allowed_pattern=None,
             keyid=None,
-            last_modified_date=made,
+            last_modified_date=datetime.strptime(RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC),
             version=1,
             data_type="aws:ec2:image",
         )

@@ -22,6 +22,7 @@ from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.unresolved import Unresolved
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
+from nodesmith.model.selectorterms import AMISelectorTerm
 from nodesmith_cli.awsclients import local_client
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import (
@@ -30,7 +31,6 @@ from nodesmith_cli.local.cloud.account import (
     furnish,
     make_instance_profile,
     make_role,
-    publish_alias,
 )
 from nodesmith_cli.local.cloud.announcing import announce_state, whole_events
 from nodesmith_cli.local.cloud.attributevalues import attribute_values_in_one_go
@@ -40,6 +40,7 @@ from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
 from nodesmith_cli.local.cloud.reclaiming import Reclaims
 from nodesmith_cli.local.cloud.seam import Ec2Seam
+from nodesmith_cli.local.cloud.selectedimages import publish_selected
 from nodesmith_cli.local.cloud.serving import lasting_connections
 from nodesmith_cli.local.cloud.shortcuts import shortcuts
 from nodesmith_cli.local.cloud.stages import USUAL, Delays
@@ -159,10 +160,10 @@ class LocalAws:
         """Make an instance profile that a manifest names, likewise."""
         make_instance_profile(self.client("iam"), name)
 
-    def ensure_images(self, alias: str) -> None:
-        """Publish the images of an alias that a manifest names, likewise; none where there can be none."""
+    def ensure_image(self, term: AMISelectorTerm) -> None:
+        """Publish the images that a manifest selects, likewise; none where there can be none."""
         with suppress(Unresolved):
-            publish_alias(self.region, self.version, alias)
+            publish_selected(self.region, self.version, term)
 
     def ensure_tags(self, subnets: Mapping[str, str], groups: Mapping[str, str]) -> None:
         """Tag the network's subnets and its security group as manifests select them, likewise."""
