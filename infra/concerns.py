@@ -48,7 +48,7 @@ CLUSTER_CONCERNS = (
     Concern(
         "interruption",
         1,
-        60,
+        20,  # after three runs that timed out a notice still has half a minute
         1769,
         permissions.interruption_grants,
         packs=True,
@@ -78,5 +78,5 @@ CATALOG_TIMEOUT_SECONDS = 300
 CATALOG_MEMORY_MIB = 1024
 
 ROUTING_TICK_MINUTES = 5  # so that a notice finds it warm
-ROUTING_TIMEOUT_SECONDS = 20
+ROUTING_TIMEOUT_SECONDS = 10
 ROUTING_MEMORY_MIB = 1024

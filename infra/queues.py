@@ -14,7 +14,16 @@ from constructs import Construct
 VISIBILITY_TIMEOUTS = (
     6  # of the function: Lambda's advice, so that a message being worked on is not given out again
 )
-RECEIVES = 5
+NOTICE_SLACK_SECONDS = 10
+"""How long a notice stays hidden beyond the function's time-out: as long as Lambda may take to start the function.
+
+A function that times out or crashes cannot show its messages again itself, and EC2 gives two minutes: less than six
+time-outs. A notice that is given out twice does no harm.
+"""
+AGAIN_VISIBILITY_SECONDS = 180
+"""In a queue that gives a second chance: ten receives outlast an outage of half an hour."""
+RECEIVES = 10
+"""Before a message is given up. Functions have failed messages shown again after 5 s at first, then later and later."""
 BATCH_SIZE = 10
 CONCURRENCY = 2  # the least there is; commits are conditional, so more would only lose to each other
 
@@ -38,21 +47,29 @@ def queues(
 ) -> Queues:
     """Make them; `named` gives the name of a concern's queue.
 
-    Hints are worthless when old: an hour outlasts every retry, four days a long weekend.
-    With `try_again`, what failed is given once more, by a queue that feeds the same function, before it is given up.
+    Three hours outlast every retry of a hint, four days a long weekend.
+    With `try_again` messages are notices of EC2: they come again quickly, and what failed is given once more, by a
+    queue that feeds the same function, before it is given up.
     """
     visibility = VISIBILITY_TIMEOUTS * timeout_seconds
+    if try_again:
+        visibility = timeout_seconds + NOTICE_SLACK_SECONDS
     dead = _queue(scope, "DeadLetters", named(f"{concern}-dead"), days=4)
     again = None
     if try_again:
         again = _queue(
-            scope, "Again", named(f"{concern}-again"), hours=2, visibility=visibility, dead_letters=dead
+            scope,
+            "Again",
+            named(f"{concern}-again"),
+            hours=4,
+            visibility=AGAIN_VISIBILITY_SECONDS,
+            dead_letters=dead,
         )
     live = _queue(
         scope,
         "Queue",
         named(concern),
-        hours=1,
+        hours=3,
         visibility=visibility,
         dead_letters=again or dead,
     )

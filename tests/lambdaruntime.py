@@ -65,7 +65,14 @@ class LambdaFunction:
         """Invoke with a batch of SQS messages."""
         arn = f"arn:aws:sqs:us-east-1:123456789012:nodesmith-test-{self._concern}"
         records = [
-            {"messageId": str(n), "eventSource": "aws:sqs", "eventSourceARN": arn, "body": body}
+            {
+                "messageId": str(n),
+                "receiptHandle": str(n),
+                "attributes": {"ApproximateReceiveCount": "1"},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": arn,
+                "body": body,
+            }
             for n, body in enumerate(bodies)
         ]
         return self.invoke({"Records": records})

@@ -6,15 +6,20 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import boto3
 import pytest
 
+from nodesmith.controllers.letters import Letter, Report
+from nodesmith.errors import Transient
+from nodesmith.model.events import Concern
+from nodesmith.parts import Parts
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
+from nodesmith_cli.local.deployment import CONCERNS
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
 from nodesmith_cli.local.queuetime import queues_run_on
@@ -23,6 +28,7 @@ from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_temp
 from tests.e2e.deployed import Faults, resources
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.faults import faulty_queues
+from tests.e2e.deployed.functions import InvocationFailed
 from tests.e2e.deployed.mappings import event_sources, ticks
 from tests.e2e.deployed.stacks import CLUSTER
 from tests.infra.templates import Template
@@ -76,32 +82,33 @@ def client(service: str) -> Any:
 
 
 class Queues:
-    """A template's queues, with a spy for lifecycle."""
+    """A template's queues, with a spy for one concern."""
 
     def __init__(self, template: Template, spy: Spy, clock: LocalClock) -> None:
         self.spy = spy
+        self.name = f"nodesmith-{NAME}-{spy.concern}"
         resources.make(CLUSTER, template, client, REGION)
         self.sqs = client("sqs")
         mappings = template.of_type("Lambda::EventSourceMapping")
-        only = {id_: each for id_, each in mappings.items() if each["FunctionName"].endswith("-lifecycle")}
+        only = {id_: each for id_, each in mappings.items() if each["FunctionName"] == self.name}
         kept = {**{i: r for i, r in template.resources.items() if i not in mappings}}
         kept |= {id_: template.resources[id_] for id_ in only}
-        functions: Any = {"lifecycle": spy}
+        functions: Any = {spy.concern: spy}
         sources = event_sources(
             replace(template, resources=kept), functions, lambda _: PolledQueues(REGION), self.url, clock
         )
-        self.source: EventSource = sources["lifecycle"]
+        self.source: EventSource = sources[spy.concern]
 
     def url(self, arn: str) -> str:
         return str(self.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"])
 
     def send(self, *bodies: str) -> None:
         for body in bodies:
-            self.sqs.send_message(QueueUrl=self.url(f"nodesmith-{NAME}-lifecycle"), MessageBody=body)
+            self.sqs.send_message(QueueUrl=self.url(self.name), MessageBody=body)
 
     def waiting(self, suffix: str = "", kinds: Sequence[str] = ("", "NotVisible", "Delayed")) -> int:
         names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
-        url = self.url(f"nodesmith-{NAME}-lifecycle{suffix}")
+        url = self.url(f"{self.name}{suffix}")
         found = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
 
@@ -183,13 +190,77 @@ def test_without_report_batch_item_failures_what_is_given_back_is_lost(
     assert queues.waiting() == 0
 
 
-@pytest.mark.parametrize("receives", [5, 2])
+class Failing(Spy):
+    """Interruption in the frame of all functions; its first runs fail, each at the time-out where it `hangs`."""
+
+    concern = "interruption"
+
+    def __init__(self, hand: Hand, fails: Fails, times: int = 3) -> None:
+        super().__init__()
+        self._hand, self._fails, self._left = hand, fails, times
+        self.served: list[float] = []
+        self._handle = Parts(Concern.INTERRUPTION).handler_of_letters(self._run)
+
+    def __call__(self, event: Mapping[str, Any]) -> Any:
+        if self._left and self._fails == "hangs":
+            self._left -= 1
+            self._hand.seconds += next(c.timeout_seconds for c in CONCERNS if c.name == self.concern)
+            raise InvocationFailed("Sandbox.Timedout")
+        return self._handle(event, None)
+
+    def _run(self, letters: Sequence[Letter]) -> Report:
+        if not self._left:
+            self.served.append(self._hand.seconds)
+            return Report()
+        self._left -= 1
+        if self._fails == "raises":
+            raise Transient("DynamoDB is away")
+        return Report(failed=[letter.id for letter in letters])
+
+
+Fails = Literal["raises", "gives back", "hangs"]
+
+
+@pytest.mark.parametrize(("fails", "within_seconds"), [("raises", 30), ("gives back", 30), ("hangs", 100)])
+def test_a_notice_whose_first_three_attempts_fail_is_served_before_ec2_takes_the_instance(
+    assembly: Assembly,
+    hand: Hand,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Fails,
+    within_seconds: float,
+) -> None:
+    queue = f"https://sqs.{REGION}.amazonaws.com/123456789012/nodesmith-{NAME}-provisioning"
+    for name, value in {
+        "CLUSTER_NAME": NAME,
+        "AWS_REGION": REGION,
+        "TABLE_NAME": "nodesmith",
+        "BUCKET_NAME": "nodesmith",
+        "PROVISIONING_QUEUE_URL": queue,
+    }.items():
+        monkeypatch.setenv(name, value)
+    failing = Failing(hand, fails)
+    queues = Queues(
+        cluster_template(assembly, changed(MAPPING, "Interruption", ScalingConfig=None)), failing, hand.clock
+    )
+    queues.source.mapped = replace(
+        queues.source.mapped, window_seconds=0
+    )  # the clock stands still while it waits
+    queues.send("notice")
+    while not failing.served and hand.seconds < 600:
+        queues.source.poll()
+        hand.seconds += 1
+
+    assert failing.served[0] <= within_seconds
+    assert (queues.waiting(), queues.waiting("-again"), queues.waiting("-dead")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("receives", [10, 2])
 def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_allows(
     assembly: Assembly, hand: Hand, receives: int
 ) -> None:
     dead = f"arn:aws:sqs:{REGION}:123456789012:nodesmith-{NAME}-lifecycle-dead"
     policy = {"deadLetterTargetArn": dead, "maxReceiveCount": receives}
-    edit = unchanged if receives == 5 else changed(QUEUE, "LifecycleQueue", RedrivePolicy=policy)
+    edit = unchanged if receives == 10 else changed(QUEUE, "LifecycleQueue", RedrivePolicy=policy)
     spy = Spy(gives_back="poison")
     queues = Queues(cluster_template(assembly, edit), spy, hand.clock)
     queues.send("poison")

@@ -19,6 +19,7 @@ CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwa
 PARTS = {
     "dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
     "sqs:SendMessageBatch": {"sqs:SendMessage"},
+    "sqs:ChangeMessageVisibilityBatch": {"sqs:ChangeMessageVisibility"},
 }
 
 

@@ -17,12 +17,19 @@ def test_the_local_concerns_tick_and_time_out_as_the_deployed_ones_do() -> None:
     assert [(c.name, c.tick_minutes, c.timeout_seconds) for c in deployment.CONCERNS] == deployed
 
 
-def test_the_local_queues_hide_redeliver_and_bury_messages_as_the_deployed_ones_do() -> None:
+def test_the_local_queues_hide_redeliver_and_bury_messages_as_the_deployed_ones_do(
+    alpha: Template, account: Template
+) -> None:
     assert deployment.RECEIVES == queues.RECEIVES
     assert deployment.BATCH_SIZE == queues.BATCH_SIZE
-    assert {c.visibility_seconds for c in deployment.CONCERNS} == {
-        queues.VISIBILITY_TIMEOUTS * c.timeout_seconds for c in CLUSTER_CONCERNS
-    }
+    for local in deployment.WOKEN_BY_QUEUES:
+        template = account if local is deployment.ROUTING else alpha
+        (deployed,) = (
+            each["VisibilityTimeout"]
+            for each in template.of_type("SQS::Queue").values()
+            if each["QueueName"] == deployment.queue_name("alpha", local.name)
+        )
+        assert local.visibility_seconds == deployed
 
 
 def test_the_local_queues_hand_messages_over_as_the_deployed_ones_do() -> None:

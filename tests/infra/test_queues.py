@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.adapters.redelivery import RETRY_SECONDS
 from nodesmith.model.events import Hint, parse_hint
 from tests.infra.templates import Template
 
@@ -35,17 +36,62 @@ def test_a_concern_has_a_queue_and_dead_letters_that_outlive_it(alpha: Template,
     next_one = "again" if concern == "interruption" else "dead"
     next_id, _ = by_name(alpha)[f"nodesmith-alpha-{concern}-{next_one}"]
     _, dead = by_name(alpha)[f"nodesmith-alpha-{concern}-dead"]
-    assert live["RedrivePolicy"] == {"deadLetterTargetArn": f"{next_id}.Arn", "maxReceiveCount": 5}
+    assert live["RedrivePolicy"] == {"deadLetterTargetArn": f"{next_id}.Arn", "maxReceiveCount": 10}
     assert dead["MessageRetentionPeriod"] > live["MessageRetentionPeriod"]
 
 
-@pytest.mark.parametrize("concern", ALL)
-def test_a_message_is_hidden_for_six_runs_and_kept_until_it_was_received_five_times(
-    alpha: Template, concern: str
-) -> None:
+HINTED = [concern for concern in ALL if concern != "interruption"]
+NOTICE_SECONDS = 120
+
+
+@pytest.mark.parametrize("concern", HINTED)
+def test_a_hint_is_hidden_for_six_runs(alpha: Template, concern: str) -> None:
     _, live = by_name(alpha)[f"nodesmith-alpha-{concern}"]
     assert live["VisibilityTimeout"] >= 6 * alpha.function(concern)["Timeout"]
-    assert live["MessageRetentionPeriod"] >= 5 * live["VisibilityTimeout"]
+
+
+def test_after_three_runs_that_timed_out_a_notice_comes_again_before_ec2_takes_the_instance(
+    alpha: Template, account: Template
+) -> None:
+    for template, concern in ((alpha, "interruption"), (account, "routing")):
+        function = template.function(concern)
+        _, live = by_name(template)[function["FunctionName"]]
+        assert live["VisibilityTimeout"] >= function["Timeout"]
+        assert 3 * live["VisibilityTimeout"] + function["Timeout"] < NOTICE_SECONDS
+
+
+def test_a_message_is_kept_until_every_receive_has_failed_and_longer_in_the_next_queue(
+    alpha: Template, account: Template
+) -> None:
+    for template in (alpha, account):
+        found = by_name(template)
+        by_arn = {f"{id_}.Arn": each for id_, each in found.values()}
+        for _, queue in found.values():
+            redrive = queue.get("RedrivePolicy")
+            if redrive is not None:
+                worst = redrive["maxReceiveCount"] * queue["VisibilityTimeout"]
+                assert worst < queue["MessageRetentionPeriod"]
+                kept_there = by_arn[redrive["deadLetterTargetArn"]]["MessageRetentionPeriod"]
+                assert kept_there > queue["MessageRetentionPeriod"]
+
+
+def test_an_outage_of_a_quarter_of_an_hour_uses_up_no_queues_receives(alpha: Template) -> None:
+    """Messages whose run raises come again as `SqsRedelivery` says, and as the queue says after that."""
+    for _, queue in by_name(alpha).values():
+        if "RedrivePolicy" in queue and not queue["QueueName"].endswith("-again"):
+            waits = [*RETRY_SECONDS, *[queue["VisibilityTimeout"]] * 100][
+                : queue["RedrivePolicy"]["maxReceiveCount"]
+            ]
+            again = any(each == f"{queue['QueueName']}-again" for each in by_name(alpha))
+            assert sum(waits) >= (600 if again else 900)
+
+
+def test_what_gives_a_second_chance_waits_longer_than_any_outage_that_mends_itself(
+    alpha: Template, account: Template
+) -> None:
+    for template in (alpha, account):
+        (again,) = (each for name, (_, each) in by_name(template).items() if name.endswith("-again"))
+        assert again["VisibilityTimeout"] * again["RedrivePolicy"]["maxReceiveCount"] >= 1800
 
 
 def test_a_notice_that_failed_is_given_to_the_same_function_once_more_before_it_is_given_up(
@@ -53,7 +99,7 @@ def test_a_notice_that_failed_is_given_to_the_same_function_once_more_before_it_
 ) -> None:
     _, again = by_name(alpha)["nodesmith-alpha-interruption-again"]
     dead_id, _ = by_name(alpha)["nodesmith-alpha-interruption-dead"]
-    assert again["RedrivePolicy"] == {"deadLetterTargetArn": f"{dead_id}.Arn", "maxReceiveCount": 5}
+    assert again["RedrivePolicy"] == {"deadLetterTargetArn": f"{dead_id}.Arn", "maxReceiveCount": 10}
     first, second = (mapping(alpha, queue) for queue in ("interruption", "interruption-again"))
     assert {**first, "EventSourceArn": ""} == {**second, "EventSourceArn": ""}
 

@@ -167,18 +167,18 @@ def test_a_function_that_raises_gets_its_whole_batch_again_and_the_invoker_lives
     assert (feed.failures, feed.last_error) == (2, "RuntimeError: a bug")
 
 
-def test_a_message_that_fails_five_times_goes_to_the_dead_letters(
+def test_a_message_that_fails_ten_times_goes_to_the_dead_letters(
     clock: LocalClock, deployment: Deployment
 ) -> None:
     spy = Spy(fails=["poison"])
     send(deployment, "poison")
     feed = source(deployment, spy)
 
-    for _ in range(6):
+    for _ in range(11):
         feed.poll()
         clock.sleep(361)
 
-    assert len(spy.batches) == 5
+    assert len(spy.batches) == 10
     assert waiting(deployment.queue_urls["lifecycle"]) == 0
     assert waiting(deployment.dead_letter_urls["lifecycle"]) == 1
 

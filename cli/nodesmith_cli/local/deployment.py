@@ -15,7 +15,8 @@ from nodesmith_cli.local.lineage import RecursiveLoop
 
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"
-RECEIVES = 5
+RECEIVES = 10
+NOTICE_SLACK_SECONDS = 10
 BATCH_SIZE = 10
 
 Client = Callable[[str], Any]
@@ -32,16 +33,17 @@ class Concern:
     batch_size: int = BATCH_SIZE
     window_seconds: int = 0
     recursive_loop: RecursiveLoop = "Allow"
+    takes_notices: bool = False
 
     @property
     def visibility_seconds(self) -> int:
-        """How long a message is hidden while it is worked on."""
-        return 6 * self.timeout_seconds
+        """How long a message is hidden while it is worked on; notices of EC2 have to come again sooner."""
+        return self.timeout_seconds + NOTICE_SLACK_SECONDS if self.takes_notices else 6 * self.timeout_seconds
 
 
 CONCERNS = (
     Concern("provisioning", 1, 60),
-    Concern("interruption", 1, 60, batch_size=100, window_seconds=1),
+    Concern("interruption", 1, 20, batch_size=100, window_seconds=1, takes_notices=True),
     Concern("disruption", 1, 60),
     Concern("lifecycle", 1, 60),
     Concern("termination", 1, 60),
@@ -50,7 +52,7 @@ CONCERNS = (
     Concern("repair", 1, 60),
     Concern("garbagecollection", 2, 120),
 )
-ROUTING = Concern("routing", 5, 20)
+ROUTING = Concern("routing", 5, 10, takes_notices=True)
 """All clusters of a region share it."""
 WOKEN_BY_QUEUES = (*CONCERNS, ROUTING)
 

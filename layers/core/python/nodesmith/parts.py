@@ -13,6 +13,7 @@ from botocore.session import get_session
 
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
+from nodesmith.adapters.redelivery import SqsRedelivery
 from nodesmith.controllers.letters import Letter, Report
 from nodesmith.errors import Rejected
 from nodesmith.model.events import WOKEN, Concern, parse_hint
@@ -86,6 +87,8 @@ class Parts:
         self._api_server: ApiServer | None = None
         self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
         self.hints = SqsHints(self.client("sqs"), self._queue_urls())
+        known_url = self.settings.provisioning_queue_url or self.settings.routing_queue_url
+        self._redelivery = SqsRedelivery(self.client("sqs"), known_url)
 
     def client(self, service: str) -> Any:
         """Give the boto3 client of a service."""
@@ -151,7 +154,7 @@ class Parts:
     def handler(self, run: Callable[[], None]) -> Handler:
         """Give a handler of SQS batches. All messages say the same, so one run answers them all.
 
-        Whatever the run raises, but Rejected, brings the whole batch back.
+        Whatever the run raises, but Rejected, brings the whole batch back, within seconds at first.
         """
         collect_seldom()
 
@@ -159,10 +162,11 @@ class Parts:
             del context
             if not self._hinted(event):
                 return
-            try:
-                run()
-            except Rejected as error:
-                self.telemetry.rejected(str(error))
+            with self._redelivery.if_failed(event["Records"]):
+                try:
+                    run()
+                except Rejected as error:
+                    self.telemetry.rejected(str(error))
 
         return handle
 
@@ -175,12 +179,12 @@ class Parts:
 
         def handle(event: Event, context: object) -> Mapping[str, Any]:
             del context
-            report = run(
-                [
-                    Letter(record["messageId"], record["body"], record["eventSourceARN"].split(":")[4])
-                    for record in event.get("Records", ())
-                ]
-            )
+            records = event.get("Records", ())
+            letters = [Letter(r["messageId"], r["body"], r["eventSourceARN"].split(":")[4]) for r in records]
+            with self._redelivery.if_failed(records):
+                report = run(letters)
+            failed = set(report.failed)
+            self._redelivery.soon([record for record in records if record["messageId"] in failed])
             for why in report.rejected:
                 self.telemetry.rejected(why)
             self.telemetry.ran(report.counts)
