@@ -14,15 +14,17 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from nodesmith.adapters.redelivery import RETRY_SECONDS
 from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 from nodesmith.controllers.interruption import Interruption, heed
 from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.lifecycle import Lifecycle, follow
-from nodesmith.controllers.provisioning import Provisioning, provision
+from nodesmith.controllers.provisioning import Provisioning, Repeats, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.repair import Repair, repair_nodes
+from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -43,6 +45,8 @@ from nodesmith.observation.reduction import reduce_custom, reduce_node
 from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
+from nodesmith_cli.local import deployment
+from nodesmith_cli.local.lineage import LONGEST_CHAIN, RecursiveLoop
 from tests import builders
 from tests.binding import bind, places
 from tests.fakes.blobs import FakeBlobs
@@ -50,7 +54,7 @@ from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call, FakeCloud, ready_status
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.disruptions import counted, ends_at, is_ending
-from tests.fakes.hints import FakeHints
+from tests.fakes.hints import FakeHints, Message
 from tests.fakes.store import FakeStore
 from tests.laws import closed, strangers, violations
 
@@ -62,9 +66,10 @@ PATIENCE = timedelta(minutes=40)
 """How long a world may take to settle."""
 STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
-REDELIVERY = timedelta(seconds=20)
-HIDDEN = timedelta(minutes=6)
-"""Until a message whose run died comes again: what it was about is over by then, unless it was seen otherwise."""
+RETRY = timedelta(seconds=RETRY_SECONDS[0])
+"""Until a message comes again whose run failed."""
+HIDDEN = {each.name: timedelta(seconds=each.visibility_seconds) for each in deployment.CONCERNS}
+"""Until a message comes again whose run died, by concern."""
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
 SHUTDOWN = timedelta(seconds=30)
 """From TerminateInstances to an instance that EC2 shows as terminated."""
@@ -229,6 +234,9 @@ class World:
         """What termination's warm process keeps."""
         self.memory = Memory()
         """What disruption's warm process keeps."""
+        self.self_hints: dict[Concern, SelfHints] = {}
+        self.repeats: dict[Concern, Repeats] = {}
+        """What other warm processes keep, by concern."""
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """What happens to the world, and how long after its beginning."""
         self.away: dict[str, datetime] = {}
@@ -236,6 +244,13 @@ class World:
         self.unseen_until = self.now
         """Until then nobody writes a snapshot: the one there is grows old."""
         self._next_tick = self.now
+        self.recursive_loops: dict[Concern, RecursiveLoop] = {
+            Concern(each.name): each.recursive_loop for each in deployment.WOKEN_BY_QUEUES
+        }
+        """What each function says of chains of messages that lead back to it."""
+        self.dropped: list[Message] = []
+        """What Lambda has not handed to a function, because its chain was too long."""
+        self._chains: dict[Concern, Counter[Concern]] = {}
         self.harm: list[str] = []
         """What was done to pods and instances that must not be."""
         self.terminations: Counter[str] = Counter()
@@ -361,22 +376,30 @@ class World:
         """Invoke a function once; what it dies of or fails with brings its message back a little later."""
         self.runs += 1
         inbox = list(self._inbox)
+        chain = self._chains.pop(concern, Counter[Concern]())
+        self.hints.chain, self.hints.sender = chain + Counter([concern]), concern
         try:
             self._invoke(concern, self.boundaries)
             if concern is Concern.GARBAGECOLLECTION:
                 self._note_leaks()
         except (Killed, Transient, Conflict) as error:
+            comes_again = self.now + RETRY
             if isinstance(error, Killed):
                 self._lose_memory(concern)
+                comes_again = self.now + HIDDEN[concern]
             if concern is Concern.INTERRUPTION:
-                self.letters += [(self.now + HIDDEN, body) for body in inbox]
+                self.letters += [(comes_again, body) for body in inbox]
             else:
-                self._again.append((self.now + REDELIVERY, concern))
+                self._again.append((comes_again, concern))
         except Rejected as error:
             raise AssertionError(f"{concern} rejected its input: {error}") from error
+        finally:
+            self.hints.chain, self.hints.sender = {}, None
 
     def _lose_memory(self, concern: Concern) -> None:
         """Let what a process kept die with it."""
+        self.self_hints.pop(concern, None)
+        self.repeats.pop(concern, None)
         match concern:
             case Concern.TERMINATION:
                 self.drains, self.denied = Drains(), {}
@@ -390,7 +413,7 @@ class World:
         try:
             self._invoke(concern, Boundaries())
         except Transient:
-            self._again.append((self.now + REDELIVERY, concern))
+            self._again.append((self.now + RETRY, concern))
 
     def _invoke(self, concern: Concern, boundaries: Boundaries) -> None:
         store, cloud, cluster, blobs, hints = (
@@ -402,15 +425,18 @@ class World:
         match concern:
             case Concern.PROVISIONING:
                 settings, clock = SETTINGS, self.clock
-                provision(Provisioning(name, settings, store, cloud, blobs, hints, shelf, clock, lambda: 0.0))
+                repeats = self.repeats.setdefault(concern, Repeats())
+                ports = store, cloud, blobs, hints, shelf, clock, lambda: 0.0
+                provision(Provisioning(name, settings, *ports, repeats=repeats))
             case Concern.DISRUPTION:
                 disrupt(Disruption(*outside, SETTINGS, shelf, self.memory))
             case Concern.INTERRUPTION:
                 self._read(name, store, cloud, blobs, hints)
             case Concern.LIFECYCLE:
-                follow(Lifecycle(*outside))
+                follow(Lifecycle(*outside, self_hints=self.self_hints.setdefault(concern, SelfHints())))
             case Concern.TERMINATION:
-                end_nodes(Termination(*outside, drains=self.drains, denied=self.denied))
+                own = self.self_hints.setdefault(concern, SelfHints())
+                end_nodes(Termination(*outside, self_hints=own, drains=self.drains, denied=self.denied))
             case Concern.GARBAGECOLLECTION:
                 collect_garbage(GarbageCollection(*outside))
             case Concern.REPAIR:
@@ -423,15 +449,15 @@ class World:
     def _read(self, name: str, store: Any, cloud: Any, blobs: Any, hints: Any) -> None:
         """Hand interruption what has arrived, or a tick."""
         batch, self._inbox = self._inbox or [Hint(name, "tick").to_json()], []
-        buying = Provisioning(
-            name, SETTINGS, store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
-        )
+        ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
+        repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
+        buying = Provisioning(name, SETTINGS, *ports, repeats=repeats)
         letters = [Letter(str(number), body, builders.ACCOUNT) for number, body in enumerate(batch)]
         run = Interruption(name, store, cloud, blobs, hints, lambda: provision(buying), self.clock)
         report = heed(run, letters)
         if report.rejected:
             raise AssertionError(f"interruption rejected its input: {report.rejected}")
-        self.letters += [(self.now + HIDDEN, batch[int(number)]) for number in report.failed]
+        self.letters += [(self.now + RETRY, batch[int(number)]) for number in report.failed]
 
     def provisioning(
         self,
@@ -459,7 +485,7 @@ class World:
         due = [concern for at, concern in self._again if at <= self.now]
         self._again = [(at, concern) for at, concern in self._again if at > self.now]
         for concern in WOKEN:
-            due += [message.concern for message in self.hints.receive(concern)]
+            due += [concern for message in self.hints.receive(concern) if self._is_handed_over(message)]
         letters = [body for at, body in self.letters if at <= self.now]
         self.letters = [(at, body) for at, body in self.letters if at > self.now]
         for body in letters:
@@ -482,6 +508,16 @@ class World:
             if self._dice.random() < self.messages.doubled:
                 self.run(concern)
         return woken
+
+    def _is_handed_over(self, message: Message) -> bool:
+        """Do as Lambda does: count on the chain of a message that goes to its function, or drop it."""
+        is_over = message.chain.get(message.concern, 0) >= LONGEST_CHAIN
+        if is_over and self.recursive_loops[message.concern] == "Terminate":
+            self.dropped.append(message)
+            return False
+        known = self._chains.setdefault(message.concern, Counter())
+        self._chains[message.concern] = known | Counter(message.chain)
+        return True
 
     def observe(self) -> None:
         """Write the snapshot, and when something has changed the hints, as the forwarder does."""

@@ -52,7 +52,7 @@ OPERATIONS = {
     "s3": frozenset(
         {"GetObject", "HeadBucket", "PutObject"}
     ),  # botocore itself asks HeadBucket when redirected
-    "sqs": frozenset({"SendMessage", "SendMessageBatch"}),
+    "sqs": frozenset({"ChangeMessageVisibilityBatch", "SendMessage", "SendMessageBatch"}),
 }
 """By service, the operations that functions ask for."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -17,23 +17,32 @@ class Message:
     concern: Concern
     hint: Hint
     due_at: datetime
+    chain: Mapping[Concern, int] = field(default_factory=dict)
+    """How often each function has run in the chain of messages that led here, its sender's run included."""
+    sender: Concern | None = None
 
 
 @dataclass(slots=True)
 class FakeHints:
-    """Hints by the time they are due. While `down` sending fails; `sent` is everything ever sent."""
+    """Hints by the time they are due. While `down` sending fails; `sent` is everything ever sent.
+
+    What is sent now is sent by a run of `sender`, to which `chain` has led.
+    """
 
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     down: bool = False
     sent: list[Message] = field(default_factory=list)
     waiting: list[Message] = field(default_factory=list)
+    chain: Mapping[Concern, int] = field(default_factory=dict)
+    sender: Concern | None = None
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
         if self.down:
             raise Transient("the queue is down", "ServiceUnavailable")
         if not 0 <= delay_seconds <= 900:
             raise ValueError(f"delay_seconds {delay_seconds}: SQS holds a message for 0 to 900 seconds")
-        message = Message(concern, hint, self.clock() + timedelta(seconds=delay_seconds))
+        due_at = self.clock() + timedelta(seconds=delay_seconds)
+        message = Message(concern, hint, due_at, self.chain, self.sender)
         self.sent.append(message)
         self.waiting.append(message)
 

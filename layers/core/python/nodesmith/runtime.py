@@ -145,17 +145,20 @@ def lifecycle() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.lifecycle import Lifecycle, follow
     from nodesmith.controllers.news import Told
+    from nodesmith.controllers.selfhints import SelfHints
     from nodesmith.controllers.sidebyside import from_anywhere
 
     parts = Parts(Concern.LIFECYCLE)
     store = parts.store()
     told: Told = {}
+    self_hints = SelfHints()
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
     def follow_once() -> None:
         run = Lifecycle(
             **_outside(parts, store, ApiCluster(parts.api_server(), now)),
             told=told,
+            self_hints=self_hints,
             spread=spread,
         )
         parts.telemetry.ran(follow(run))
@@ -168,18 +171,19 @@ def termination() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.drains import Drains
     from nodesmith.controllers.reckoning import Reckoning
-    from nodesmith.controllers.termination import Alarm, Termination, end_nodes
+    from nodesmith.controllers.selfhints import SelfHints
+    from nodesmith.controllers.termination import Termination, end_nodes
 
     parts = Parts(Concern.TERMINATION)
     store = parts.store()
-    alarm, reckoning, drains = Alarm(), Reckoning(parts.telemetry.note), Drains()
+    self_hints, reckoning, drains = SelfHints(), Reckoning(parts.telemetry.note), Drains()
     denied: dict[str, datetime] = {}
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
     def end_nodes_once() -> None:
         run = Termination(
             **_outside(parts, store, ApiCluster(parts.api_server(), now)),
-            alarm=alarm,
+            self_hints=self_hints,
             reckoning=reckoning,
             drains=drains,
             denied=denied,
@@ -199,10 +203,7 @@ def readiness() -> Handler:
     store = parts.store()
 
     def make_ready_once() -> None:
-        run = Readiness(
-            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
-        )
-        report = make_ready(run)
+        report = make_ready(Readiness(**_outside(parts, store, ApiCluster(parts.api_server(), now))))
         counts = {
             "Resolved": len(report.resolved),
             "StatusesWritten": len(report.written),

@@ -26,8 +26,6 @@ from nodesmith.ports import Blobs, Cloud, Hints, Store
 
 LOOKS = 4
 """At one claim in one run: another function may just have written it, and lets go within a call."""
-AGAIN_SECONDS = (5, 15, 30, 45, 60)
-"""When to carry on with launches that EC2 put off: a notice leaves two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +164,7 @@ def _replace(run: Interruption, going: Sequence[str], report: Report) -> None:
         report.counts["PodsUnplaced"] += sum(len(u.pods) for u in outcome.plan.unplaced)
     except Rejected as error:
         report.rejected.append(str(error))
-    except Transient:
+    except Transient:  # provisioning has had itself woken
         report.counts["LaunchesPutOff"] += 1
-        for seconds in AGAIN_SECONDS:
-            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "nodes are interrupted"), seconds)
     finally:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, f"{len(going)} nodes are interrupted"))

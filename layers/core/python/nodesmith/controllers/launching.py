@@ -76,6 +76,13 @@ def _is_free(claim: NodeClaim, now: datetime) -> bool:
     return not attempted or not isinstance(attempted, str) or now - datetime.fromisoformat(attempted) >= LEASE
 
 
+def leased_until(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
+    """Return when the first lease runs out of the pending claims that another run has; None where none has any."""
+    attempts = (claim.launch.get(ATTEMPTED_AT) for claim in claims if claim.phase is Phase.PENDING)
+    ends = [datetime.fromisoformat(each) + LEASE for each in attempts if each and isinstance(each, str)]
+    return min((end for end in ends if end > now), default=None)
+
+
 def _marked(claim: NodeClaim, store: Store, now: datetime) -> NodeClaim | None:
     try:
         return store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: now.isoformat()}))

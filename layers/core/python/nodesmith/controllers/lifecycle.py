@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.controllers import registering
@@ -13,6 +13,7 @@ from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.podevents import stamp
+from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
@@ -44,7 +45,7 @@ from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 
 HELD_SECONDS = (2, 5, 10, 20)
-"""When to look again at a Node that is held for its DaemonSets' pods; after that ticks do."""
+"""After it registered, when to look at a Node that is held for its DaemonSets' pods; after that ticks do."""
 SOON_SECONDS = 5
 """When to look again while a claim is on its way and no event need come: a lost race, an ended claim to clear away."""
 
@@ -55,6 +56,7 @@ class Lifecycle(Outside):
 
     told: Told = field(default_factory=dict)
     """what pods were lately told; kept from run to run"""
+    self_hints: SelfHints = field(default_factory=SelfHints)
     spread: Spread = in_turn
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
 
@@ -166,16 +168,18 @@ def _wake(
     moving: Collection[str],
 ) -> None:
     kinds = {type(command) for command in commands}
-    if GiveUp in kinds or _was_open(commands, snapshot) or done["Conflict"]:
-        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims advanced"), SOON_SECONDS)
-    if any(isinstance(command, Wait) and is_held(command.claim) for command in commands):
-        for seconds in HELD_SECONDS:  # no event need come of pods that are bound
-            run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nodes are held"), seconds)
+    now = run.clock()
+    soon = [timedelta(seconds=SOON_SECONDS)] if GiveUp in kinds or done["Conflict"] else []
+    soon += [timedelta(seconds=SOON_SECONDS)] if _was_open(commands, snapshot) else []
+    soon += _until_looks_at_held(commands, now)
+    if soon:
+        hint = Hint(run.cluster_name, "claims advanced")
+        run.self_hints.send(run.hints, Concern.LIFECYCLE, hint, min(soon), now)
     if End in kinds:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     if kinds & {GiveUp, Forget, End}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
-    if _awaited(commands, snapshot):
+    if done["Initialize"] and _awaited(commands, snapshot):  # each claim comes here once, so no chain begins
         # Soon the scheduler has bound pods, and others may have taken one's room; later whoever still waits is free.
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
@@ -187,6 +191,13 @@ def _wake(
         )
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
+
+
+def _until_looks_at_held(commands: Iterable[Command], now: datetime) -> list[timedelta]:
+    """Return the waits until held Nodes are to be looked at: no event need come of pods that are bound."""
+    held = [c.claim.phase_since for c in commands if isinstance(c, Wait) and is_held(c.claim)]
+    moments = (since + timedelta(seconds=seconds) for since in held for seconds in HELD_SECONDS)
+    return [moment - now for moment in moments if moment > now]
 
 
 def _was_open(commands: Iterable[Command], snapshot: Snapshot) -> bool:

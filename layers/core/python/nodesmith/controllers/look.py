@@ -13,6 +13,7 @@ from typing import Any
 from nodesmith.controllers.buying import write_down
 from nodesmith.controllers.news import Told, tell
 from nodesmith.controllers.outside import Outside
+from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.decisions.disruption.stages import Scene
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Failures
@@ -37,8 +38,7 @@ class Memory:
 
     told: Told = field(default_factory=dict)
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
-    due: datetime | None = None
-    """when this function has already asked to be woken"""
+    self_hints: SelfHints = field(default_factory=SelfHints)
     searched_at: datetime | None = None
     seen: tuple[Snapshot, Ledger] | None = None
     """what the last search that found nothing to do looked at"""
@@ -64,10 +64,8 @@ class Disruption(Outside):
 
     def wake_me(self, wait: timedelta) -> None:
         """Look again after a while, once."""
-        due, now = self.memory.due, self.clock()
-        if due is None or not now < due <= now + wait:
-            self.wake(Concern.DISRUPTION, "moves are under way", max(1, round(wait.total_seconds())))
-            self.memory.due = now + wait
+        hint = Hint(self.cluster_name, "moves are under way")
+        self.memory.self_hints.send(self.hints, Concern.DISRUPTION, hint, wait, self.clock())
 
 
 @dataclass

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nodesmith.controllers.buying import TypeTable, buy, committable, write_down
-from nodesmith.controllers.launching import carry_on
+from nodesmith.controllers.launching import carry_on, leased_until
+from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import write_unplaced
 from nodesmith.decisions.provisioning import (
@@ -36,8 +37,22 @@ POSTPONED_SECONDS = 5
 """When to decide anew about pods whose launch EC2 throttled inside its answer: at once it would throttle it again."""
 
 
+AGAIN_SECONDS = (2, 5, 10)
+"""When to ask again for launches that were put off, by how often in a row; the last is repeated."""
+MOST_IN_A_ROW = 30
+"""Runs in a row that put launches off before ticks alone look again: claims have waited their launch time-out then."""
+
+
 def _not_at_all(_: Inputs) -> None:
     pass
+
+
+@dataclass(slots=True)
+class Repeats:
+    """What a warm process keeps of launches to be repeated: its hints, and how many runs in a row put some off."""
+
+    self_hints: SelfHints = field(default_factory=SelfHints)
+    in_a_row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,7 @@ class Provisioning:
     stopwatch: Callable[[], float]
     rehearse: Callable[[Inputs], None] = _not_at_all
     """is done while no pod waits"""
+    repeats: Repeats = field(default_factory=Repeats)
 
 
 @dataclass(slots=True)
@@ -62,7 +78,8 @@ class Outcome:
     """What a run did: decisions written, claims by what became of them; `deferred` says what is to be repeated,
     `postponed` for which claims pods are decided about anew a little later.
 
-    `unplaced` tells that pods stay, and that it was written down why.
+    `unplaced` tells that pods stay, and that it was written down why. `leased_until` is when claims can be seen to next
+    that another run has begun to launch, if there are any.
     """
 
     decisions: list[str] = field(default_factory=list)
@@ -72,6 +89,7 @@ class Outcome:
     postponed: list[str] = field(default_factory=list)
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
+    leased_until: datetime | None = None
 
     def note(self, settled: Settled) -> None:
         """Add what became of launches."""
@@ -100,9 +118,23 @@ def provision(run: Provisioning) -> Outcome:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     elif outcome.unplaced:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
+    _have_repeated(run, outcome)
     if outcome.deferred:
         raise Transient("; ".join(outcome.deferred), "Deferred")
     return outcome
+
+
+def _have_repeated(run: Provisioning, outcome: Outcome) -> None:
+    """Have provisioning woken when launches that were put off, or that a run may have died of, can be repeated."""
+    repeats, now = run.repeats, run.clock()
+    repeats.in_a_row = repeats.in_a_row + 1 if outcome.deferred else 0
+    waits = [outcome.leased_until - now] if outcome.leased_until is not None else []
+    if 0 < repeats.in_a_row <= MOST_IN_A_ROW:
+        last = len(AGAIN_SECONDS)
+        waits.append(timedelta(seconds=AGAIN_SECONDS[min(repeats.in_a_row, last) - 1]))
+    if waits:
+        hint = Hint(run.cluster_name, "launches are to be repeated")
+        repeats.self_hints.send(run.hints, Concern.PROVISIONING, hint, min(waits), now)
 
 
 def _look(run: Provisioning, outcome: Outcome) -> bool:
@@ -183,6 +215,7 @@ def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcom
         outcome.deferred.append(f"NodeClaims left behind: {error}")
         return ledger
     outcome.note(settled)
+    outcome.leased_until = leased_until(ledger.claims, run.clock())
     if not (settled.launched or settled.given_up):
         return ledger
     return replace(run.store.load(), learned=ledger.learned)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.reckoning import Reckoning
+from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
@@ -47,18 +48,11 @@ DENIAL = timedelta(minutes=5)
 """How long a pod that was not asked to leave since is remembered as one that a webhook keeps."""
 
 
-@dataclass(slots=True)
-class Alarm:
-    """When this function has already asked to be woken; kept from run to run, so that looks do not multiply."""
-
-    due: datetime | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Termination(Outside):
     """What a run needs."""
 
-    alarm: Alarm = field(default_factory=Alarm)
+    self_hints: SelfHints = field(default_factory=SelfHints)
     reckoning: Reckoning = field(default_factory=Reckoning)
     drains: Drains = field(default_factory=Drains)
     denied: dict[str, datetime] = field(default_factory=dict)
@@ -246,9 +240,4 @@ def _wake(
 
 
 def _set(run: Termination, wait: timedelta, now: datetime) -> None:
-    if run.alarm.due is not None and now < run.alarm.due <= now + wait:
-        return
-    run.hints.send(
-        Concern.TERMINATION, Hint(run.cluster_name, "nodes end"), max(1, round(wait.total_seconds()))
-    )
-    run.alarm.due = now + wait
+    run.self_hints.send(run.hints, Concern.TERMINATION, Hint(run.cluster_name, "nodes end"), wait, now)

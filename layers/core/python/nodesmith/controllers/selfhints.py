@@ -1,0 +1,33 @@
+"""Hints that a concern sends to itself, so that it looks again after a while.
+
+Lambda does not stop chains of such hints (`RecursiveLoop: Allow`), so this module bounds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from nodesmith.model.events import Concern, Hint
+from nodesmith.ports import Hints
+
+
+@dataclass(slots=True)
+class SelfHints:
+    """The moments at which hints fall due that this process has sent to one concern; kept from run to run.
+
+    A hint is sent only if none that is pending falls due as soon. So a message that arrives leads to one more at the
+    most, and there are never more pending than there are different waits: a chain of hints does not branch.
+    """
+
+    pending: list[datetime] = field(default_factory=list)
+
+    def send(self, hints: Hints, concern: Concern, hint: Hint, wait: timedelta, now: datetime) -> None:
+        """Have the concern look again after `wait`, in whole seconds and one at least. Raises Transient."""
+        seconds = max(1, round(wait.total_seconds()))
+        due = now + timedelta(seconds=seconds)
+        self.pending = [moment for moment in self.pending if moment > now]
+        if any(moment <= due for moment in self.pending):
+            return
+        hints.send(concern, hint, seconds)
+        self.pending.append(due)

@@ -1,0 +1,59 @@
+"""Hints to oneself: whatever happens, chains of them do not branch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodesmith.controllers.selfhints import SelfHints
+from nodesmith.model.events import Concern, Hint
+from tests import builders
+from tests.fakes.hints import FakeHints
+
+PROCESSES = 2
+"""Lambda runs two at the least."""
+WAITS = (1, 2, 5, 10)
+wishes = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, PROCESSES - 1), st.sampled_from(WAITS)), max_size=200
+)
+
+
+@given(wishes)
+def test_no_more_hints_are_pending_than_there_are_waits_in_each_process(
+    wished: list[tuple[int, int, int]],
+) -> None:
+    now = builders.NOW
+    hints = FakeHints(clock=lambda: now)
+    processes = [SelfHints() for _ in range(PROCESSES)]
+    for passed, process, wait in wished:
+        now += timedelta(seconds=passed)
+        hints.receive(Concern.TERMINATION)
+        processes[process].send(hints, Concern.TERMINATION, Hint("shop"), timedelta(seconds=wait), now)
+        assert len(hints.waiting) <= PROCESSES * len(WAITS)
+
+
+@given(st.integers(1, 100), st.sampled_from(WAITS), st.integers(1, 5))
+def test_a_look_that_wishes_the_same_again_has_one_hint_pending_however_often_it_is_woken(
+    looks: int, wait: int, copies: int
+) -> None:
+    now = builders.NOW
+    hints, mine = FakeHints(clock=lambda: now), SelfHints()
+    for _ in range(looks):
+        for _ in range(copies):  # each message may be delivered several times
+            mine.send(hints, Concern.TERMINATION, Hint("shop"), timedelta(seconds=wait), now)
+        assert len(hints.waiting) == 1
+        now += timedelta(seconds=wait)
+        assert len(hints.receive(Concern.TERMINATION)) == 1
+
+
+@given(wishes)
+def test_whoever_wishes_to_be_woken_is_woken_by_then(wished: list[tuple[int, int, int]]) -> None:
+    now = builders.NOW
+    hints, mine = FakeHints(clock=lambda: now), SelfHints()
+    for passed, _, wait in wished:
+        now += timedelta(seconds=passed)
+        hints.receive(Concern.TERMINATION)
+        mine.send(hints, Concern.TERMINATION, Hint("shop"), timedelta(seconds=wait), now)
+        assert any(message.due_at <= now + timedelta(seconds=wait) for message in hints.waiting)

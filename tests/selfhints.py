@@ -1,0 +1,95 @@
+"""Drains, holds and repeated launches that go on for long: how often functions look, and what they send themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from nodesmith.model.events import WOKEN, Concern
+from nodesmith.model.evictions import DENIED, Eviction, EvictionRefused, PodOnNode
+from nodesmith.model.launches import LaunchOutcome, LaunchRequest
+from nodesmith_cli.local.lineage import RecursiveLoop
+from tests import builders
+from tests.crashes import throttled
+from tests.fakes.cluster import FakeCluster
+from tests.world import Manifest, World, pod_manifest
+
+DRAIN = timedelta(minutes=40)
+
+
+class WatchedWorld(World):
+    """A world that notes when termination looked, and the most hints that were pending from a concern to itself."""
+
+    def __init__(self, pods: Mapping[str, Manifest], *, nodepool: Manifest | None = None) -> None:
+        super().__init__(pods, nodepool=nodepool)
+        self.looks: list[datetime] = []
+        self.most_pending: Counter[Concern] = Counter()
+
+    def run(self, concern: Concern) -> None:
+        if concern is Concern.TERMINATION:
+            self.looks.append(self.now)
+        super().run(concern)
+        self.most_pending |= Counter(m.concern for m in self.hints.waiting if m.sender is m.concern)
+
+
+class DenyingCluster(FakeCluster):
+    """A cluster with an admission webhook that denies every eviction."""
+
+    def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
+        return {each.pod: EvictionRefused(DENIED, "not now") for each in pods}
+
+
+def long_drain(recursive_loop: RecursiveLoop = "Allow") -> WatchedWorld:
+    """Live through a drain of 40 minutes, in which nothing happens: a webhook denies what is asked in each look."""
+    world = WatchedWorld({"web-0": pod_manifest("web-0")})
+    world.recursive_loops = dict.fromkeys(WOKEN, recursive_loop)
+    world.settle()
+    world.cluster = DenyingCluster(
+        **{each.name: getattr(world.cluster, each.name) for each in fields(world.cluster)}
+    )
+    (claim,) = world.store.claims.values()
+    world.cluster.delete("NodeClaim", claim.name)
+    world.looks = []
+    world.live(DRAIN)
+    assert claim.name in world.store.claims, "the drain was shorter"
+    return world
+
+
+def longest_stall(world: WatchedWorld) -> timedelta:
+    """Return the longest time between two looks of termination."""
+    return max(later - sooner for sooner, later in pairwise([*world.looks, world.now]))
+
+
+def throttled_launches(span: timedelta) -> WatchedWorld:
+    """Live through a time in which EC2 throttles every launch."""
+    world = WatchedWorld({"web-0": pod_manifest("web-0")})
+
+    def throttle(request: LaunchRequest) -> LaunchOutcome:
+        world.cloud.script.append(throttle)
+        return throttled(request)
+
+    world.cloud.script.append(throttle)
+    world.observe()
+    world.live(span)
+    assert not world.cloud.instances
+    return world
+
+
+def held_nodes(span: timedelta) -> WatchedWorld:
+    """Live through a time in which a node waits for the pod of a DaemonSet, which nobody makes."""
+    pool = builders.nodepool_manifest()
+    pool["metadata"]["annotations"] = {"nodesmith.dev/hold-until-daemonsets": "true"}
+    world = WatchedWorld({"web-0": pod_manifest("web-0")}, nodepool=pool)
+    container = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+    world.daemonsets = [
+        {
+            "metadata": {"name": "agent", "namespace": "kube-system"},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        }
+    ]
+    world.observe()
+    world.live(span)
+    return world
