@@ -118,7 +118,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
     return [
         *buying_grants(scope, unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
-        send_grant(scope, "lifecycle", "provisioning"),
+        send_grant(scope, "lifecycle", "provisioning", "readiness"),
     ]
 
 
@@ -127,7 +127,7 @@ def interruption_grants(scope: Scope) -> list[Grant]:
     return [
         *buying_grants(scope, unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
-        send_grant(scope, "lifecycle", "provisioning", "termination"),
+        send_grant(scope, "lifecycle", "provisioning", "readiness", "termination"),
     ]
 
 

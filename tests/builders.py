@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import REGISTERED, TERMINATION_FINALIZER
@@ -26,6 +26,7 @@ from nodesmith.model.nodeclassstatus import (
     Subnet,
 )
 from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.nodes import Condition, Node
 from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.pods import Pod
@@ -89,6 +90,13 @@ def nodepool_manifest(
     }
 
 
+def content_of(nodepool: Mapping[str, object]) -> str:
+    """Give the content hash of a NodePool's manifest."""
+    parsed = parse_nodepool(nodepool)
+    assert parsed.value is not None, parsed.problems
+    return parsed.value.content
+
+
 def nodeclass_manifest(name: str = "default", **spec: Any) -> dict[str, Any]:
     """Give an EC2NodeClass's manifest; keywords are fields of its spec."""
     selector = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
@@ -135,6 +143,7 @@ def nodeclass_status(name: str = "default", zones: Sequence[str] = ZONES, **fiel
     ready: dict[str, Any] = {
         "generation": 1,
         "hash": nodeclass(name).hash,
+        "content": nodeclass(name).content,
         "resolved_at": NOW,
         "subnets": tuple(Subnet(f"subnet-{z[-1]}", z, free_ips=4000) for z in zones),
         "security_groups": (SecurityGroup("sg-1", "nodes"),),
@@ -147,7 +156,11 @@ def nodeclass_status(name: str = "default", zones: Sequence[str] = ZONES, **fiel
 
 def ledger(**fields: Any) -> Ledger:
     """Give a ledger in which the EC2NodeClass `default` and the cluster are resolved."""
-    known: dict[str, Any] = {"nodeclasses": {"default": nodeclass_status()}, "cluster": cluster_info()}
+    known: dict[str, Any] = {
+        "nodeclasses": {"default": nodeclass_status()},
+        "cluster": cluster_info(),
+        "contents": {"NodePool/default": content_of(nodepool_manifest())},
+    }
     return Ledger(**(known | fields))
 
 
@@ -256,7 +269,8 @@ def snapshot(*, pods: Sequence[Pod] = (), **fields: Any) -> Snapshot:
 def inputs(**fields: Any) -> Inputs:
     """Give what a provisioning decision is made from; keywords replace its parts, or the snapshot's pods.
 
-    Pods alike may share one node, so that tests of other things can count on the cheapest plan.
+    Readiness has read what the snapshot shows. Pods alike may share one node, so that tests of other things can count
+    on the cheapest plan.
     """
     known: dict[str, Any] = {
         "ledger": ledger(),
@@ -267,7 +281,8 @@ def inputs(**fields: Any) -> Inputs:
     }
     if "snapshot" not in fields:
         known["snapshot"] = snapshot(pods=fields.pop("pods", ()))
-    return Inputs(**(known | fields))
+    given = Inputs(**(known | fields))
+    return replace(given, ledger=as_read(given.ledger, given.snapshot))
 
 
 ACCOUNT = "123456789012"

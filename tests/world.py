@@ -34,6 +34,7 @@ from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.resources import Resources, format_resources
 from nodesmith.model.taints import UNREGISTERED
@@ -204,7 +205,12 @@ class World:
         known = ready_status(builders.nodeclass(), self.cloud.cluster, self.now)
         self.store = FakeStore()
         if resolved:
-            self.store = FakeStore(nodeclasses={"default": known}, cluster=self.cloud.cluster)
+            pool = parse_nodepool(nodepool or builders.nodepool_manifest()).value
+            self.store = FakeStore(
+                nodeclasses={"default": known},
+                cluster=self.cloud.cluster,
+                contents={"NodePool/default": pool.content} if pool else {},
+            )
         self.wanted = set(pods)
         """The pods that there were and are to be, by name."""
         self._specs = {name: dict(pod["spec"]) for name, pod in pods.items()}

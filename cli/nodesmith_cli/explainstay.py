@@ -10,7 +10,7 @@ from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.rebalancing import is_asked, rebalanced
-from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Reason
@@ -50,7 +50,7 @@ def why_it_stays(
         cluster=ClusterInfo(snapshot.cluster, "", "", "10.100.0.0/16", KUBERNETES),
         paused=pause,
     )
-    look = Pass(Inputs(snapshot, ledger, catalog, NodeSettings(), now, "explain"), _STEPS)
+    look = Pass(Inputs(snapshot, as_read(ledger, snapshot), catalog, NodeSettings(), now, "explain"), _STEPS)
     blocker = look.blocked.get(claim.name)
     if blocker is not None:
         return _stay(blocker, pause.since if pause and blocker.rule == "Paused" else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from nodesmith.model.events import Concern
+from nodesmith.model.ownership import is_unclaimed
 from nodesmith.observation.mirror import (
     NAMESPACES,
     NODE_TEMPLATES,
@@ -43,8 +44,7 @@ def triggered(
     if change.kind == PODS and change.after is not None and change.after.is_provisionable:
         yield Concern.PROVISIONING, change.after.uid
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
-        if not _was_ending(change):
-            yield Concern.LIFECYCLE, key
+        yield from ((concern, key) for concern in _concerned_with_nodes(change))
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         if is_wanted_otherwise(change):
             yield Concern.READINESS, key
@@ -52,6 +52,14 @@ def triggered(
             yield Concern.PROVISIONING, key
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
+
+
+def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
+    """Give who looks at a change of a Node or NodeClaim: before a user's NodeClaim is launched, readiness reads it."""
+    if not _was_ending(change):
+        yield Concern.LIFECYCLE
+    if change.kind == NODECLAIMS and change.after is not None and is_unclaimed(change.after):
+        yield Concern.READINESS
 
 
 def _was_ending(change: Change) -> bool:

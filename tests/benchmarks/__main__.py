@@ -22,6 +22,7 @@ from tests.benchmarks import (
     disruption,
     drain,
     foreign,
+    forged,
     hotpath,
     interruptions,
     notices,
@@ -41,6 +42,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "retries": retries.figures,
     "coldstart": coldstart.figures,
     "crashes": crashes.figures,
+    "forged": forged.figures,
     "snapshots": snapshots.figures,
     "ticks": ticks.figures,
     "week": week.figures,
@@ -52,6 +54,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "foreign": partial(foreign.figures, hours=3),
     "crashes": partial(crashes.figures, firsts=2),
+    "forged": partial(forged.figures, random_forgeries=20),
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),

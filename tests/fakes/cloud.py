@@ -183,7 +183,8 @@ class FakeCloud:
         """Give the status put into `statuses`, else a ready one that follows the NodeClass's hash and generation."""
         call = self._begin("resolve", nodeclass.name)
         self.raise_after(call)
-        return self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
+        status = self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
+        return replace(status, content=nodeclass.content)
 
     def alive(self) -> list[Instance]:
         """Give the instances that somebody pays for."""
@@ -270,4 +271,5 @@ def ready_status(nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -
         IMAGES,
         f"{cluster.name}_profile",
         tuple(conditions),
+        content=nodeclass.content,
     )

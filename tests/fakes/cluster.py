@@ -22,6 +22,9 @@ from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
+from nodesmith.observation.ages import Todays, todays
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction import reduce_custom
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import counted, ending, ends_at, guarding, is_ending, is_ready, refusal
 
@@ -34,7 +37,7 @@ def _nothing(call: Call) -> None:
 
 @dataclass(slots=True)
 class FakeCluster:
-    """A Cluster. Put Nodes, NodePools and EC2NodeClasses in as manifests, by name.
+    """A Cluster. Put Nodes, NodePools and EC2NodeClasses in as manifests, by name. `calls` are the writes.
 
     `raise_before` and `raise_after` are called with each Call, and may raise: before it has an effect, or after it.
     """
@@ -59,6 +62,25 @@ class FakeCluster:
     raise_before: Callable[[Call], None] = _nothing
     raise_after: Callable[[Call], None] = _nothing
     calls: list[Call] = field(default_factory=list)
+
+    def nodepools_and_nodeclasses(self) -> Todays:
+        call = Call("nodepools_and_nodeclasses", ())
+        self.raise_before(call)
+        observed = Observed(
+            nodepools=[reduce_custom(each) for each in self.nodepools.values()],
+            nodeclasses=[reduce_custom(each) for each in self.nodeclasses.values()],
+            provisioners=[reduce_custom(each) for each in self.provisioners.values()],
+            awsnodetemplates=[reduce_custom(each) for each in self.nodetemplates.values()],
+        )
+        self.raise_after(call)
+        return todays(observed)
+
+    def nodeclaim(self, name: str) -> Manifest | None:
+        call = Call("nodeclaim", (name,))
+        self.raise_before(call)
+        there = self.nodeclaims.get(name)
+        self.raise_after(call)
+        return None if there is None else reduce_custom(there)
 
     def apply_nodeclaim(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]

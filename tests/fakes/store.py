@@ -57,6 +57,7 @@ class FakeStore:
     risks: dict[OfferingKey, Risk] = field(default_factory=dict)
     drain_times: dict[str, DrainTime] = field(default_factory=dict)
     move_backoffs: dict[MoveKind, Backoff] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """what nodes have been seen to offer; other clusters may share it"""
     raise_before: Callable[[str], None] = _nothing
@@ -78,6 +79,7 @@ class FakeStore:
             risks=dict(self.risks),
             drain_times=dict(self.drain_times),
             move_backoffs=dict(self.move_backoffs),
+            contents=dict(self.contents),
         )
         self.raise_after("load")
         return ledger
@@ -174,6 +176,17 @@ class FakeStore:
         self.raise_before("forget_nodeclass")
         self.nodeclasses.pop(name, None)
         self.raise_after("forget_nodeclass")
+
+    def save_contents(self, contents: Mapping[str, str]) -> None:
+        self.raise_before("save_contents")
+        self.contents.update(contents)
+        self.raise_after("save_contents")
+
+    def forget_contents(self, keys: Collection[str]) -> None:
+        self.raise_before("forget_contents")
+        for key in keys:
+            self.contents.pop(key, None)
+        self.raise_after("forget_contents")
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
         self.raise_before("save_cluster")

@@ -40,12 +40,19 @@ def condition(claim: NodeClaim) -> tuple[str, str] | None:
 
 
 def test_a_node_that_shows_nine_tenths_of_what_was_asked_for_is_consistent() -> None:
-    enough = replace(NODE, capacity=parse_resources({"cpu": "3600m", "memory": "1Gi", "pods": "58"}))
+    enough = replace(NODE, capacity=parse_resources({"cpu": "3600m", "memory": "15Gi", "pods": "58"}))
     initialized = step(REGISTERED, enough)
     assert isinstance(initialized, Initialize)
     assert initialized.claim.inconsistency == ""
     assert initialized.claim.capacity == enough.capacity
     assert condition(initialized.claim) is None
+
+
+def test_memory_that_a_node_lacks_counts_for_the_limits_though_nobody_requested_any() -> None:
+    small = replace(NODE, capacity=parse_resources({"cpu": "4", "memory": "1Gi", "pods": "58"}))
+    initialized = step(REGISTERED, small)
+    assert isinstance(initialized, Initialize)
+    assert initialized.claim.capacity.memory_bytes == REGISTERED.capacity.memory_bytes
 
 
 def test_one_that_shows_less_is_initialized_and_says_so() -> None:

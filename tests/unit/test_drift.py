@@ -12,7 +12,7 @@ import pytest
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.controllers.drifting import note_drift
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, drifting, noted
-from nodesmith.decisions.provisioning import decide
+from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Failures
 from nodesmith.model.catalog import Catalog, Offering
@@ -68,8 +68,10 @@ CLAIM = bought()
 def today(
     snapshot: Snapshot | None = None, catalog: Catalog | None = None, status: NodeClassStatus | None = None
 ) -> Today:
-    ledger = builders.ledger(nodeclasses={"default": status or builders.nodeclass_status()})
-    return Today.of(snapshot or builders.snapshot(), ledger, catalog or embedded_catalog("us-east-1"), LATER)
+    snapshot = snapshot or builders.snapshot()
+    read = as_read(builders.ledger(), snapshot)
+    ledger = replace(read, nodeclasses={"default": status} if status else read.nodeclasses)
+    return Today.of(snapshot, ledger, catalog or embedded_catalog("us-east-1"), LATER)
 
 
 def test_a_node_that_was_bought_a_moment_ago_is_what_would_be_bought_today() -> None:
@@ -150,7 +152,9 @@ def changed_class(**spec: Any) -> tuple[Snapshot, NodeClassStatus]:
     made = builders.nodeclass_manifest(**spec)
     parsed = parse_nodeclass(made).value
     assert parsed is not None
-    return builders.snapshot(nodeclasses=(made,)), builders.nodeclass_status(hash=parsed.hash)
+    return builders.snapshot(nodeclasses=(made,)), builders.nodeclass_status(
+        hash=parsed.hash, content=parsed.content
+    )
 
 
 def test_a_change_of_the_nodeclass_replaces_nodes_and_one_of_its_selectors_alone_does_not() -> None:
@@ -184,7 +188,7 @@ def test_what_selectors_find_is_compared_with_what_the_node_has(found: dict[str,
 def test_selectors_that_changed_say_nothing_until_they_have_been_looked_up() -> None:
     new_image: dict[str, Any] = {"images": (image("ami-new"),)}
     assert drifted(CLAIM, today(status=builders.nodeclass_status(**new_image))) == "AMIDrift"
-    assert drifted(CLAIM, today(status=builders.nodeclass_status(generation=0, **new_image))) == ""
+    assert drifted(CLAIM, today(status=builders.nodeclass_status(content="other", **new_image))) == ""
 
 
 def test_a_node_whose_reservation_is_not_selected_any_more_drifts() -> None:

@@ -98,8 +98,13 @@ def test_a_nodes_heartbeat_wakes_nobody() -> None:
     assert woken(NODES, machine, later) == set()
 
 
+def test_a_users_new_claim_wakes_readiness_too_which_reads_it_before_it_is_launched() -> None:
+    assert woken(NODECLAIMS, custom(expireAfter="720h")) == {Concern.LIFECYCLE, Concern.READINESS}
+
+
 def test_a_claims_spec_wakes_lifecycle_and_its_status_nobody() -> None:
     claim = custom(expireAfter="720h")
+    claim["metadata"]["annotations"] = {"nodesmith.dev/decision": "20261121T120000Z-test"}
     status = {"status": {"conditions": [{"type": "Launched", "status": "True"}]}}
     assert woken(NODECLAIMS, claim) == {Concern.LIFECYCLE}
     assert woken(NODECLAIMS, claim, {**claim, **status}) == set()

@@ -138,6 +138,7 @@ def test_every_field_is_read() -> None:
         generation=3,
         annotations={"a": "b"},
         hash=nodeclass.hash,
+        content=nodeclass.content,
         ami_family="AL2023",
         ami_selector_terms=(
             AMISelectorTerm(id="ami-1"),

@@ -241,11 +241,6 @@ OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"nodeclasses": {}},
         "its EC2NodeClass 'default' has not been resolved yet",
     ),
-    "nodeclass of an older generation": (
-        {},
-        {"nodeclasses": {"default": nodeclass_status(generation=0)}},
-        "its EC2NodeClass 'default' has not been resolved yet",
-    ),
     "nodeclass not ready": (
         {},
         {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.decisions.provisioning import Inputs, decision_id
+from nodesmith.decisions.provisioning import Inputs, as_read, decision_id
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledger import Ledger
@@ -57,7 +57,8 @@ def plan_inputs(
     )
     content = gzip.decompress(data)  # whoever compresses: another zlib writes other bytes
     decision = decision_id(hashlib.sha256(content).hexdigest(), ledger.version, now)
-    return Inputs(decode(data), ledger, catalog, settings or NodeSettings(), now, decision)
+    snapshot = decode(data)
+    return Inputs(snapshot, as_read(ledger, snapshot), catalog, settings or NodeSettings(), now, decision)
 
 
 def _nodeclass_name(nodepool: Mapping[str, Any]) -> str:

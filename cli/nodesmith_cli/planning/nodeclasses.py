@@ -92,6 +92,7 @@ def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str]) -> N
         instance_profile=_ASSUMED,
         conditions=failing or (_READY,),
         capacity_reservations=tuple(map(_reservation, shown.get("capacityReservations") or ())),
+        content=nodeclass.content,
     )
 
 

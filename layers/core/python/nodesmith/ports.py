@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.catalog import Catalog
@@ -28,6 +28,9 @@ from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.pauses import Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
+
+if TYPE_CHECKING:  # it converts objects of older APIs, which few functions do
+    from nodesmith.observation.ages import Todays
 
 
 class Store(Protocol):
@@ -80,6 +83,12 @@ class Store(Protocol):
 
     def forget_nodeclass(self, name: str) -> None:
         """Remove the resolution of an EC2NodeClass that is gone."""
+
+    def save_contents(self, contents: Mapping[str, str]) -> None:
+        """Write content hashes of objects by `Kind/name`, as the API server was found to have them."""
+
+    def forget_contents(self, keys: Collection[str]) -> None:
+        """Remove the content hashes of objects (`Kind/name`) that are gone."""
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
         """Write what a new node must know of the cluster."""
@@ -179,7 +188,16 @@ class Cloud(Protocol):
 
 
 class Cluster(Protocol):
-    """The Kubernetes API server, for writing. Reading is what snapshots are for. All calls are idempotent."""
+    """The Kubernetes API server. All calls are idempotent.
+
+    Decisions read the cluster from snapshots. Only what a launch must not take from a snapshot is read from here.
+    """
+
+    def nodepools_and_nodeclasses(self) -> Todays:
+        """Read all NodePools and EC2NodeClasses, those of older APIs converted: reduced as in a snapshot."""
+
+    def nodeclaim(self, name: str) -> Mapping[str, Any] | None:
+        """Read a NodeClaim, reduced as in a snapshot; None where there is none."""
 
     def apply_nodeclaim(self, manifest: Mapping[str, Any]) -> None:
         """Make the NodeClaim object and its status as given, creating it where it is missing."""

@@ -17,6 +17,7 @@ from nodesmith.adapters.leases import karpenter_runs
 from nodesmith.adapters.nominations import clear_nominations, nominate
 from nodesmith.adapters.objectevents import publish
 from nodesmith.adapters.objectpaths import PATHS, object_path
+from nodesmith.adapters.observer import read_all
 from nodesmith.adapters.statuses import (
     difference,
     is_left_of,
@@ -31,17 +32,30 @@ from nodesmith.model.evictions import Eviction, PodOnNode
 from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.observation.ages import Todays, todays
+from nodesmith.observation.mirror import NODE_TEMPLATES, NODECLASSES, NODEPOOLS, PROVISIONERS, observed
+from nodesmith.observation.reduction import reduce_custom
 
 Manifest = Mapping[str, Any]
 _ATTEMPTS = 5
 
 
 class ApiCluster:
-    """One cluster's API server, for writing. Raises Transient or, with the server's own message, Rejected."""
+    """One cluster's API server. Raises Transient or, with the server's own message, Rejected."""
 
     def __init__(self, server: ApiServer, clock: Callable[[], datetime]) -> None:
         self._server = server
         self._clock = clock
+
+    def nodepools_and_nodeclasses(self) -> Todays:
+        """List NodePools, EC2NodeClasses, Provisioners and AWSNodeTemplates; a kind that is not installed has none."""
+        kinds = NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES
+        return todays(observed([read_all(self._server, kind) for kind in kinds]))
+
+    def nodeclaim(self, name: str) -> Manifest | None:
+        """Read a NodeClaim as a snapshot holds it."""
+        there = self._server.get(object_path("NodeClaim", name))
+        return None if there is None else reduce_custom(there)
 
     def apply_nodeclaim(self, manifest: Manifest) -> None:
         """Create the claim, or bring labels, annotations and finalizers of the one there up to date; then its status.

@@ -64,6 +64,7 @@ def resolve(
         profile or "",
         tuple(conditions),
         reserved or (),
+        nodeclass.content,
     )
 
 

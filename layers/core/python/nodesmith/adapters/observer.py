@@ -17,23 +17,26 @@ class Observer:
 
     def observe(self) -> Observed:
         """Read everything; a custom kind that is not installed has no objects. Raises Transient."""
-        return observed([self._read(kind) for kind in WATCHED])
+        return observed([read_all(self._server, kind) for kind in WATCHED])
 
-    def _read(self, kind: WatchedKind) -> Mirror:
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return self._listed(kind)
-            except Expired:
-                continue
-        return self._listed(kind)
 
-    def _listed(self, kind: WatchedKind) -> Mirror:
-        mirror = Mirror(kind)
+def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:
+    """List all objects of one kind; a custom kind that is not installed has none. Raises Transient."""
+    for _ in range(_ATTEMPTS - 1):
         try:
-            for page in self._server.pages(kind.path):
-                for manifest in page.get("items") or ():
-                    mirror.put(manifest)
-        except NotServed:
-            if not kind.custom:
-                raise
-        return mirror
+            return _listed(server, kind)
+        except Expired:
+            continue
+    return _listed(server, kind)
+
+
+def _listed(server: ApiServer, kind: WatchedKind) -> Mirror:
+    mirror = Mirror(kind)
+    try:
+        for page in server.pages(kind.path):
+            for manifest in page.get("items") or ():
+                mirror.put(manifest)
+    except NotServed:
+        if not kind.custom:
+            raise
+    return mirror

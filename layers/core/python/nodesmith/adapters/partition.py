@@ -67,6 +67,7 @@ class Found:
         self._risks: dict[OfferingKey, Risk] = {}
         self._drain_times: dict[str, DrainTime] = {}
         self._move_backoffs: dict[MoveKind, Backoff] = {}
+        self._contents: dict[str, str] = {}
 
     def take(self, item: Attributes) -> None:  # noqa: C901 (a case for each kind)
         """Read one item."""
@@ -96,6 +97,8 @@ class Found:
                 self._paused = read_pause(document)
             case "DEPARTURE":
                 self._departures.append(read_departure(document))
+            case "CONTENT":
+                self._contents[name] = document
             case "HEALTH":
                 self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
 
@@ -125,4 +128,5 @@ class Found:
             risks=self._risks,
             drain_times=self._drain_times,
             move_backoffs=self._move_backoffs,
+            contents=self._contents,
         )

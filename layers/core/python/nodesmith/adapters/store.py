@@ -2,7 +2,8 @@
 
 `META` carries the version that commits are conditional on and what is known of the cluster; `CLAIM#name`, `MOVE#id`,
 `NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`,
-`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason` and `HEALTH#nodepool` hold one document each, claims, moves and health
+`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and `HEALTH#nodepool` hold one document each,
+claims, moves and health
 with their revision beside it, claims with their instance and reservation, too, by which the table has indexes: so a
 claim and the way to it are one write. Back-offs expire by the table's TTL a day after they end, risks when they come
 to nothing. `PAUSE` is there while disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and
@@ -158,6 +159,16 @@ class DynamoStore:
     def forget_nodeclass(self, name: str) -> None:
         """Delete an EC2NodeClass's resolution."""
         self._section.delete(f"NODECLASS#{name}")
+
+    def save_contents(self, contents: Mapping[str, str]) -> None:
+        """Write content hashes of objects by `Kind/name`."""
+        items = [self._section.item(f"CONTENT#{key}", content) for key, content in sorted(contents.items())]
+        self._section.write([{"PutRequest": {"Item": item}} for item in items])
+
+    def forget_contents(self, keys: Collection[str]) -> None:
+        """Delete the content hashes of objects that are gone."""
+        found = [self._section.key(f"CONTENT#{key}") for key in sorted(keys)]
+        self._section.write([{"DeleteRequest": {"Key": key}} for key in found])
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
         """Write what is known of the cluster, beside the version."""

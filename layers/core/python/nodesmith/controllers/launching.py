@@ -115,7 +115,7 @@ def _rebuilt(
     types: TypeLookup,
 ) -> Sequence[LaunchTemplate]:
     nodeclass, status = nodeclasses.get(claim.nodeclass.name), ledger.nodeclasses.get(claim.nodeclass.name)
-    if nodeclass is None or status is None or ledger.cluster is None:
+    if nodeclass is None or status is None or ledger.cluster is None or not ledger.has_read(nodeclass):
         return ()
     kinds = [types(nodeclass.name, o.instance_type) for o in request.overrides]
     options = [

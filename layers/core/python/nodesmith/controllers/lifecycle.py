@@ -87,7 +87,8 @@ def _steps(
     commands = next_steps(ledger.claims, snapshot, instances, checked, now)
     moving = ledger.replacements
     standing = [claim for claim in ledger.claims if claim.name not in moving]
-    commands += expired(ledger, snapshot, pools, now) + surplus(standing, snapshot, pools, now)
+    read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
+    commands += expired(ledger, snapshot, read, now) + surplus(standing, snapshot, read, now)
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
     commands = registering.keep(run.store, health, commands, done, failures)

@@ -19,8 +19,10 @@ from nodesmith.decisions.provisioning import (
     by_hand,
     decide,
     decision_id,
+    is_about_to_buy,
     record,
     replicas,
+    unread,
 )
 from nodesmith.errors import Conflict, Transient
 from nodesmith.launcheffects import Settled, TypeLookup
@@ -35,8 +37,8 @@ MAX_ROUNDS = 12
 
 POSTPONED_SECONDS = 5
 """When to decide anew about pods whose launch EC2 throttled inside its answer: at once it would throttle it again."""
-
-
+_READ_SECONDS = 5
+"""After which pods are looked at again that wait for readiness to read a user's NodeClaim; it says when it has."""
 AGAIN_SECONDS = (2, 5, 10)
 """When to ask again for launches that were put off, by how often in a row; the last is repeated."""
 MOST_IN_A_ROW = 30
@@ -90,6 +92,8 @@ class Outcome:
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
     leased_until: datetime | None = None
+    unread: bool = False
+    """that the snapshot shows something otherwise than readiness has read it"""
 
     def note(self, settled: Settled) -> None:
         """Add what became of launches."""
@@ -119,6 +123,10 @@ def provision(run: Provisioning) -> Outcome:
     elif outcome.unplaced:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
     _have_repeated(run, outcome)
+    if outcome.unread:
+        run.hints.send(
+            Concern.READINESS, Hint(run.cluster_name, "the snapshot shows what has yet to be read")
+        )
     if outcome.deferred:
         raise Transient("; ".join(outcome.deferred), "Deferred")
     return outcome
@@ -150,9 +158,15 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
     inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision)
+    outcome.unread = bool(unread(snapshot, ledger))
     refused = _buy_without_pods(run, inputs, types, outcome)
     if refused is None:
         return False
+    if outcome.unread and is_about_to_buy(inputs):
+        run.hints.send(
+            Concern.PROVISIONING, Hint(run.cluster_name, "a NodeClaim is being read"), _READ_SECONDS
+        )
+        return True
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)
     durations = {"load": (loaded - started) * 1000, "decide": (run.stopwatch() - loaded) * 1000}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from nodesmith.controllers.contents import keep_contents
 from nodesmith.controllers.hashes import renew_hashes, state_hashes
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.snapshots import newest_snapshot
@@ -27,6 +28,7 @@ from nodesmith.model.nodeclassstatus import NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
 from nodesmith.model.nodepools import NodePool, parse_nodepools
 from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.ownership import is_foreign
 from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
@@ -58,18 +60,24 @@ class ReadinessReport:
 
 
 def make_ready(run: Readiness) -> ReadinessReport:
-    """Bring the ledger and the objects' conditions up to date.
+    """Bring the ledger and the objects' conditions up to date, from what the API server says.
 
+    Nodes are counted, and users' NodeClaims are found, by the snapshot.
     Raises Transient once all else is done when a call failed: what could be resolved is kept.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
         return ReadinessReport()
+    objects = run.cluster.nodepools_and_nodeclasses()
+    nodepools = tuple(each for each in objects.nodepools if not is_foreign(each))
+    nodeclasses = tuple(objects.nodeclasses)
     ledger, now = run.store.load(), run.clock()
-    parsed = [*zip(snapshot.nodeclasses, parse_nodeclasses(snapshot.nodeclasses), strict=True)]
-    pools = [*zip(snapshot.nodepools, parse_nodepools(snapshot.nodepools), strict=True)]
+    parsed = [*zip(nodeclasses, parse_nodeclasses(nodeclasses), strict=True)]
+    pools = [*zip(nodepools, parse_nodepools(nodepools), strict=True)]
+    snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
     with Failures() as failures:
         statuses, changed = _resolve(run, parsed, ledger, now, failures)
+        read = keep_contents(run, _readable(pools), snapshot, ledger, failures)
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
         for update in _updates(snapshot, pools, parsed, statuses, health, ledger.paused, now):
@@ -78,8 +86,10 @@ def make_ready(run: Readiness) -> ReadinessReport:
                 written.append(f"{update.kind}/{update.name}")
         written += _hashed(run, pools, parsed, ledger, failures)
         released = _released(run, snapshot, ledger, now, failures)
-        if changed:
-            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved"))
+        if changed or read:
+            run.hints.send(
+                Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved, or NodePools read")
+            )
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released))
 
@@ -150,7 +160,7 @@ def _resolve(
 
 def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
     """Tell whether pods that had to wait may be served now."""
-    return after.is_ready and (before is None or not before.is_ready or before.hash != after.hash)
+    return after.is_ready and (before is None or not before.is_ready or before.content != after.content)
 
 
 def _updates(

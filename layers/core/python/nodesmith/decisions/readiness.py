@@ -52,7 +52,7 @@ def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetim
     due: list[EC2NodeClass] = []
     for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
         known = ledger.nodeclasses.get(nodeclass.name)
-        if known is None or (known.generation, known.hash) != (nodeclass.generation, nodeclass.hash):
+        if known is None or known.content != nodeclass.content:
             due.append(nodeclass)
             continue
         changes = not known.is_ready or bool(nodeclass.capacity_reservation_selector_terms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
@@ -11,7 +12,9 @@ from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.nodepools import NodePool
 from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
@@ -26,7 +29,8 @@ class Ledger:
     cluster of the account; only decisions about what to buy are given it. `moves` are the disruptions under way.
     While `paused`, none begins that could as well be left; `departures` are ends of the last hour and maybe older ones.
     `risks` are pools that EC2 has taken nodes from, `drain_times` NodePools whose drains took long, `move_backoffs`
-    kinds of moves whose replacements were lately not to be had.
+    kinds of moves whose replacements were lately not to be had. `contents` are content hashes, by `Kind/name`, of the
+    NodePools and of users' new NodeClaims that readiness has read from the API server.
     """
 
     version: int = 0
@@ -43,6 +47,21 @@ class Ledger:
     risks: Mapping[OfferingKey, Risk] = field(default_factory=dict)
     drain_times: Mapping[str, DrainTime] = field(default_factory=dict)
     move_backoffs: Mapping[MoveKind, Backoff] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
+
+    def has_read(self, said: NodePool | EC2NodeClass) -> bool:
+        """Whether readiness has read an object from the API server exactly as it is here.
+
+        Of an EC2NodeClass the content is kept with what it resolved to: both are of the same reading.
+        """
+        match said:
+            case NodePool():
+                return self.contents.get(f"NodePool/{said.name}") == said.content
+            case EC2NodeClass():
+                status = self.nodeclasses.get(said.name)
+                return status is not None and status.content == said.content
+            case _:
+                assert_never(said)
 
     @property
     def sources(self) -> frozenset[str]:

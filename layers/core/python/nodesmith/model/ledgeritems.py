@@ -135,6 +135,7 @@ def nodeclass_item(status: NodeClassStatus) -> Item:
         "name": status.name,
         "generation": status.generation,
         "hash": status.hash,
+        "content": status.content,
         "resolved_at": status.resolved_at.isoformat(),
         "subnets": [[s.id, s.zone, s.zone_id, s.free_ips] for s in status.subnets],
         "security_groups": [[g.id, g.name] for g in status.security_groups],
@@ -154,6 +155,7 @@ def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
         name=item["name"],
         generation=int(item["generation"]),
         hash=item["hash"],
+        content=item.get("content", ""),
         resolved_at=datetime.fromisoformat(item["resolved_at"]),
         subnets=tuple(Subnet(id_, zone, zone_id, int(free)) for id_, zone, zone_id, free in item["subnets"]),
         security_groups=tuple(SecurityGroup(*group) for group in item["security_groups"]),
@@ -208,6 +210,7 @@ def ledger_item(ledger: Ledger) -> Item:
         "drain_times": {
             name: drain_time_item(ledger.drain_times[name]) for name in sorted(ledger.drain_times)
         },
+        "contents": {key: ledger.contents[key] for key in sorted(ledger.contents)},
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -231,5 +234,6 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         departures=tuple(map(read_departure, item.get("departures", ()))),
         drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
         risks={OfferingKey(*key): read_risk(risk) for *key, risk in item.get("risks", ())},
+        contents=dict(item.get("contents", {})),
         move_backoffs={moves.MoveKind(*k): read_backoff(b) for *k, b in item.get("move_backoffs", ())},
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from nodesmith.model import labels
+from nodesmith.model.contents import marked_content_hash
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.manifests import read_manifest
 from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
@@ -223,6 +224,12 @@ def shown_pod_event(manifest: Mapping[str, Any]) -> datetime | None:
         return parse_time(text) if isinstance(text, str) else None
     except ValueError:
         return None
+
+
+def nodeclaim_content(manifest: Mapping[str, object]) -> str:
+    """Return the content hash of a NodeClaim that a user has made; empty where it cannot be read."""
+    read = read_manifest(NODE_CLAIM, manifest)
+    return "" if read.report.fatal else marked_content_hash(read)
 
 
 def parse_nodeclaim(manifest: Mapping[str, object], now: datetime) -> Parsed[NodeClaim]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from nodesmith.model.contents import content_hash
 from nodesmith.model.devices import (
     AL2023,
     CUSTOM,
@@ -84,6 +85,8 @@ class EC2NodeClass:
     generation: int = 0
     hash: str = ""
     """Of the fields whose change replaces nodes (static drift)."""
+    content: str = ""
+    """Hash of all that it says, see `content_hash`."""
     deleting: bool = False
 
     @property
@@ -127,6 +130,7 @@ def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
             ami_family=family,
             annotations=FrozenMap(read.metadata.get("annotations")),
             hash=_hash(read.spec, family),
+            content=content_hash(read),
         ),
         read.report.problems,
     )

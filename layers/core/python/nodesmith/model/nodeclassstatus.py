@@ -70,7 +70,8 @@ class StatusCondition:
 class NodeClassStatus:
     """The resolved half of an EC2NodeClass. `images` are ordered: the first that fits a type is used.
 
-    `generation` and `hash` say which spec was resolved; a status of an older generation must not be launched from.
+    `generation` and `hash` say which spec was resolved, `content` what the API server had then: nothing is launched
+    from an EC2NodeClass of other content.
     """
 
     name: str
@@ -83,6 +84,7 @@ class NodeClassStatus:
     instance_profile: str = ""
     conditions: tuple[StatusCondition, ...] = ()
     capacity_reservations: tuple[CapacityReservation, ...] = ()
+    content: str = ""
 
     @property
     def is_ready(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nodesmith.model.contents import content_hash
 from nodesmith.model.disruptions import USUAL_DISRUPTION, Disruption, read_disruption
 from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
@@ -51,6 +52,8 @@ class NodePool:
     generation: int = 0
     hash: str = ""
     """Of the fields whose change replaces nodes (static drift)."""
+    content: str = ""
+    """Hash of all that it says, see `content_hash`."""
     deleting: bool = False
 
     @property
@@ -90,6 +93,7 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
         weight=read.spec.get("weight", 0),
         replicas=read.spec.get("replicas"),
         hash=_hash(template),
+        content=content_hash(read),
         options=options,
     )
     return Parsed(pool, read.report.problems)

@@ -82,6 +82,17 @@ def _annotations(manifest: Manifest) -> Manifest:
     return _mapping(_mapping(manifest.get("metadata")).get("annotations"))
 
 
+def is_unclaimed(nodeclaim: Manifest) -> bool:
+    """Whether a NodeClaim asks for a node that nobody has launched yet.
+
+    Those that nodesmith or Karpenter's own controller has made for a NodePool are no users' wishes.
+    """
+    metadata = _mapping(nodeclaim.get("metadata"))
+    ours = DECISION in _mapping(metadata.get("annotations"))
+    launched = metadata.get("deletionTimestamp") or provider_id(nodeclaim)
+    return not (ours or launched or is_karpenters(nodeclaim))
+
+
 def provider_id(nodeclaim: Manifest) -> str:
     """Return the provider id that a NodeClaim shows; empty where it shows none."""
     return str(_mapping(nodeclaim.get("status")).get("providerID") or "")

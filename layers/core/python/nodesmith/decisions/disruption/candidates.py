@@ -63,7 +63,8 @@ class Survey:
         self, inputs: Inputs, moving: Iterable[str] = (), only: Collection[str] | None = None
     ) -> None:
         self.now, self.catalog = inputs.now, inputs.catalog
-        self.pools = parsed_nodepools(inputs.snapshot.nodepools)
+        pools = parsed_nodepools(inputs.snapshot.nodepools)
+        self.pools = {name: pool for name, pool in pools.items() if inputs.ledger.has_read(pool)}
         self.allowances = Allowances(inputs.snapshot.budgets)
         self.candidates: list[Candidate] = []
         self.blocked: dict[str, Blocker] = {}
@@ -113,7 +114,7 @@ class Survey:
             return Blocker("Paused", on, str(self._paused))
         pool = self.pools.get(claim.nodepool)
         if pool is None:
-            message = f"its NodePool {claim.nodepool!r} is not there or cannot be read"
+            message = f"its NodePool {claim.nodepool!r} is not there, or readiness has yet to read it"
             return Blocker("NodePool", f"NodePool/{claim.nodepool}", message)
         return self._candidate(claim, node, pool)
 

@@ -29,7 +29,7 @@ _LIVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 @dataclass(frozen=True, slots=True)
 class Today:
-    """What nodes are made of today: objects that can be read, by name, and what can be bought."""
+    """What nodes are made of today: objects by name as readiness has read them too, and what can be bought."""
 
     pools: Mapping[str, NodePool]
     nodeclasses: Mapping[str, EC2NodeClass]
@@ -42,8 +42,9 @@ class Today:
     @classmethod
     def of(cls, snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> Today:
         """Read it from what a decision is made from."""
-        pools = parsed_nodepools(snapshot.nodepools)
-        return cls(pools, parsed_nodeclasses(snapshot), ledger.nodeclasses, catalog, now)
+        pools = {n: p for n, p in parsed_nodepools(snapshot.nodepools).items() if ledger.has_read(p)}
+        nodeclasses = {n: c for n, c in parsed_nodeclasses(snapshot).items() if ledger.has_read(c)}
+        return cls(pools, nodeclasses, ledger.nodeclasses, catalog, now)
 
 
 def drifted(claim: NodeClaim, today: Today) -> str:
@@ -65,9 +66,7 @@ def drifted(claim: NodeClaim, today: Today) -> str:
         return ""
     if claim.has_comparable_hashes and claim.nodeclass_hash and claim.nodeclass_hash != nodeclass.hash:
         return "NodeClassDrift"
-    status = today.statuses.get(nodeclass.name)
-    if status is None or (status.generation, status.hash) != (nodeclass.generation, nodeclass.hash):
-        return ""  # what its selectors find is looked up first
+    status = today.statuses[nodeclass.name]
     return _selected(claim, status, today)
 
 

@@ -8,7 +8,7 @@ from nodesmith.model.attachments import ATTACHABLE
 from nodesmith.model.commands import Wait
 from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim
 from nodesmith.model.nodes import Node
-from nodesmith.model.resources import Resources, format_amount
+from nodesmith.model.resources import CPU, MEMORY, Resources, format_amount
 
 _LEAST_SHARE = 0.9
 """Karpenter's: less than this of what was expected is another node than was asked for."""
@@ -26,9 +26,14 @@ def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
 
 
 def capacity_of(claim: NodeClaim, node: Node) -> Resources:
-    """Give what an initialized claim counts on: what its Node shows, but for what that lacks of what was expected."""
-    lacking = shortfalls(claim, node)
-    return Resources({**node.capacity, **{name: claim.capacity.of(name) for name in lacking}})
+    """Return what an initialized claim counts on: what its Node shows, but for what that lacks of what was expected.
+
+    NodePool limits are held against it. So cpu and memory never count for less than 90 % of what was bought, whether
+    they were requested or not: a Node that shows too little leaves no room for more.
+    """
+    expected = {name: claim.capacity.of(name) for name in (CPU, MEMORY, *shortfalls(claim, node))}
+    lacking = {name: most for name, most in expected.items() if node.capacity.of(name) < _LEAST_SHARE * most}
+    return Resources({**node.capacity, **lacking})
 
 
 def checked(claim: NodeClaim, node: Node) -> NodeClaim:

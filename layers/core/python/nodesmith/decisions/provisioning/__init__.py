@@ -4,7 +4,7 @@
 writes it down so that it can be explained and replayed.
 """
 
-from nodesmith.decisions.provisioning.byhand import by_hand
+from nodesmith.decisions.provisioning.byhand import by_hand, is_about_to_buy
 from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
@@ -17,20 +17,24 @@ from nodesmith.decisions.provisioning.record import (
 )
 from nodesmith.decisions.provisioning.rehearsal import rehearse
 from nodesmith.decisions.provisioning.static import replicas
+from nodesmith.decisions.provisioning.unread import as_read, unread
 
 __all__ = [
     "Inputs",
     "Plan",
     "PlannedNode",
     "Unplaced",
+    "as_read",
     "by_hand",
     "canonical",
     "decide",
     "decision_id",
     "inputs_of",
+    "is_about_to_buy",
     "plan_item",
     "record",
     "rehearse",
     "replay",
     "replicas",
+    "unread",
 ]

@@ -20,10 +20,11 @@ from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import NODEPOOL, RESERVED, restriction
-from nodesmith.model.nodeclaimobjects import DECISION, parse_nodeclaim
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.ownership import is_karpenters
+from nodesmith.model.ownership import is_unclaimed
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.snapshot import Snapshot
@@ -32,15 +33,10 @@ FRESH = timedelta(minutes=2)
 """How old a snapshot may be. In an older one an object may still show whose claim has come and gone meanwhile."""
 
 
-def is_unclaimed(manifest: Mapping[str, Any]) -> bool:
-    """Whether an object asks for a node that nobody has launched yet.
-
-    Those that nodesmith or Karpenter's own controller has made for a NodePool are no users' wishes.
-    """
-    metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
-    ours = DECISION in (metadata.get("annotations") or {})
-    launched = metadata.get("deletionTimestamp") or status.get("providerID")
-    return not (ours or launched or is_karpenters(manifest))
+_READ_WITHIN = timedelta(minutes=1)
+"""How long readiness may take to read a new NodeClaim before its absence is worth telling."""
+_AWAITED = timedelta(seconds=10)
+"""How long pods wait for readiness to read a new NodeClaim: its node may have room for them."""
 
 
 def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
@@ -50,16 +46,42 @@ def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[st
     return sorted(found, key=lambda m: str(m["metadata"]["name"]))
 
 
+def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
+    """Name the users' NodeClaims that readiness has not found in the API server as they are here."""
+    asked = {str(m["metadata"]["name"]): nodeclaim_content(m) for m in unclaimed(snapshot, ledger.claims)}
+    return [
+        name
+        for name, content in asked.items()
+        if content and ledger.contents.get(f"NodeClaim/{name}") != content
+    ]
+
+
+def is_about_to_buy(inputs: Inputs) -> bool:
+    """Whether a user's NodeClaim is so new that readiness may be reading it right now."""
+    names = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
+    shown = (m for m in unclaimed(inputs.snapshot, inputs.ledger.claims) if m["metadata"]["name"] in names)
+    claims = (parse_nodeclaim(manifest, inputs.now).value for manifest in shown)
+    ages = [inputs.now - claim.created_at for claim in claims if claim is not None]
+    return any(timedelta() <= age < _AWAITED for age in ages)
+
+
 def by_hand(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
     """Give nodes for users' NodeClaims, and why there is none for the others, by name."""
     planned: list[PlannedNode] = []
     refused: dict[str, str] = {}
     if inputs.now - inputs.snapshot.taken_at > FRESH:
         return planned, refused
+    unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
     for manifest in unclaimed(inputs.snapshot, inputs.ledger.claims):
         parsed = parse_nodeclaim(manifest, inputs.now)
         if parsed.value is None:
             refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
+            continue
+        if parsed.value.name in unread:
+            if inputs.now - parsed.value.created_at > _READ_WITHIN:
+                refused[parsed.value.name] = (
+                    "readiness has not found it in the API server as the snapshot shows it"
+                )
             continue
         try:
             planned.append(_planned(parsed.value, inputs))

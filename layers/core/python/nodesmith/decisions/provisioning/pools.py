@@ -25,6 +25,7 @@ from nodesmith.model.resources import Resources, total
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
+_UNREAD = "is not as readiness last read it from the API server; readiness looks again"
 _ONE_NODE = Resources({NODES: 1})
 
 
@@ -99,6 +100,8 @@ def pool_obstacle(
     backoff = ledger.nodepool_backoffs.get(pool.name)
     if pool.deleting:
         return "it is being deleted"
+    if not ledger.has_read(pool):
+        return f"it {_UNREAD}"
     obstacle = nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
     if obstacle:
         return obstacle
@@ -116,8 +119,10 @@ def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass
         return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
     if nodeclass is None or nodeclass.deleting:
         return f"its EC2NodeClass {ref.name!r} is missing, being deleted or not valid"
-    if status is None or status.generation != nodeclass.generation or ledger.cluster is None:
+    if status is None or ledger.cluster is None:
         return f"its EC2NodeClass {ref.name!r} has not been resolved yet"
+    if not ledger.has_read(nodeclass):
+        return f"its EC2NodeClass {ref.name!r} {_UNREAD}"
     if not status.is_ready:
         condition = status.first_obstacle
         why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
@@ -159,13 +164,12 @@ def template_of(
 
 
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
-    """Sum what a NodePool's nodes offer in all, nodes on their way included; `nodes` counts them."""
-    nodes = snapshot.nodes_in(pool.name)
-    joined = {n.provider_id for n in nodes if n.provider_id}
-    coming = [
-        c
-        for c in claims
-        if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP and c.provider_id not in joined
-    ]
-    parts = [n.capacity for n in nodes] + [c.capacity for c in coming]
+    """Sum what a NodePool's nodes offer in all, nodes on their way included; `nodes` counts them.
+
+    What was bought counts as the ledger has it: a Node that shows less must not leave room for more.
+    """
+    bought = [c for c in claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
+    known = {claim.provider_id for claim in claims if claim.provider_id}
+    others = [node for node in snapshot.nodes_in(pool.name) if node.provider_id not in known]
+    parts = [claim.capacity for claim in bought] + [node.capacity for node in others]
     return total(parts) + _ONE_NODE.times(len(parts))

@@ -1,0 +1,38 @@
+"""Content hashes: whether two readings of an object ask for the same thing.
+
+Readiness hashes what it has read from the API server and keeps the hash in the ledger. Whoever decides from a snapshot
+compares it with the hash of what the snapshot says: SHA-256 over everything that a decision reads of the object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from nodesmith.model.manifests import Manifest
+
+OPTIONS_DOMAIN = "nodesmith.dev/"
+"""The prefix of the annotations that a decision reads."""
+
+
+def content_hash(manifest: Manifest) -> str:
+    """Return the hash, 64 hex digits, of a NodePool or EC2NodeClass that was read without fatal problems.
+
+    It covers the spec with its defaults, nodesmith's own annotations, the uid, the generation and whether the object is
+    being deleted. Labels and other annotations of the object decide nothing, so they are left out.
+    """
+    annotations: Mapping[str, str] = manifest.metadata.get("annotations") or {}
+    options = {key: value for key, value in annotations.items() if key.startswith(OPTIONS_DOMAIN)}
+    return _digest({**manifest.identity, "annotations": options, "spec": manifest.spec})
+
+
+def marked_content_hash(manifest: Manifest) -> str:
+    """Return the hash of a NodeClaim: its labels and annotations become those of its Node, so they are covered too."""
+    marks = {part: manifest.metadata.get(part) or {} for part in ("labels", "annotations")}
+    return _digest({**manifest.identity, **marks, "spec": manifest.spec})
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
