@@ -250,7 +250,8 @@ class FakeCloud:
             subnet_id=override.subnet_id,
             template_id=f"lt-{override.template}",
         )
-        self.instances[instance.id] = instance
+        described = replace(instance, private_dns_name=f"node-{instance.id}")
+        self.instances[instance.id] = described  # CreateFleet's answer says nothing of it
         self.tags[instance.id] = request.tags
         return instance
 

@@ -98,7 +98,8 @@ def scene() -> Scene:
 
 
 def launched(name: str, **changes: Any) -> NodeClaim:
-    return builders.claim(name, instance_id=f"i-{name}", launched_at=NOW, created_at=NOW, **changes)
+    known = {"instance_id": f"i-{name}", "private_dns_name": f"node-{name}"}
+    return builders.claim(name, launched_at=NOW, created_at=NOW, **{**known, **changes})
 
 
 def joined(scene: Scene, *names: str) -> None:
@@ -294,13 +295,17 @@ def test_a_node_that_cannot_be_opened_is_not_registered_and_holds_up_no_other(sc
     assert scene.phases() == {"a": "Launched", "b": "Registered"}
 
 
-def test_instances_that_cannot_be_asked_for_keep_no_node_from_registering(scene: Scene) -> None:
+def test_instances_that_cannot_be_asked_for_keep_only_nodes_of_unknown_names_from_registering(
+    scene: Scene,
+) -> None:
     joined(scene, "a")
-    scene.hold(launched("lost", phase_since=NOW - timedelta(minutes=5)))
+    unnamed = launched("b", private_dns_name="")
+    scene.hold(launched("lost", phase_since=NOW - timedelta(minutes=5)), unnamed)
+    scene.cluster.nodes["node-b"] = node_manifest(unnamed)
     scene.cloud.raise_before = failing_for("instances_of")
     with pytest.raises(Transient, match="instances_of"):
         scene.follow()
-    assert scene.phases() == {"a": "Registered", "lost": "Launched"}
+    assert scene.phases() == {"a": "Registered", "b": "Launched", "lost": "Launched"}
 
 
 def test_a_claim_that_somebody_else_moved_on_is_looked_at_again_soon(scene: Scene) -> None:

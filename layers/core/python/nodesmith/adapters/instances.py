@@ -103,4 +103,5 @@ def _instance(found: Mapping[str, Any]) -> Instance:
         state_reason=found.get("StateReason", {}).get("Message", ""),
         template_id=tags.get(_TEMPLATE_ID_TAG, ""),
         instance_profile=found.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
+        private_dns_name=found.get("PrivateDnsName", ""),
     )

@@ -18,7 +18,7 @@ from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
 from nodesmith.decisions.expiration import expired
-from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, trouble
+from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.decisions.surplus import surplus
@@ -77,14 +77,17 @@ def follow(run: Lifecycle) -> Counter[str]:
 def _steps(
     run: Lifecycle, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
 ) -> Counter[str]:
-    checked = to_check(ledger.claims, snapshot, now)
+    checked, unnamed = to_check(ledger.claims, snapshot, now), to_name(ledger.claims, snapshot)
     try:
-        instances = run.cloud.instances_of(checked) if checked else {}
-    except Transient as error:  # whoever has a Node need not wait for EC2
+        instances = run.cloud.instances_of({*checked, *unnamed}) if checked or unnamed else {}
+    except Transient as error:  # whose Node has registered need not wait for EC2
         failures.add(error)
         checked, instances = [], {}
+    # Until EC2 has said what an instance is called, a Node with its provider id may be anybody's.
+    unproven = {*unnamed} - instances.keys() - {*checked}
+    claims = [claim for claim in ledger.claims if claim.name not in unproven]
     pools = parsed_nodepools(snapshot.nodepools)
-    commands = next_steps(ledger.claims, snapshot, instances, checked, now)
+    commands = next_steps(claims, snapshot, instances, checked, now)
     moving = ledger.replacements
     standing = [claim for claim in ledger.claims if claim.name not in moving]
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}

@@ -1,5 +1,8 @@
 """Which Node is a claim's: the one with its provider id, and where several have that, the one that has registered.
 
+Whoever may make Nodes can write any provider id into one. The name of a kubelet's own Node is bound to its instance, so
+a Node with another name than EC2 gave the instance is nobody's.
+
 A Node that was restored (from a backup, by `kubectl replace --force`) may have come without its provider id, which
 nobody else puts back. It is known by its name, and by the label that it has registered: one that joins has none.
 """
@@ -32,8 +35,18 @@ class ClaimedNodes:
         return min(found, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
 
     def all_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Give all Nodes with the claim's provider id; where none has it, the one that came back without it."""
-        return self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
+        """Give all Nodes with the claim's provider id; where none has it, the one that came back without it.
+
+        Those that cannot be its instance's by their name are left out.
+        """
+        shown = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
+        if not claim.private_dns_name:
+            return shown
+        return [node for node in shown if claim.may_be_named(node.name)]
+
+    def impostors_of(self, claim: NodeClaim) -> Sequence[Node]:
+        """Return the Nodes with the claim's provider id whose name is another than EC2 gave its instance."""
+        return [n for n in self._by_provider.get(claim.provider_id, ()) if not claim.may_be_named(n.name)]
 
     @cached_property
     def _by_provider(self) -> dict[str, list[Node]]:

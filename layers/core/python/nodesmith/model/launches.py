@@ -88,7 +88,8 @@ class LaunchRequest:
 class Instance:
     """An EC2 instance that carries a claim's tag. `state` is EC2's word (pending, running, …).
 
-    `template_id` and `instance_profile` (its name) are told by EC2's descriptions, not by its answer to a launch.
+    `template_id`, `instance_profile` (its name) and `private_dns_name` are told by descriptions, not by the answer to a
+    launch.
     """
 
     id: str
@@ -104,6 +105,8 @@ class Instance:
     """Why it does not run, in EC2's words, as `Client.InternalError: Client error on launch`."""
     template_id: str = field(default="", compare=False)
     instance_profile: str = field(default="", compare=False)
+    private_dns_name: str = field(default="", compare=False)
+    """As `ip-10-0-0-4.ec2.internal` or `i-0123456789abcdef0.ec2.internal`, by which EKS lets its kubelet join."""
 
     @property
     def provider_id(self) -> str:

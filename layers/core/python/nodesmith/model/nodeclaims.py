@@ -114,6 +114,8 @@ class NodeClaim:
     security_groups: tuple[str, ...] = ()
     """Ids of those that its NodeClass selected at the purchase."""
     price_hourly_usd: float = 0.0
+    private_dns_name: str = ""
+    """As EC2 tells it; empty where that is not known yet, or EC2 gives none."""
     node_name: str = ""
     capacity: Resources = NOTHING
     allocatable: Resources = NOTHING
@@ -164,6 +166,20 @@ class NodeClaim:
     def is_ending(self) -> bool:
         """True from the decision that it goes until it is forgotten."""
         return self.phase in ENDING
+
+    def may_be_named(self, node: str) -> bool:
+        """Whether EKS would let the kubelet of this claim's instance join by this name.
+
+        That is the instance's private DNS name or, where the access entry of the node role says so, its id. A subnet
+        with resource names gives `<id>.<domain>`. Only the instance itself can have any of them: EKS makes the user
+        name of a kubelet from its instance. Any name will do where the private DNS name is not known.
+        """
+        own = self.instance_id
+        return (
+            not self.private_dns_name
+            or node.lower() in {self.private_dns_name.lower(), own}
+            or (bool(own) and node.startswith(f"{own}."))
+        )
 
     def waiting(self, reason: str, message: str) -> NodeClaim:
         """Give the claim with what it waits for; itself where it has been said."""

@@ -57,8 +57,12 @@ class Snapshot:
         return self._claimed.of(claim)
 
     def nodes_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Give all Nodes with a claim's provider id: more than one only where something is wrong."""
+        """Give all Nodes with a claim's provider id and a name that its instance may have: one at most, mostly."""
         return self._claimed.all_of(claim)
+
+    def impostors_of(self, claim: NodeClaim) -> Sequence[Node]:
+        """Return the Nodes that have a claim's provider id under a name that its instance cannot have."""
+        return self._claimed.impostors_of(claim)
 
     def nodes_in(self, nodepool: str) -> list[Node]:
         """Give a NodePool's Nodes, one for each machine: of several with one provider id the one that registered."""

@@ -66,6 +66,7 @@ def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
         zone=instance.zone,
         capacity_type=instance.capacity_type,
         image_id=instance.image_id,
+        private_dns_name=instance.private_dns_name,
         node_name=node.name,
         capacity=node.capacity,
         allocatable=node.allocatable,

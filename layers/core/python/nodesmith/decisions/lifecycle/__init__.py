@@ -4,7 +4,7 @@ from nodesmith.decisions.lifecycle.events import trouble
 from nodesmith.decisions.lifecycle.holding import is_held
 from nodesmith.decisions.lifecycle.patches import initialization_patch, registration_patch
 from nodesmith.decisions.lifecycle.registrations import registrations
-from nodesmith.decisions.lifecycle.steps import next_steps, to_check
+from nodesmith.decisions.lifecycle.steps import next_steps, to_check, to_name
 
 __all__ = [
     "initialization_patch",
@@ -13,5 +13,6 @@ __all__ = [
     "registration_patch",
     "registrations",
     "to_check",
+    "to_name",
     "trouble",
 ]

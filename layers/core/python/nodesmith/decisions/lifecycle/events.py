@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nodesmith.decisions.lifecycle.stages import MISNAMED
 from nodesmith.model.commands import Command, Forget, GiveUp, Register, Wait
 from nodesmith.model.labels import REGISTERED
 from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim
@@ -9,7 +10,7 @@ from nodesmith.model.nodes import Node
 from nodesmith.model.taints import UNREGISTERED
 
 _KARPENTERS = {"InsufficientCapacity": "InsufficientCapacityError"}
-_WARNED_OF = frozenset({"MultipleNodesFound"})
+_WARNED_OF = frozenset({"MultipleNodesFound", MISNAMED})
 """What a claim may wait for that is no part of a usual start."""
 
 

@@ -18,13 +18,20 @@ from nodesmith.model.nodepoolannotations import Options
 from nodesmith.model.nodes import Node
 from nodesmith.model.taints import is_ephemeral
 
+MISNAMED = "NodeNameMismatch"
+"""Why a claim waits though a Node has its provider id."""
 _MOST_NAMED = 5
 _FROM_OUTSIDE = ("Client.UserInitiatedShutdown", "Server.")
 """Beginnings of EC2's state reasons that say: this instance was ended from outside, and would have run."""
 
 
-def register(claim: NodeClaim, nodes: Sequence[Node], options: Options, now: datetime) -> Command | None:
-    """Take a launched claim further: its Node is there, or is awaited for a time after the launch."""
+def register(
+    claim: NodeClaim, nodes: Sequence[Node], impostors: Sequence[Node], options: Options, now: datetime
+) -> Command | None:
+    """Take a launched claim further: its Node is there, or is awaited for a time after the launch.
+
+    `impostors` are Nodes with its provider id that its instance cannot have made.
+    """
     timeout = options.registration_timeout
     if len(nodes) > 1:
         return wait(claim, *_multiple(claim, nodes))
@@ -38,7 +45,7 @@ def register(claim: NodeClaim, nodes: Sequence[Node], options: Options, now: dat
     if now - claim.phase_since >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes of the launch"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
-    return wait(claim, *NOT_REGISTERED)
+    return wait(claim, *(_misnamed(claim, impostors) if impostors else NOT_REGISTERED))
 
 
 def initialize(
@@ -74,6 +81,12 @@ def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Comma
     if claim.phase is Phase.LAUNCHED:
         return GiveUp(claim.given_up(reason, why, now))
     return End(claim.terminating(reason, why, now))
+
+
+def _misnamed(claim: NodeClaim, impostors: Iterable[Node]) -> tuple[str, str]:
+    names = ", ".join(sorted(node.name for node in impostors))
+    named = f"EC2 has named the instance {claim.private_dns_name}"
+    return MISNAMED, f"Node {names} has the providerID {claim.provider_id}, but {named}: it is not registered"
 
 
 def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:

@@ -36,13 +36,23 @@ INSTANCE_CHECK_AFTER = timedelta(minutes=1)
 """Age from which a claim without a Node has its instance looked at."""
 
 
+def to_name(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[str]:
+    """Return the names of the claims that a Node has come for and whose private DNS name is not known yet."""
+    return sorted(claim.name for claim in claims if _is_unnamed(claim) and snapshot.nodes_of(claim))
+
+
+def _is_unnamed(claim: NodeClaim) -> bool:
+    """Whether a claim's Node is still to be told from others by what EC2 calls its instance."""
+    return claim.phase is Phase.LAUNCHED and not claim.private_dns_name
+
+
 def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> list[str]:
     """Name the claims whose Node should be there by now, or was: their instances are worth a call."""
     return sorted(
         claim.name
         for claim in claims
         if claim.phase in {Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED}
-        and not snapshot.nodes_of(claim)
+        and (_is_unnamed(claim) or not snapshot.nodes_of(claim))
         and now - claim.phase_since >= INSTANCE_CHECK_AFTER
     )
 
@@ -68,19 +78,22 @@ def next_steps(
     nominations: list[Command] = []
     openings: list[Command] = []
     commands: list[Command] = []
-    for claim in (_owned(c, owners, shown) for c in sorted(claims, key=lambda c: c.name)):
+    for each in sorted(claims, key=lambda c: c.name):
+        claim = _owned(each, owners, shown)
         if claim.name in misled:
             nominations.append(ClearNominations(claim, claim.node_name, misled[claim.name]))
-        nodes = snapshot.nodes_of(claim)
         found = instances.get(claim.name, ())
         dead = claim.name in looked_at and not any(i.is_alive for i in found)
+        claim = _named(claim, found)
+        nodes = () if dead and _is_unnamed(claim) else snapshot.nodes_of(claim)
         gone = end(claim, found, now) if dead else None
         present = claim.name in shown
         if _was_withdrawn(claim, present, snapshot):
             commands.append(End(claim.terminating("Deleted", "its NodeClaim has been deleted", now)))
             continue
         pool, daemonsets = pools.get(claim.nodepool), held_for.get(claim.name, ())
-        command = _next_step(claim, nodes, gone, pool.options if pool else DEFAULTS, daemonsets, now)
+        options = pool.options if pool else DEFAULTS
+        command = _next_step(claim, nodes, snapshot.impostors_of(claim), gone, options, daemonsets, now)
         if isinstance(command, Forget) and claim.is_by_hand and present:
             command = Dismiss(claim)
         joined = len(nodes) == 1 and claim.node_name in {"", nodes[0].name}
@@ -115,6 +128,12 @@ def _was_withdrawn(claim: NodeClaim, present: bool, snapshot: Snapshot) -> bool:
     return snapshot.taken_at > claim.created_at
 
 
+def _named(claim: NodeClaim, found: Sequence[Instance]) -> NodeClaim:
+    """Give a claim with the name that EC2 tells of its instance, if that is news."""
+    name = next((i.private_dns_name for i in found if i.id == claim.instance_id), "")
+    return replace(claim, private_dns_name=name) if name and _is_unnamed(claim) else claim
+
+
 def _stays_closed(claim: NodeClaim, command: Command | None) -> bool:
     """Tell whether the Node is held beyond this run: pods that were nominated for it would be tried in vain."""
     return is_held(command.claim if command is not None else claim)
@@ -123,6 +142,7 @@ def _stays_closed(claim: NodeClaim, command: Command | None) -> bool:
 def _next_step(
     claim: NodeClaim,
     nodes: Sequence[Node],
+    impostors: Sequence[Node],
     gone: Command | None,
     options: Options,
     daemonsets: Sequence[str],
@@ -130,7 +150,7 @@ def _next_step(
 ) -> Command | None:
     match claim.phase:
         case Phase.LAUNCHED:
-            return gone if gone and not nodes else register(claim, nodes, options, now)
+            return gone if gone and not nodes else register(claim, nodes, impostors, options, now)
         case Phase.REGISTERED:
             return gone or initialize(claim, nodes, daemonsets, now)
         case Phase.INITIALIZED if len(nodes) == 1:

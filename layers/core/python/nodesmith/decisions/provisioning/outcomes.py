@@ -39,6 +39,7 @@ def launched_claim(
         capacity_type=instance.capacity_type,
         image_id=instance.image_id,
         subnet_id=instance.subnet_id,
+        private_dns_name=instance.private_dns_name,
         price_hourly_usd=sold.price_hourly_usd if sold else claim.price_hourly_usd,
         capacity=kind.capacity if kind else claim.capacity,
         allocatable=kind.allocatable if kind else claim.allocatable,

@@ -71,8 +71,8 @@ class Room:
 def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
     """Give every node that stays and every claim in flight: initialised nodes first, then by name.
 
-    One that is tainted `karpenter.sh/disrupted` has no room, nor has a second Node with a claim's provider id; but
-    their pods are there and count for others' spreads.
+    One that is tainted `karpenter.sh/disrupted` has no room, nor has a second Node with a claim's provider id, nor one
+    that has it under a wrong name; but their pods are there and count for others' spreads.
     Pods that the scheduler has nominated for a node have their room there already. So have those that they preempt,
     until they are gone: kube-scheduler, too, lets nobody else in before.
     """
@@ -92,11 +92,10 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
         found.append(_node_room(node, claim, pods_of.get(node.name, ()), snapshot.daemonsets))
         if claim is not None and snapshot.node_of(claim) is not node:
             found[-1].free = NOTHING
-    joined = {node.provider_id for node in snapshot.nodes if node.provider_id}
     found += [
         _claim_room(claim, snapshot)
         for claim in claims
-        if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and claim.provider_id not in joined
+        if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and snapshot.node_of(claim) is None
     ]
     for room in found:
         for pod in nominated.get(room.name, ()):
