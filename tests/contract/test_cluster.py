@@ -320,3 +320,21 @@ def test_nominations_for_a_node_are_cleared_and_those_for_others_stand(world: Wo
     )
 
     assert [nominated(world, f"web-{number}") for number in range(3)] == ["", "n2", ""]
+
+
+def test_nodepools_and_nodeclasses_are_read_as_a_snapshot_holds_them(world: World) -> None:
+    world.put("NodePool", a_pool())
+    made = builders.nodeclass_manifest()
+    world.put("EC2NodeClass", {**made, "metadata": {"name": "default"}})
+    read = world.cluster.nodepools_and_nodeclasses()
+    stored = {kind: there(world, kind, "default") for kind in ("NodePool", "EC2NodeClass")}
+    assert [each["spec"] for each in read.nodepools] == [stored["NodePool"]["spec"]]
+    assert [each["spec"] for each in read.nodeclasses] == [stored["EC2NodeClass"]["spec"]]
+
+
+def test_a_nodeclaim_is_read_by_name_and_one_that_is_not_there_is_none(world: World) -> None:
+    world.put("NodeClaim", {part: value for part, value in a_claim().items() if part != "status"})
+    read = world.cluster.nodeclaim("default-abc")
+    assert read is not None
+    assert read["spec"] == there(world, "NodeClaim", "default-abc")["spec"]
+    assert world.cluster.nodeclaim("never-made") is None

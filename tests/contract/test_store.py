@@ -86,6 +86,7 @@ FULL_CLAIM = NodeClaim(
     subnet_id="subnet-1",
     security_groups=("sg-1",),
     price_hourly_usd=0.0336,
+    private_dns_name="ip-10-0-0-1.ec2.internal",
     node_name="ip-10-0-0-1.ec2.internal",
     capacity=parse_resources({"cpu": "2", "memory": "8Gi"}),
     allocatable=parse_resources({"cpu": "1930m", "memory": "7Gi"}),
@@ -123,6 +124,7 @@ FULL_STATUS = NodeClassStatus(
     (Image("ami-1", "al2023", Requirements.of(requirement("kubernetes.io/arch", "In", ["arm64"])), True),),
     "profile",
     (StatusCondition("SubnetsReady", "False", "SubnetsNotFound", "none matches", NOW),),
+    content="e" * 64,
 )
 FULL_HEALTH = RegistrationHealth(
     "uid/1 default/7 ami-1",
@@ -456,6 +458,14 @@ def test_a_nodepools_back_off_comes_back_equal_and_can_be_cleared(store: Store) 
     store.save_nodepool_backoff("default", None)
     store.save_nodepool_backoff("never-seen", None)
     assert store.load().nodepool_backoffs == {}
+
+
+def test_content_hashes_come_back_equal_and_are_forgotten_alone(store: Store) -> None:
+    written = {"NodePool/default": "a" * 64, "NodePool/other": "b" * 64, "NodeClaim/mine": "c" * 64}
+    store.save_contents(written)
+    store.save_contents({"NodePool/other": "d" * 64})
+    store.forget_contents(["NodeClaim/mine", "NodePool/never-seen"])
+    assert store.load().contents == {"NodePool/default": "a" * 64, "NodePool/other": "d" * 64}
 
 
 def test_a_back_off_of_moves_comes_back_equal_and_can_be_cleared(store: Store) -> None:

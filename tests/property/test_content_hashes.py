@@ -88,6 +88,8 @@ def changed(manifest: Manifest, path: tuple[str | int, ...], value: Any, *, remo
         at = at[key]
     if remove:
         del at[path[-1]]
+    elif path == ("status",):
+        at["status"] = {"nodes": 7}
     else:
         at[path[-1]] = value
     found: Manifest = made
@@ -105,7 +107,7 @@ def content(manifest: Manifest, parse: Callable[[Manifest], Parsed[Any]]) -> str
 def test_the_hash_changes_exactly_when_what_is_read_changes(data: st.DataObject) -> None:
     before, kind, parse = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]
     path = data.draw(
-        st.sampled_from([*(p for p in paths(before) if len(p) > 1 and p[0] == "spec"), ("status", "nodes")])
+        st.sampled_from([*(p for p in paths(before) if len(p) > 1 and p[0] == "spec"), ("status",)])
     )
     after = changed(before, path, data.draw(VALUES), remove=data.draw(st.booleans()))
 

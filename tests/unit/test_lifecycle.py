@@ -14,6 +14,7 @@ from nodesmith.decisions.lifecycle import (
     next_steps,
     registration_patch,
     to_check,
+    to_name,
 )
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Open, Register, Show, Wait
 from nodesmith.model.launches import Instance
@@ -122,7 +123,15 @@ def test_an_instance_is_looked_at_once_its_node_is_a_minute_overdue() -> None:
     due = replace(CLAIM, phase_since=NOW - timedelta(minutes=1))
     early = replace(CLAIM, name="early", phase_since=NOW - timedelta(seconds=59))
     assert to_check([due, early], builders.snapshot(), NOW) == ["default-x1"]
-    assert to_check([due], builders.snapshot(nodes=(NODE,)), NOW) == []
+    named = replace(due, private_dns_name=NODE.name)
+    assert to_check([named], builders.snapshot(nodes=(NODE,)), NOW) == []
+
+
+def test_what_ec2_calls_an_instance_is_asked_as_soon_as_a_node_shows_its_provider_id() -> None:
+    here = builders.snapshot(nodes=(NODE,))
+    assert to_name([CLAIM], builders.snapshot()) == []
+    assert to_name([CLAIM], here) == ["default-x1"]
+    assert to_name([replace(CLAIM, private_dns_name=NODE.name), REGISTERED], here) == []
 
 
 def test_an_instance_is_looked_at_when_its_node_has_left_and_never_without_one() -> None:

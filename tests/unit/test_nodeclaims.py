@@ -52,6 +52,7 @@ FULLEST = NodeClaim(
     subnet_id="subnet-1",
     security_groups=("sg-1", "sg-2"),
     price_hourly_usd=0.0331,
+    private_dns_name="ip-10-0-0-1.ec2.internal",
     node_name="ip-10-0-0-1.ec2.internal",
     capacity=Resources({"cpu": 2000, "pods": 29}),
     allocatable=Resources({"cpu": 1930, "pods": 29}),
