@@ -61,6 +61,8 @@ from tests.laws import closed, strangers, violations
 
 Manifest = dict[str, Any]
 SETTINGS = NodeSettings(fragility_tolerance=0)  # one node, where one will do: its life is what is looked at
+SHOWN_AFTER = timedelta(seconds=2)
+"""From the launch of an instance until EC2 describes it."""
 BOOT = timedelta(seconds=30)
 READY = timedelta(seconds=45)
 PATIENCE = timedelta(minutes=40)
@@ -201,7 +203,7 @@ class World:
         self.boundaries = boundaries or Boundaries()
         self.messages = messages or Messages()
         self._dice = random.Random(self.messages.seed)  # noqa: S311
-        self.cloud = FakeCloud(clock=self.clock, cluster=builders.cluster_info())
+        self.cloud = FakeCloud(clock=self.clock, cluster=builders.cluster_info(), shown_after=SHOWN_AFTER)
         known = ready_status(builders.nodeclass(), self.cloud.cluster, self.now)
         self.store = FakeStore()
         if resolved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
 from nodesmith.decisions.launch import launch_obstacle
@@ -79,7 +79,8 @@ class FakeCloud:
     pattern that matches a pool holds, none is plenty. `raise_before` and `raise_after` are called with each Call, and
     may raise: before it has an effect, or after it (the answer is lost). `answers` replace a claim's outcome once,
     `script` gives the outcomes of the next requests, whatever their claims are called. One that is `forgetful` does
-    not know a client token again, and so launches another instance for it.
+    not know a client token again, and so launches another instance for it. Instances are described `shown_after` their
+    launch and not before, as EC2's are: its API is eventually consistent.
     """
 
     cluster: ClusterInfo = CLUSTER
@@ -90,6 +91,7 @@ class FakeCloud:
     answers: dict[str, LaunchOutcome] = field(default_factory=dict)
     script: list[Callable[[LaunchRequest], LaunchOutcome]] = field(default_factory=list)
     forgetful: bool = False
+    shown_after: timedelta = timedelta()
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     calls: list[Call] = field(default_factory=list)
     templates: dict[str, LaunchTemplate] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class FakeCloud:
     def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
         call = self._begin("instances_of", *sorted(claims))
         found: dict[str, tuple[Instance, ...]] = {}
-        for instance in self.instances.values():
+        for instance in self._shown().values():
             if instance.claim in claims:
                 found[instance.claim] = (*found.get(instance.claim, ()), instance)
         self.raise_after(call)
@@ -128,21 +130,26 @@ class FakeCloud:
     def owned_instances(self) -> list[Instance]:
         call = self._begin("owned_instances")
         name = self.cluster.name
-        ours = [i for i in self.alive() if {CLUSTER_TAG, MANAGED_BY_TAG} <= self.tags[i.id].keys()]
+        ours = [
+            i
+            for i in self._shown().values()
+            if i.is_alive and {CLUSTER_TAG, MANAGED_BY_TAG} <= self.tags[i.id].keys()
+        ]
         found = [i for i in ours if self.tags[i.id][CLUSTER_TAG] == name == self.tags[i.id][MANAGED_BY_TAG]]
         self.raise_after(call)
         return found
 
     def living(self, instances: Collection[str]) -> frozenset[str]:
         call = self._begin("living", *sorted(instances))
-        found = frozenset(instance.id for instance in self.alive() if instance.id in instances)
+        found = frozenset(i.id for i in self._shown().values() if i.is_alive and i.id in instances)
         self.raise_after(call)
         return found
 
     def notices(self, instances: Collection[str]) -> list[Notice]:
         call = self._begin("notices", *sorted(instances))
         found = [self.told[each] for each in sorted(instances) if each in self.told]
-        known = [self.instances[each] for each in sorted(instances) if each in self.instances]
+        shown = self._shown()
+        known = [shown[each] for each in sorted(instances) if each in shown]
         found += [
             Notice(STATES[i.state], i.id, self.clock(), f"EC2 shows the instance as {i.state}")
             for i in known
@@ -193,6 +200,11 @@ class FakeCloud:
     def become(self, instance_id: str, state: str) -> None:
         """Move an instance into another of EC2's states."""
         self.instances[instance_id] = replace(self.instances[instance_id], state=state)
+
+    def _shown(self) -> Mapping[str, Instance]:
+        """Return the instances that EC2 describes by now, by id."""
+        since = self.clock() - self.shown_after
+        return {i.id: i for i in self.instances.values() if i.launched_at <= since}
 
     def _begin(self, method: str, *about: str) -> Call:
         call = Call(method, about)
