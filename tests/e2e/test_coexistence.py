@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def written(system: System) -> dict[str, Any]:
     return found
 
 
-def _of_node(node: Manifest) -> list[Any]:
+def _of_node(node: Mapping[str, Any]) -> list[Any]:
     metadata = node["metadata"]
     labels = {key: value for key, value in metadata["labels"].items() if not key.startswith("beta.")}
     parts = ("finalizers", "deletionTimestamp", "uid")

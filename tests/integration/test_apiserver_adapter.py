@@ -150,8 +150,8 @@ def test_an_observer_begins_again_when_its_list_expires(local: LocalApiServer) -
     class Slow(ApiServer):
         expirations = 2
 
-        def pages(self, path: str) -> Iterator[dict[str, Any]]:
-            for page in super().pages(path):
+        def pages(self, path: str, selector: str = "") -> Iterator[dict[str, Any]]:
+            for page in super().pages(path, selector):
                 yield page
                 if path == "/api/v1/pods" and self.expirations:
                     self.expirations -= 1

@@ -88,16 +88,15 @@ class Yard:
                 cluster.delete_nodeclaim(claim["metadata"]["name"])
                 return
 
-    def run(self, *, timeout: timedelta = timedelta(minutes=5), output: str = "json", **options: Any) -> int:
+    def run(self, *, timeout: timedelta = timedelta(minutes=5), **options: Any) -> int:
         settings = Settings(timeout, options.pop("lift_finalizers", False))
-        how = {"dry_run": False, "yes": True, **options}
+        how: dict[str, Any] = {"output": "json", "dry_run": False, "yes": True, **options}
         return uninstall(
             self.server,
             settings,
-            output=output,
             clock=lambda: self.now,
             sleep=self.sleep,
-            **how,  # type: ignore[arg-type]
+            **how,
         )
 
 
@@ -112,7 +111,7 @@ def yard() -> Iterator[Yard]:
             add_ours(made, f"default-{number}", f"i-ours{number}")
         made.put("Namespace", {"metadata": {"name": "nodesmith", "labels": LABELS}})
         for kind in ("ClusterRole", "ClusterRoleBinding"):
-            rights = {
+            rights: dict[str, Any] = {
                 "roleRef": {
                     "apiGroup": "rbac.authorization.k8s.io",
                     "kind": "ClusterRole",
@@ -120,7 +119,7 @@ def yard() -> Iterator[Yard]:
                 }
             }
             body = {"metadata": {"name": "nodesmith-writer", "labels": LABELS}}
-            made.put(kind, body | (rights if kind == "ClusterRoleBinding" else {"rules": []}))
+            made.put(kind, {**body, **(rights if kind == "ClusterRoleBinding" else {"rules": []})})
         made.functions = made.end_nodes
         yield made
 

@@ -46,7 +46,7 @@ class Scripted(ApiServer):
     asked: list[str] = field(default_factory=list)
     listed: int = 0
 
-    def pages(self, path: str) -> Iterator[dict[str, Any]]:  # noqa: ARG002
+    def pages(self, path: str, selector: str = "") -> Iterator[dict[str, Any]]:  # noqa: ARG002
         answer = self.lists[min(self.listed, len(self.lists) - 1)]
         self.listed += 1
         if isinstance(answer, Exception):
