@@ -1,14 +1,15 @@
-"""The functions' rights on the real control plane: with them and no others a node and its pods come to their end."""
+"""The functions' rights on the real control plane: with them and no others a node and its pods come to their end.
+
+Roles say which kinds the functions may write, admission policies which of their objects, and what of these.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-import yaml
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes import ApiCluster
@@ -25,10 +26,10 @@ from tests.e2e.conftest import BUILD
 from tests.patience import eventually
 
 WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
-LIMITS = Path(__file__).parents[2] / "forwarder" / "base" / "writerlimits.yaml"
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POOL, CLASS = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
 Json = dict[str, Any]
+LAUNCHED = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"}
+"""Labels that every Node of ours has once it is registered."""
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +44,12 @@ def writer(plane: RealCluster) -> ApiCluster:
     return ApiCluster(ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER)), system_time)
 
 
-def put_node(plane: RealCluster, name: str) -> None:
+def put_node(plane: RealCluster, name: str, labels: Mapping[str, str] = LAUNCHED) -> None:
     room = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     plane.objects.create(
         "nodes",
         {
-            "metadata": {"name": name, "labels": {"kwok.x-k8s.io/node": "fake", "only": name}},
+            "metadata": {"name": name, "labels": {"kwok.x-k8s.io/node": "fake", "only": name, **labels}},
             "spec": {"providerID": f"aws:///us-east-1a/{name}"},
             "status": {
                 "capacity": room,
@@ -150,14 +151,8 @@ def test_a_node_whose_owner_blocks_is_held_deleted_and_let_go(plane: RealCluster
 
 @pytest.fixture(scope="module")
 def limited(plane: RealCluster) -> ApiServer:
-    """Give the functions' API server, in a cluster with a NodePool, an EC2NodeClass, and limits to writing them."""
+    """Return the functions' API server, with a NodePool and an EC2NodeClass there, once policies are enforced."""
     admin = ApiServer(connect(plane.url, plane.ca_bundle, lambda: ADMIN))
-    for limit in yaml.safe_load_all(LIMITS.read_text()):
-        plural = {
-            "ValidatingAdmissionPolicy": "policies",
-            "ValidatingAdmissionPolicyBinding": "policybindings",
-        }
-        admin.create(f"{ADMISSION}/validatingadmission{plural[limit['kind']]}", limit)
     for path, made in ((POOL, builders.nodepool_manifest()), (CLASS, builders.nodeclass_manifest())):
         admin.create(path, {**made, "metadata": {"name": "default", "annotations": {"example.com/a": "b"}}})
     server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))

@@ -158,3 +158,29 @@ def test_the_overlay_beside_auto_mode_is_the_whole_without_the_shared_crds() -> 
 def test_check_cluster_names_folders_that_exist() -> None:
     for folder in (WHOLE, WITHOUT_SHARED_CRDS):
         assert (ROOT / folder / "kustomization.yaml").is_file()
+
+
+def policies(kind: str) -> list[dict[str, Any]]:
+    documents = [each for path in sorted((FORWARDER / "base").glob("*.yaml")) for each in load(path)]
+    return [document for document in documents if document["kind"] == kind]
+
+
+def test_admission_policies_hold_the_functions_and_nobody_else() -> None:
+    """A condition that fails would refuse the writes of everybody, so it must not fail where there are no groups."""
+    condition = {"name": "writer", "expression": "'nodesmith:writer' in request.userInfo.?groups.orValue([])"}
+    for policy in policies("ValidatingAdmissionPolicy"):
+        spec = policy["spec"]
+        assert (spec["failurePolicy"], spec["matchConditions"]) == ("Fail", [condition])
+        assert "paramKind" not in spec, (
+            "a policy with parameters is evaluated once for each of them, for everybody"
+        )
+
+
+def test_every_admission_policy_is_bound_and_denies() -> None:
+    bound = {
+        binding["spec"]["policyName"]: binding["spec"]["validationActions"]
+        for binding in policies("ValidatingAdmissionPolicyBinding")
+    }
+    names = {policy["metadata"]["name"] for policy in policies("ValidatingAdmissionPolicy")}
+    assert bound.keys() == names
+    assert set(map(tuple, bound.values())) == {("Deny", "Audit")}

@@ -24,6 +24,7 @@ from nodesmith_cli.local.started import Started
 _CRD = "customresourcedefinitions.apiextensions.k8s.io"
 _ESTABLISHED_WITHIN_SECONDS = 20
 _RBAC = frozenset({"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+_ADMISSION = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
 _FUNCTIONS = User("nodesmith-functions", ("nodesmith:reader", "nodesmith:writer"))
 
 
@@ -93,9 +94,13 @@ def install_crds(objects: Objects) -> None:
 
 
 def grant_rights(objects: Objects) -> None:
-    """Give the groups nodesmith:reader and nodesmith:writer what the deployment's manifests give them."""
+    """Give the groups nodesmith:reader and nodesmith:writer what the deployment's manifests give them.
+
+    Admission policies limit them where the API server has such; the embedded one has none.
+    """
+    kinds = _RBAC | {resource.kind for resource in objects.registry} & _ADMISSION
     for path in sorted(shipped("_base", "forwarder/base").glob("*.yaml")):
         for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-            if manifest["kind"] in _RBAC:
+            if manifest["kind"] in kinds:
                 resource = objects.registry.of(manifest).name
                 objects.apply(resource, manifest, write=Write("nodesmith", force=True))

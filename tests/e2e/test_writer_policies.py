@@ -1,0 +1,302 @@
+"""Admission policies on the real API server: which objects the group nodesmith:writer may write, and what of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.errors import Rejected
+from nodesmith.model.evictions import Evicted, PodOnNode
+from nodesmith.model.labels import REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.nodes import NodePatch
+from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.taints import UNREGISTERED
+from nodesmith.parts import system_time
+from nodesmith_cli.local.controlplane import User
+from nodesmith_cli.local.real import RealCluster
+from tests import builders
+from tests.contract.worlds import a_claim
+from tests.e2e.conftest import BUILD
+from tests.patience import eventually
+
+WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
+OURS = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"}
+AUTO_MODE = {"karpenter.sh/nodepool": "general-purpose", "eks.amazonaws.com/nodeclass": "default"}
+FOREIGN_LABELS: Mapping[str, Mapping[str, str]] = {
+    "auto-mode": AUTO_MODE,
+    "node-group": {"eks.amazonaws.com/nodegroup": "system"},
+    "self-managed": {},
+}
+CLAIMS, NODES = "/apis/karpenter.sh/v1/nodeclaims", "/api/v1/nodes"
+POOLS, CLASSES = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
+PODS, EVENTS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/events"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[RealCluster]:
+    known = {WRITER: User("nodesmith", ("nodesmith:writer",)), ADMIN: User("admin", ("system:masters",))}
+    with RealCluster(
+        BUILD / "test_writer_policies" / "plane", authenticate=known.get, rights=True
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(plane: RealCluster) -> ApiServer:
+    return ApiServer(connect(plane.url, plane.ca_bundle, lambda: ADMIN))
+
+
+@pytest.fixture(scope="module")
+def server(plane: RealCluster, admin: ApiServer) -> ApiServer:
+    """Return the functions' API server, once policies are enforced there."""
+    server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
+    put_node(admin, "first", {})
+    eventually(lambda: is_denied(server, f"{NODES}/first"), "policies are enforced")
+    return server
+
+
+@pytest.fixture(scope="module")
+def writer(server: ApiServer) -> ApiCluster:
+    return ApiCluster(server, system_time)
+
+
+def is_denied(server: ApiServer, path: str) -> bool:
+    try:
+        server.patch(path, {"metadata": {"annotations": {"example.com/try": str(time.monotonic_ns())}}})
+    except Rejected:
+        return True
+    return False
+
+
+def put_node(admin: ApiServer, name: str, labels: Mapping[str, str], *taints: Json) -> None:
+    spec = {"providerID": f"aws:///us-east-1a/i-{name}", "taints": list(taints)}
+    admin.create(NODES, {"metadata": {"name": name, "labels": dict(labels)}, "spec": spec})
+
+
+def put_pod(admin: ApiServer, name: str, node: str = "") -> None:
+    spec: Json = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0}
+    admin.create(PODS, {"metadata": {"name": name}, "spec": {**spec, **({"nodeName": node} if node else {})}})
+
+
+def there(admin: ApiServer, path: str) -> Json:
+    found = admin.get(path)
+    assert found is not None, f"{path} is gone"
+    return found
+
+
+def test_the_api_server_finds_nothing_to_warn_about_in_any_policy(
+    plane: RealCluster,
+    server: ApiServer,  # noqa: ARG001 it is there once policies are enforced
+) -> None:
+    def checked() -> bool:
+        found = plane.objects.list("validatingadmissionpolicies")
+        return len(found) >= 6 and all("typeChecking" in (policy.get("status") or {}) for policy in found)
+
+    eventually(checked, "every policy's expressions have been checked")
+    warnings = {
+        policy["metadata"]["name"]: policy["status"]["typeChecking"]
+        for policy in plane.objects.list("validatingadmissionpolicies")
+    }
+    assert set(map(str, warnings.values())) == {"{}"}, warnings
+
+
+def test_a_node_with_the_label_of_its_nodeclass_is_written_and_deleted(
+    admin: ApiServer, writer: ApiCluster
+) -> None:
+    put_node(admin, "ours", OURS)
+    patch = NodePatch({"a": "b"}, provider_id="aws:///us-east-1a/i-ours", unschedulable=True)
+    assert writer.register_node("ours", patch)
+    writer.request_deletion("Node", "ours", patch.provider_id)
+    writer.release_node("ours", patch.provider_id)
+    assert admin.get(f"{NODES}/ours") is None
+
+
+def test_a_node_that_comes_without_labels_is_registered(admin: ApiServer, writer: ApiCluster) -> None:
+    put_node(admin, "plain", {}, {"key": UNREGISTERED.key, "effect": str(UNREGISTERED.effect)})
+    patch = NodePatch(
+        {**OURS, REGISTERED: "true"},
+        provider_id="aws:///us-east-1a/i-plain",
+        remove_taints=(UNREGISTERED,),
+        add_finalizers=(TERMINATION_FINALIZER,),
+    )
+    assert writer.register_node("plain", patch)
+    assert there(admin, f"{NODES}/plain")["metadata"]["finalizers"] == [TERMINATION_FINALIZER]
+
+
+@pytest.mark.parametrize("owner", FOREIGN_LABELS)
+def test_a_node_of_others_is_neither_written_nor_deleted(
+    admin: ApiServer, server: ApiServer, owner: str
+) -> None:
+    put_node(admin, owner, FOREIGN_LABELS[owner])
+    uid = there(admin, f"{NODES}/{owner}")["metadata"]["uid"]
+    denied = rf"Node {owner}: nodesmith's functions write and delete only Nodes that nodesmith has launched"
+    with pytest.raises(Rejected, match=denied):
+        server.patch(f"{NODES}/{owner}", {"spec": {"unschedulable": True}})
+    with pytest.raises(Rejected, match=denied):
+        server.delete(f"{NODES}/{owner}")
+    after = there(admin, f"{NODES}/{owner}")
+    assert after["metadata"]["uid"] == uid
+    assert "unschedulable" not in after["spec"]
+
+
+@pytest.mark.parametrize("owner", ["auto-mode", "node-group"])
+def test_a_node_that_shows_another_owner_cannot_be_taken_over(
+    admin: ApiServer, server: ApiServer, owner: str
+) -> None:
+    name = f"taken-{owner}"
+    put_node(admin, name, FOREIGN_LABELS[owner])
+    with pytest.raises(Rejected, match=f"Node {name}: .*this one has the label eks.amazonaws.com/node"):
+        server.patch(f"{NODES}/{name}", {"metadata": {"labels": OURS}})
+
+
+def test_of_a_node_of_ours_finalizers_and_owners_of_others_stay(admin: ApiServer, server: ApiServer) -> None:
+    put_node(admin, "held", OURS)
+    admin.patch(f"{NODES}/held", {"metadata": {"finalizers": ["example.com/a", TERMINATION_FINALIZER]}})
+    with pytest.raises(
+        Rejected, match=r"Node held: .*may add and remove the finalizer karpenter.sh/termination"
+    ):
+        server.patch(f"{NODES}/held", {"metadata": {"finalizers": [TERMINATION_FINALIZER]}})
+    with pytest.raises(Rejected, match=r"Node held: .*may not remove the label"):
+        server.patch(f"{NODES}/held", {"metadata": {"labels": {"karpenter.k8s.aws/ec2nodeclass": None}}})
+    server.patch(f"{NODES}/held", {"metadata": {"finalizers": ["example.com/a"]}})
+
+
+def test_a_waiting_pod_is_nominated_and_nothing_else_of_its_status_changes(
+    admin: ApiServer, server: ApiServer, writer: ApiCluster
+) -> None:
+    put_pod(admin, "waits")
+    writer.nominate("some-node", ["default/waits"])
+    assert there(admin, f"{PODS}/waits")["status"]["nominatedNodeName"] == "some-node"
+    writer.clear_nominations("some-node", ["default/waits"])
+    assert "nominatedNodeName" not in there(admin, f"{PODS}/waits")["status"]
+    ready = [{"type": "Ready", "status": "True"}]
+    refused: Mapping[str, Json] = {
+        "podIP": {"status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}},
+        "phase": {"status": {"phase": "Succeeded"}},
+        "conditions": {"status": {"conditions": ready}},
+    }
+    for field, patch in refused.items():
+        said = (
+            rf"Pod default/waits: .*may write status.nominatedNodeName only, and this changes status\.{field}"
+        )
+        with pytest.raises(Rejected, match=said):
+            server.patch(f"{PODS}/waits/status", patch)
+    with pytest.raises(Rejected, match=r"Pod default/waits: .*may not write a pod's metadata"):
+        server.patch(f"{PODS}/waits/status", {"metadata": {"labels": {"app": "victim"}}})
+
+
+def test_pods_of_our_nodes_are_evicted_and_deleted(admin: ApiServer, writer: ApiCluster) -> None:
+    put_node(admin, "drained", OURS)
+    for name in ("evicted", "deleted"):
+        put_pod(admin, name, "drained")
+    assert list(writer.evict([PodOnNode("default/evicted", "drained")]).values()) == [Evicted()]
+    assert list(writer.delete_pods([PodOnNode("default/deleted", "drained", 1)]).values()) == [Evicted()]
+    for name in ("evicted", "deleted"):
+        found = admin.get(f"{PODS}/{name}")
+        assert found is None or found["metadata"]["deletionTimestamp"]
+
+
+def test_a_pod_is_ended_by_its_uid_only_and_where_it_has_a_node(admin: ApiServer, server: ApiServer) -> None:
+    put_node(admin, "named", OURS)
+    put_pod(admin, "named", "named")
+    put_pod(admin, "unbound")
+    with pytest.raises(Rejected, match=r"Pod default/named: .*delete a pod only by its uid"):
+        server.delete(f"{PODS}/named")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "named"}}
+    with pytest.raises(Rejected, match=r"Pod default/named: .*evict a pod only by its uid"):
+        server.create(f"{PODS}/named/eviction", eviction)
+    uid = there(admin, f"{PODS}/unbound")["metadata"]["uid"]
+    with pytest.raises(Rejected, match=r"Pod default/unbound: .*only pods that are on a node"):
+        server.delete(f"{PODS}/unbound", uid)
+
+
+def test_nodeclaims_of_other_controllers_are_neither_made_nor_written_nor_deleted(
+    admin: ApiServer, server: ApiServer, writer: ApiCluster
+) -> None:
+    writer.apply_nodeclaim(a_claim(nodeName="n"))
+    ref = {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}
+    foreign = {**a_claim(), "metadata": {"name": "theirs"}}
+    foreign["spec"] = {**foreign["spec"], "nodeClassRef": ref}
+    denied = "NodeClaim theirs: its nodeClassRef is of the group eks.amazonaws.com"
+    with pytest.raises(Rejected, match=denied):
+        server.create(CLAIMS, foreign)
+    admin.create(CLAIMS, foreign)
+    for path, patch in (
+        ("", {"metadata": {"labels": {"a": "b"}}}),
+        ("/status", {"status": {"nodeName": "n"}}),
+    ):
+        with pytest.raises(Rejected, match=denied):
+            server.patch(f"{CLAIMS}/theirs{path}", patch)
+    with pytest.raises(Rejected, match=denied):
+        server.delete(f"{CLAIMS}/theirs")
+    writer.delete_nodeclaim("default-abc")
+    assert admin.get(f"{CLAIMS}/default-abc") is None
+
+
+def test_nodepools_of_other_controllers_get_neither_annotations_nor_conditions(
+    admin: ApiServer, server: ApiServer, writer: ApiCluster
+) -> None:
+    pool = builders.nodepool_manifest("general-purpose")
+    pool["metadata"] = {"name": "general-purpose"}
+    pool["spec"]["template"]["spec"]["nodeClassRef"] = {
+        "group": "eks.amazonaws.com",
+        "kind": "NodeClass",
+        "name": "default",
+    }
+    admin.create(POOLS, pool)
+    denied = "NodePool general-purpose: its nodeClassRef is of the group eks.amazonaws.com"
+    condition = {"type": "Ready", "status": "False", "reason": "x", "message": ""}
+    with pytest.raises(Rejected, match=denied):
+        writer.annotate("NodePool", "general-purpose", {"karpenter.sh/nodepool-hash": "1"})
+    with pytest.raises(Rejected, match=denied):
+        writer.merge_status("NodePool", "general-purpose", {"conditions": [condition]})
+    own = {**builders.nodepool_manifest("own"), "metadata": {"name": "own"}}
+    admin.create(POOLS, own)
+    writer.merge_status("NodePool", "own", {"conditions": [condition]})
+    assert server.get(f"{POOLS}/own") is not None
+
+
+def test_of_an_ec2nodeclass_being_deleted_karpenters_finalizer_alone_may_be_removed(
+    admin: ApiServer, server: ApiServer
+) -> None:
+    path, theirs = f"{CLASSES}/leaves", "karpenter.k8s.aws/termination"
+    made = builders.nodeclass_manifest("leaves")
+    admin.create(CLASSES, {**made, "metadata": {"name": "leaves", "finalizers": [theirs, "example.com/a"]}})
+    denied = "may write annotations, and lift Karpenter's finalizer, only"
+    with pytest.raises(Rejected, match=denied):
+        server.patch(path, {"metadata": {"finalizers": ["example.com/a"]}})
+    admin.delete(path)
+    with pytest.raises(Rejected, match=denied):
+        server.patch(path, {"metadata": {"finalizers": [theirs]}})
+    server.patch(path, {"metadata": {"finalizers": ["example.com/a"]}})
+    assert there(admin, path)["metadata"]["finalizers"] == ["example.com/a"]
+
+
+def test_events_are_nodesmiths_own(admin: ApiServer, server: ApiServer, writer: ApiCluster) -> None:
+    told = ObjectEvent("Pod", "default/gone", "FailedScheduling", "thing")
+    for _ in range(2):
+        writer.publish([told])
+    about = {"kind": "Pod", "namespace": "default", "name": "gone"}
+    event = {"reason": "Killing", "involvedObject": about, "source": {"component": "kubelet"}}
+    denied = "Event default/forged: .*only Events whose source.component is nodesmith"
+    with pytest.raises(Rejected, match=denied):
+        server.create(EVENTS, {**event, "metadata": {"name": "forged"}})
+    admin.create(EVENTS, {**event, "metadata": {"name": "forged"}})
+    with pytest.raises(Rejected, match=denied):
+        server.patch(f"{EVENTS}/forged", {"source": {"component": "nodesmith"}})
+
+
+def test_nobody_else_is_limited(admin: ApiServer) -> None:
+    put_node(admin, "free", {"eks.amazonaws.com/nodegroup": "system"})
+    put_pod(admin, "free", "free")
+    admin.patch(f"{PODS}/free/status", {"status": {"phase": "Running"}})
+    admin.delete(f"{PODS}/free")
+    admin.patch(f"{NODES}/free", {"spec": {"unschedulable": True}})
+    admin.delete(f"{NODES}/free")
+    assert admin.get(f"{NODES}/free") is None
