@@ -60,11 +60,33 @@ def offering_labels(zone: str, zone_id: str, capacity_type: str) -> dict[str, st
 class TypeSet:
     """Instance types in order of name. Compared by identity, which makes it a cheap key: `type_set` gives the one."""
 
-    __slots__ = ("names", "types")
+    __slots__ = ("_by_key", "names", "types")
 
     def __init__(self, types: tuple[InstanceType, ...]) -> None:
         self.types = types
         self.names = frozenset(t.name for t in types)
+        self._by_key: dict[str, list[tuple[InstanceType, frozenset[str]]]] | None = None
+
+    def refused(self, wanted: Requirement) -> frozenset[str]:
+        """Return the names of the types that cannot meet a requirement. Types alike in its key are asked once."""
+        if self._by_key is None:
+            self._by_key = _grouped(self.types)
+        alone = Requirements({wanted.key: wanted})
+        alike = self._by_key.get(wanted.key, ())
+        return frozenset().union(*(names for one, names in alike if type_refusal(alone, one) is not None))
+
+
+def _grouped(types: Iterable[InstanceType]) -> dict[str, list[tuple[InstanceType, frozenset[str]]]]:
+    """Group types by what they say of each key: one of each group, and the names of all of it."""
+    found: dict[str, dict[object, list[InstanceType]]] = {}
+    for one in types:
+        for key in {*one.labels, *one.requirements}:
+            said = one.labels[key] if key in one.labels else one.requirements[key]
+            found.setdefault(key, {}).setdefault(said, []).append(one)
+    return {
+        key: [(alike[0], frozenset(t.name for t in alike)) for alike in groups.values()]
+        for key, groups in found.items()
+    }
 
 
 @lru_cache(maxsize=64)
@@ -76,7 +98,8 @@ def type_set(types: tuple[InstanceType, ...]) -> TypeSet:
 @lru_cache(maxsize=512)
 def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
     """Give the types that meet all requirements. Cached: NodePools and shapes repeat from run to run."""
-    return TypeSet(tuple(t for t in types.types if type_refusal(requirements, t) is None))
+    refused = frozenset().union(*(types.refused(wanted) for wanted in requirements.values()))
+    return TypeSet(tuple(t for t in types.types if t.name not in refused))
 
 
 @lru_cache(maxsize=512)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from math import inf
 from typing import NamedTuple, Protocol
 
 from nodesmith.decisions.scheduling.admission import Admission
@@ -86,11 +87,7 @@ class TemplateLaunching:
         """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
         asked = self._ask(shape), keys, domain
         if asked not in self._prices:
-            sold = self._sold(shape, keys).get(domain, [])
-            fitting = [s for s in sold if shape.requests.fits_in(s.room)]
-            plain = [s for s in fitting if not s.is_exotic] or fitting
-            prices = [s.price_hourly_usd * _share(shape.requests, s.room) for s in plain]
-            self._prices[asked] = min(prices, default=float("inf"))
+            self._prices[asked] = _cheapest(shape.requests, self._sold(shape, keys).get(domain, []))
         return self._prices[asked]
 
     def softly_tainted(self, shape: Shape) -> bool:
@@ -172,6 +169,18 @@ def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: S
     return sorted({value for one in wished if not one.complement for value in one.values})
 
 
-def _share(requests: Resources, room: Resources) -> float:
-    priced = [n for n, amount in requests.items() if amount > 0 and is_priced(n)]
-    return max([requests[name] / room[name] for name in priced], default=0.0)
+def _cheapest(requests: Resources, sold: Iterable[_Sold]) -> float:
+    """Return the lowest price of a pod's share of a node that it fits on, USD an hour; infinite where there is none."""
+    wanted = [(name, amount, is_priced(name)) for name, amount in requests.nonzero().items()]
+    lowest = {False: inf, True: inf}
+    for one in sold:
+        share, offered = 0.0, one.room.amounts
+        for name, amount, priced in wanted:
+            room = offered.get(name, 0)
+            if not 0 <= amount <= room:
+                break
+            if priced:
+                share = max(share, amount / room)
+        else:
+            lowest[one.is_exotic] = min(lowest[one.is_exotic], one.price_hourly_usd * share)
+    return lowest[False] if lowest[False] < inf else lowest[True]
