@@ -141,16 +141,16 @@ def disruption_grants(scope: Scope) -> list[Grant]:
     ]
 
 
-def buying_grants(scope: Scope, *written: str) -> list[Grant]:
-    """Decide what to buy, write it down, and buy it. `written` are objects that are written beside."""
+def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
+    """Decide what to buy, write it down, and buy it. `kept` are objects that are read and written beside."""
     return [
         *ledger_grants(scope),
         *learned_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region)),
+        *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region), *kept),
         write_grant(
             scope.region,
             decision_key(scope.cluster, "*"),
-            *written,
+            *kept,
             wildcard="a record and its snapshot per decision, named by its id",
         ),
         *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles),

@@ -12,14 +12,16 @@ from nodesmith.controllers.buying import TypeTable, buy, committable, write_down
 from nodesmith.controllers.launching import carry_on, leased_until
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.controllers.unplaced import write_unplaced
+from nodesmith.controllers.unplaced import read_tried, write_unplaced
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
     by_hand,
+    by_turns,
     decide,
     decision_id,
     is_about_to_buy,
+    is_crowded,
     record,
     replicas,
     unread,
@@ -157,7 +159,8 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     ledger = _resume(run, ledger, types, outcome)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
-    inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision)
+    tried = read_tried(run.blobs, run.cluster_name) if is_crowded(snapshot.pods) else ()
+    inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision, tried)
     outcome.unread = bool(unread(snapshot, ledger))
     refused = _buy_without_pods(run, inputs, types, outcome)
     if refused is None:
@@ -178,7 +181,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
-    nodes = committable(plan.nodes)
+    nodes = committable(by_turns(plan.nodes))
     done = True
     if nodes:
         try:
@@ -192,7 +195,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     # For replays and for people, and so only once EC2 has been asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
-    return done
+    return done and (not plan.new or bool(outcome.postponed))
 
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, str], now: datetime) -> None:

@@ -47,8 +47,21 @@ def write_unplaced(
         {"pods": list(group.pods), "reason": group.why.text, "fix": group.why.fix} for group in plan.unplaced
     ]
     barren = {name: (plan.obstacles or {})[name] for name in plan.barren}
-    written = {"at": now.isoformat(), "unplaced": groups, "refused": dict(refused), "barren": barren}
+    written: dict[str, Any] = {
+        "at": now.isoformat(),
+        "unplaced": groups,
+        "refused": dict(refused),
+        "barren": barren,
+    }
+    if plan.tried:
+        written["tried"] = list(plan.tried)
     blobs.put(unplaced_key(cluster), canonical(written))
+
+
+def read_tried(blobs: Blobs, cluster: str) -> tuple[str, ...]:
+    """Return the pods that the last decision wants decided about after others; empty where it could take in all."""
+    data = blobs.get(unplaced_key(cluster))
+    return tuple(json.loads(data).get("tried", ())) if data else ()
 
 
 def tell_unplaced(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, told: Told, now: datetime) -> int:

@@ -16,6 +16,7 @@ from nodesmith.decisions.provisioning.record import (
     replay,
 )
 from nodesmith.decisions.provisioning.rehearsal import rehearse
+from nodesmith.decisions.provisioning.shares import by_turns, is_crowded
 from nodesmith.decisions.provisioning.static import replicas
 from nodesmith.decisions.provisioning.unread import as_read, unread
 
@@ -26,11 +27,13 @@ __all__ = [
     "Unplaced",
     "as_read",
     "by_hand",
+    "by_turns",
     "canonical",
     "decide",
     "decision_id",
     "inputs_of",
     "is_about_to_buy",
+    "is_crowded",
     "plan_item",
     "record",
     "rehearse",

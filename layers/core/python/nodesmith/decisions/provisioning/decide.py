@@ -19,6 +19,7 @@ from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
+from nodesmith.decisions.provisioning.shares import shared_out
 from nodesmith.decisions.provisioning.sparing import sparing
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
@@ -42,7 +43,10 @@ from nodesmith.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything a decision may depend on. `decision` is its id, from which the claims' names are made."""
+    """Everything a decision may depend on. `decision` is its id, from which the claims' names are made.
+
+    `tried` is what the last decision said of pods that are to come after others: see `shares`.
+    """
 
     snapshot: Snapshot
     ledger: Ledger
@@ -50,6 +54,7 @@ class Inputs:
     settings: NodeSettings
     now: datetime
     decision: str
+    tried: tuple[str, ...] = ()
 
 
 def decide(inputs: Inputs) -> Plan:
@@ -72,6 +77,8 @@ def decide(inputs: Inputs) -> Plan:
             ignored=_unplaced(_told(ignored)),
             problems=snapshot.problems,
         )
+    shares = shared_out(fresh, inputs.tried)
+    fresh = list(shares.chosen)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     launching, learned = TemplateLaunching(offers.templates), Learned()
     policy, daemonsets = inputs.settings.preference_policy, snapshot.daemonsets
@@ -99,17 +106,21 @@ def decide(inputs: Inputs) -> Plan:
 
     chosen, least = sparing(decided) if _spares(fresh, inputs) else decided(Wishes.RULE)
     assignment, purchase = chosen.assignment, chosen.purchase
+    nodes = _written_down(purchase, inputs)
+    bought_for = {key for node in nodes for key in node.claim.nominated}
     return Plan(
-        nodes=_written_down(purchase, inputs),
+        nodes=nodes,
         placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
         waiting=_waiting(waiting, nominated),
-        unplaced=_unplaced(_stuck(chosen, offers) + _refused(purchase, offers)),
+        unplaced=_unplaced([*_stuck(chosen, offers), *_refused(purchase, offers), *shares.told()]),
         ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
         barren=offers.barren,
         problems=offers.problems,
         bound_hourly_usd=least,
         steps=purchase.steps,
+        new=shares.new,
+        tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
     )
 
 

@@ -56,6 +56,10 @@ class Plan:
     problems: tuple[str, ...] = ()
     bound_hourly_usd: float = 0.0
     steps: int = 0
+    new: int = 0
+    """how many pods wait for their turn and have never been decided about"""
+    tried: tuple[str, ...] = ()
+    """pods that are decided about after others the next time: see `shares`"""
 
     @property
     def price_hourly_usd(self) -> float:

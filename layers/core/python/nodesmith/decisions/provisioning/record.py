@@ -52,6 +52,7 @@ def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any
         "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
         "ledger": ledger_item(inputs.ledger),
         "settings": asdict(inputs.settings),
+        **({"tried": list(inputs.tried)} if inputs.tried else {}),
     }
     return {
         "format": FORMAT,
@@ -80,6 +81,7 @@ def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) 
         NodeSettings.of(written["inputs"]["settings"]),
         datetime.fromisoformat(written["at"]),
         written["id"],
+        tuple(written["inputs"].get("tried", ())),
     )
 
 
