@@ -90,6 +90,22 @@ def volume_key_grants(region: str, kms_key_arns: Sequence[str]) -> list[Grant]:
     ]
 
 
+def tag_grant(cluster: str, region: str) -> Grant:
+    """Return the grant to name the instances that nodesmith made for the cluster: their NodeClaim and their Name.
+
+    Instances that one call launched for several NodeClaims get these tags later. No other tag may be changed, so no
+    instance can be tagged into the cluster or out of it.
+    """
+    keys = {"aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]}
+    return Grant(
+        "TagInstances",
+        ("ec2:CreateTags",),
+        (names.arn("ec2", "instance/*", region=region),),
+        {**_made_for(cluster), "ForAllValues:StringEquals": keys},
+        NO_IDS_YET,
+    )
+
+
 def terminate_grant(cluster: str, region: str) -> Grant:
     """Return the grant to terminate the instances that nodesmith made for the cluster.
 

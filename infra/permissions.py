@@ -12,6 +12,7 @@ from infra.launching import (
     collection_grants,
     instance_profile_grants,
     launch_grants,
+    tag_grant,
     terminate_grant,
     volume_key_grants,
 )
@@ -159,12 +160,13 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
 
 
 def lifecycle_grants(scope: Scope) -> list[Grant]:
-    """Follow instances and claims, end what was given up. What it writes to the API server is for RBAC."""
+    """Follow instances and claims, name instances, end what was given up. The API server is for RBAC."""
     return [
         *ledger_grants(scope),
         *learned_grants(scope, "PutItem"),
         *read_grants(scope.region, snapshot_key(scope.cluster), unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
+        tag_grant(scope.cluster, scope.region),
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
         send_grant(scope, "disruption", "lifecycle", "provisioning", "readiness", "termination"),

@@ -322,11 +322,47 @@ ENDS = (
 
 _SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 
+_THREE = {f"big-{n}": {"cpu": "3"} for n in range(3)}
+
+
+def _few_spot(world: World) -> None:
+    """Of three equal nodes, asked for in one call, the pools have two."""
+    world.cloud.stock = {"spot *": 2}
+
+
+def _shown_late(world: World) -> None:
+    """EC2 finds no instance by its fleet's tag until long after a lease has run out."""
+    world.cloud.in_fleets_after = timedelta(minutes=4)
+
+
+SHARED = (
+    Story(
+        "two of three nodes to be had",
+        _THREE,
+        _few_spot,
+        nodepool=builders.nodepool_manifest(requirements=_SMALL),
+        exact=False,
+    ),
+    Story(
+        "three nodes that EC2 shows late",
+        _THREE,
+        _shown_late,
+        nodepool=builders.nodepool_manifest(requirements=_SMALL),
+    ),
+    Story(
+        "three nodes of an EC2 that knows no client token again",
+        _THREE,
+        _forgetful,
+        nodepool=builders.nodepool_manifest(requirements=_SMALL),
+    ),
+)
+"""Stories of equal nodes that one CreateFleet call serves."""
+
 STORIES: tuple[Story, ...] = (
     Story("one node"),
     Story(
         "three nodes at once",
-        {f"big-{n}": {"cpu": "3"} for n in range(3)},
+        _THREE,
         nodepool=builders.nodepool_manifest(requirements=_SMALL),
     ),
     Story("a cluster that has never been looked at", resolved=False),
@@ -347,5 +383,6 @@ STORIES: tuple[Story, ...] = (
     Story("an instance that dies before it joins", prepare=_dies_young),
     Story("an instance that never joins", prepare=_never_joins),
     Story("an EC2NodeClass that changes meanwhile", prepare=_nodeclass_changes),
+    *SHARED,
     *ENDS,
 )

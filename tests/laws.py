@@ -23,6 +23,8 @@ def violations(world: World) -> list[str]:
     for instance in alive:
         by_claim[instance.claim] = by_claim.get(instance.claim, 0) + 1
     found += [f"doubled {claim}: {n} instances" for claim, n in sorted(by_claim.items()) if n > 1]
+    owners = {c.instance_id: c.name for c in world.store.claims.values()}
+    found += [f"{i.id} carries the tag of {i.claim!r}" for i in alive if owners.get(i.id, i.claim) != i.claim]
     used = {p["spec"].get("nodeName") for p in world.pods.values()}
     found += [f"idle instance {i.id}" for i in alive if f"node-{i.id}" not in used]
     found += [f"forgotten {name}" for name, p in sorted(world.pods.items()) if not p["spec"].get("nodeName")]

@@ -23,6 +23,7 @@ READS = frozenset(
     {
         "FakeBlobs.get",
         "FakeCloud.cluster_info",
+        "FakeCloud.fleet_instances",
         "FakeCloud.instances_of",
         "FakeCloud.living",
         "FakeCloud.notices",

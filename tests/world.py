@@ -27,11 +27,12 @@ from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.decisions.garbagecollection.facts import YOUNG
+from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
 from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.launches import Instance
+from nodesmith.model.launches import Instance, fleet_of
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodepools import parse_nodepool
@@ -371,7 +372,7 @@ class World:
     def is_settled(self) -> bool:
         """Tell whether there is nothing left to do."""
         bound = all(p["spec"].get("nodeName") for p in self.pods.values())
-        done = all(c.phase is Phase.INITIALIZED for c in self.store.claims.values())
+        done = all(c.phase is Phase.INITIALIZED and not tags_due(c) for c in self.store.claims.values())
         shown = all(_shows_ready(c) for c in self.cluster.nodeclaims.values())
         dead = [n for n in self.cluster.nodes if not self.is_alive(n)]
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
@@ -619,9 +620,10 @@ class World:
         """Note instances that no claim stands for, and that garbage collection has left alone twice."""
         named = {c.instance_id for c in self.store.claims.values()}
         awaited = {c.name for c in self.store.claims.values() if not c.instance_id}
+        fleets = {fleet_of(c.launch) for c in self.store.claims.values() if not c.instance_id} - {""}
         for instance in self.cloud.alive():
             is_young = self.now - instance.launched_at < YOUNG
-            if instance.id in named or instance.claim in awaited or is_young:
+            if instance.id in named or instance.claim in awaited or instance.fleet in fleets or is_young:
                 del self._outlived[instance.id]
                 continue
             self._outlived[instance.id] += 1

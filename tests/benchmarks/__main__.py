@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks import (
+    bursts,
     coldstart,
     crashes,
     disruption,
@@ -37,6 +38,7 @@ from tests.benchmarks.figures import Figure
 WRITTEN = Path("build") / "benchmarks.json"
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "hotpath": hotpath.figures,
+    "bursts": bursts.figures,
     "notices": notices.figures,
     "interruptions": interruptions.figures,
     "retries": retries.figures,

@@ -29,12 +29,12 @@ class StampedCloud(FakeCloud):
     asked_at = 0.0
     requests = 0
 
-    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
         for request in requests:
             fleet_request(request, builders.CLUSTER)
         self.asked_at = time.perf_counter()
         self.requests = len(requests)
-        return FakeCloud.launch(self, requests)
+        return FakeCloud.launch(self, requests, repeated=repeated)
 
 
 class WritingStore(FakeStore):

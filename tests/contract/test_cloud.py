@@ -14,10 +14,11 @@ from moto.ec2.models import ec2_backends
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import AwsCloud
-from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.launch import launch_plan, shared
 from nodesmith.model.garbage import Kind
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import (
+    Instance,
     Launched,
     LaunchRequest,
     LaunchTemplate,
@@ -116,6 +117,46 @@ def test_the_same_request_again_gives_the_same_instance_and_buys_no_other(subjec
     assert isinstance(second, Launched)
     assert second.instance.id == first.instance.id
     assert subject.count_alive() == 1
+
+
+def test_claims_with_equal_requests_get_an_instance_each_whoever_asks_again(subject: Subject) -> None:
+    plans = [planned(subject.cloud, f"default-{letter}") for letter in "abc"]
+    subject.cloud.ensure_templates(plans[0][1])
+    requests = shared([request for request, _ in plans])
+    outcomes = subject.cloud.launch(requests)
+    ids = [outcome.instance.id for outcome in outcomes if isinstance(outcome, Launched)]
+    assert len(set(ids)) == 3
+    (again,) = subject.cloud.launch(requests[1:2], repeated=True)
+    assert isinstance(again, Launched)
+    assert again.instance.id == ids[1]
+    assert subject.count_alive() == 3
+    share = requests[0].share
+    assert share is not None
+    assert [i.id for i in sorted(subject.cloud.fleet_instances([share.fleet])[share.fleet], key=_id)] == ids
+    assert subject.cloud.fleet_instances(["unknown"]) == {}
+
+
+def _id(instance: Instance) -> str:
+    return instance.id
+
+
+def test_an_instance_without_its_claims_tag_is_found_by_its_id_and_by_the_tag_once_it_has_it(
+    subject: Subject,
+) -> None:
+    plans = [planned(subject.cloud, f"default-{letter}") for letter in "ab"]
+    subject.cloud.ensure_templates(plans[0][1])
+    first, second = subject.cloud.launch(shared([request for request, _ in plans]))
+    assert isinstance(first, Launched)
+    assert isinstance(second, Launched)
+    name, id_ = first.claim, first.instance.id
+    assert subject.cloud.instances_of([name]) == {}
+    (found,) = subject.cloud.instances_of([name], {name: id_, "default-b": second.instance.id})[name]
+    assert (found.id, found.claim) == (id_, name)
+    subject.cloud.tag(id_, {"karpenter.sh/nodeclaim": name, "Name": name})
+    (found,) = subject.cloud.instances_of([name])[name]
+    assert (found.id, found.claim) == (id_, name)
+    assert {i.id: i.claim for i in subject.cloud.owned_instances()} == {id_: name, second.instance.id: ""}
+    subject.cloud.tag("i-0123456789abcdef0", {"Name": "gone"})
 
 
 def test_the_same_claim_with_another_request_is_refused(subject: Subject) -> None:

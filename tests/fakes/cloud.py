@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
-from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.decisions.launch.tags import CLUSTER_TAG, MANAGED_BY_TAG
+from nodesmith.decisions.launch import dealt, launch_obstacle
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, FLEET_TAG, MANAGED_BY_TAG, NODECLAIM_TAG, claim_tags
 from nodesmith.model.ec2events import STATES
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.labels import ARCH, AWS_DOMAIN
@@ -92,6 +93,8 @@ class FakeCloud:
     script: list[Callable[[LaunchRequest], LaunchOutcome]] = field(default_factory=list)
     forgetful: bool = False
     shown_after: timedelta = timedelta()
+    in_fleets_after: timedelta = timedelta()
+    """the age from which an instance is also found by the tag of its fleet"""
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     calls: list[Call] = field(default_factory=list)
     templates: dict[str, LaunchTemplate] = field(default_factory=dict)
@@ -103,7 +106,9 @@ class FakeCloud:
     """instance profiles, and volumes and interfaces attached to nothing, by id"""
     told: dict[str, Notice] = field(default_factory=dict)
     """what EC2 has decided about instances, by id"""
-    _tokens: dict[str, tuple[LaunchRequest, Launched]] = field(default_factory=dict)
+    _made: dict[str, str] = field(default_factory=dict)
+    """the call that launched each instance"""
+    _tokens: dict[str, tuple[object, list[Instance], tuple[Shortfall, ...]]] = field(default_factory=dict)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
         call = self._begin("ensure_templates", *(template.name for template in templates))
@@ -112,20 +117,46 @@ class FakeCloud:
             self.made_at.setdefault(template.name, self.clock())
         self.raise_after(call)
 
-    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        del repeated  # a token is known again here, and its answer with it
         call = self._begin("launch", *(request.claim for request in requests))
-        outcomes = [self._outcome(request) for request in requests]
+        calls: dict[str, list[LaunchRequest]] = {}
+        for request in requests:
+            calls.setdefault(request.call, []).append(request)
+        outcomes = {o.claim: o for alike in calls.values() for o in self._outcomes(alike)}
         self.raise_after(call)
-        return outcomes
+        return [outcomes[request.claim] for request in requests]
 
-    def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+    def instances_of(
+        self, claims: Collection[str], known: Mapping[str, str] = MappingProxyType({})
+    ) -> Mapping[str, tuple[Instance, ...]]:
         call = self._begin("instances_of", *sorted(claims))
         found: dict[str, tuple[Instance, ...]] = {}
         for instance in self._shown().values():
             if instance.claim in claims:
                 found[instance.claim] = (*found.get(instance.claim, ()), instance)
+        for claim in claims:
+            if claim not in found and known.get(claim) in self._shown():
+                found[claim] = (replace(self.instances[known[claim]], claim=claim),)
         self.raise_after(call)
         return found
+
+    def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        call = self._begin("fleet_instances", *sorted(fleets))
+        found: dict[str, tuple[Instance, ...]] = {}
+        for instance in self._shown().values():
+            if instance.fleet in fleets and self.clock() - instance.launched_at >= self.in_fleets_after:
+                found[instance.fleet] = (*found.get(instance.fleet, ()), instance)
+        self.raise_after(call)
+        return found
+
+    def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        call = self._begin("tag", instance, *sorted(tags))
+        if instance in self.instances:
+            self.tags[instance] = {**self.tags[instance], **tags}
+            claim = tags.get(NODECLAIM_TAG, self.instances[instance].claim)
+            self.instances[instance] = replace(self.instances[instance], claim=claim)
+        self.raise_after(call)
 
     def owned_instances(self) -> list[Instance]:
         call = self._begin("owned_instances")
@@ -212,31 +243,45 @@ class FakeCloud:
         self.raise_before(call)
         return call
 
-    def _outcome(self, request: LaunchRequest) -> LaunchOutcome:
-        if request.claim in self.answers:
-            return self.answers.pop(request.claim)
+    def _outcomes(self, alike: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+        """Answer one call for requests that share it."""
+        if any(request.claim in self.answers for request in alike):
+            return [self.answers.pop(request.claim) for request in alike]
         if self.script:
-            return self.script.pop(0)(request)
-        return self._launch(request)
+            answer = self.script.pop(0)
+            return [answer(request) for request in alike]
+        first = alike[0]
+        asked = first.overrides, first.capacity_type, first.reservations, _common_tags(first)
+        known = None if self.forgetful else self._tokens.get(first.call)
+        if known is not None and known[0] != asked:
+            return [Refused(r.claim, "LaunchFailed", "IdempotentParameterMismatch") for r in alike]
+        if known is None:
+            if any(override.template not in self.templates for override in first.overrides):
+                return [TemplateMissing(request.claim) for request in alike]
+            known = asked, *self._fleet(first)
+            self._tokens[first.call] = known
+        _, launched, short = known
+        return [self._dealt(request, launched, short) for request in alike]
 
-    def _launch(self, request: LaunchRequest) -> LaunchOutcome:
-        if request.claim in self._tokens and not self.forgetful:
-            first, outcome = self._tokens[request.claim]
-            changed = Refused(request.claim, "LaunchFailed", "IdempotentParameterMismatch")
-            return outcome if first == request else changed
-        if any(override.template not in self.templates for override in request.overrides):
-            return TemplateMissing(request.claim)
-        short: list[Shortfall] = []
-        for override in sorted(
-            request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone)
-        ):
-            pool = OfferingKey(request.capacity_type, override.instance_type, override.zone)
-            if self._take(pool):
-                launched = Launched(request.claim, self._instance(request, override), tuple(short))
-                self._tokens[request.claim] = request, launched
-                return launched
-            short.append(Shortfall(pool, "InsufficientInstanceCapacity"))
-        return NoCapacity(request.claim, tuple(short))
+    def _dealt(
+        self, request: LaunchRequest, launched: list[Instance], short: tuple[Shortfall, ...]
+    ) -> LaunchOutcome:
+        instance = dealt(request.share, launched) if request.share else next(iter(launched), None)
+        return Launched(request.claim, instance, short) if instance else NoCapacity(request.claim, short)
+
+    def _fleet(self, request: LaunchRequest) -> tuple[list[Instance], tuple[Shortfall, ...]]:
+        """Launch as many instances as are asked for and to be had, the cheapest first."""
+        rows = sorted(request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone))
+        launched: list[Instance] = []
+        short: dict[OfferingKey, Shortfall] = {}
+        for _ in range(request.share.size if request.share else 1):
+            for override in rows:
+                pool = OfferingKey(request.capacity_type, override.instance_type, override.zone)
+                if pool not in short and self._take(pool):
+                    launched.append(self._instance(request, override))
+                    break
+                short[pool] = Shortfall(pool, "InsufficientInstanceCapacity")
+        return launched, tuple(short.values())
 
     def _take(self, pool: OfferingKey) -> bool:
         pattern = next((p for p in self.stock if fnmatchcase(str(pool), p)), None)
@@ -248,11 +293,11 @@ class FakeCloud:
         return True
 
     def _instance(self, request: LaunchRequest, override: Override) -> Instance:
-        before = sum(instance.claim == request.claim for instance in self.instances.values())
-        named = f"{request.claim}/{before}" if before else request.claim
+        before = sum(instance_call == request.call for instance_call in self._made.values())
+        named = f"{request.call}/{before}" if before else request.call
         instance = Instance(
             id=f"i-{hashlib.sha256(named.encode()).hexdigest()[:17]}",
-            claim=request.claim,
+            claim="" if request.share else request.claim,
             instance_type=override.instance_type,
             zone=override.zone,
             capacity_type=request.capacity_type,
@@ -261,11 +306,22 @@ class FakeCloud:
             launched_at=self.clock(),
             subnet_id=override.subnet_id,
             template_id=f"lt-{override.template}",
+            fleet=request.share.fleet if request.share else "",
         )
         described = replace(instance, private_dns_name=f"node-{instance.id}")
         self.instances[instance.id] = described  # CreateFleet's answer says nothing of it
-        self.tags[instance.id] = request.tags
+        self._made[instance.id] = request.call
+        self.tags[instance.id] = _common_tags(request)
         return instance
+
+
+def _common_tags(request: LaunchRequest) -> dict[str, str]:
+    """Return the tags that the launch itself writes."""
+    if request.share is None:
+        return dict(request.tags)
+    own = claim_tags(request.claim, request.tags)
+    common = {key: value for key, value in request.tags.items() if key not in own}
+    return {**common, FLEET_TAG: request.share.fleet}
 
 
 def ready_status(nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:

@@ -9,7 +9,6 @@ from typing import Any
 from tests.infra.templates import Template
 
 NOT_CALLED = {
-    "ec2:CreateTags": "tags given to CreateFleet and CreateLaunchTemplate",
     "ec2:RunInstances": "what CreateFleet does",
     "iam:PassRole": "the role in a launch template, or put into an instance profile",
     "iam:TagInstanceProfile": "tags given to CreateInstanceProfile",

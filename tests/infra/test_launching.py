@@ -96,6 +96,24 @@ def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
     assert not allows(statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given)
 
 
+def test_lifecycle_alone_names_instances_and_only_those_that_nodesmith_made_for_the_cluster(
+    alpha: Template,
+) -> None:
+    instance, ours = f"{EC2}:instance/i-1", tags("Resource", "alpha")
+    naming: dict[str, str | list[str]] = {"aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]}
+    for concern in ALL:
+        statements = alpha.statements(alpha.role_of(concern))
+        found = allows(statements, "ec2:CreateTags", instance, ours | naming)
+        assert found is (concern == "lifecycle"), concern
+    statements = alpha.statements(alpha.role_of("lifecycle"))
+    assert not allows(statements, "ec2:CreateTags", instance, tags("Resource", "beta") | naming)
+    karpenters = {key: each for key, each in ours.items() if not key.endswith("managed-by")}
+    assert not allows(statements, "ec2:CreateTags", instance, karpenters | naming)
+    for key in ("eks:eks-cluster-name", "kubernetes.io/cluster/alpha", "team"):
+        assert not allows(statements, "ec2:CreateTags", instance, ours | {"aws:TagKeys": ["Name", key]})
+    assert not allows(statements, "ec2:CreateTags", f"{EC2}:volume/vol-1", ours | naming)
+
+
 def test_only_who_buys_can_launch(alpha: Template) -> None:
     for concern in ("lifecycle", "termination", "readiness", "observation", "repair", "garbagecollection"):
         statements = alpha.statements(alpha.role_of(concern))

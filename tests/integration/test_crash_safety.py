@@ -55,6 +55,25 @@ def test_a_crash_amid_trouble_changes_nothing_in_the_end(story: Story) -> None:
     assert broken(crashes.crashes(story, crashes.SAMPLE)) == {}
 
 
+def test_three_equal_nodes_are_asked_for_in_one_call_and_each_carries_its_claims_tags() -> None:
+    world = THREE.told()
+    assert len({instance.fleet for instance in world.cloud.instances.values()} - {""}) == 1
+    tags = {each.id: world.cloud.tags[each.id] for each in world.cloud.instances.values()}
+    owners = {claim.instance_id: name for name, claim in world.store.claims.items()}
+    assert {id_: own["karpenter.sh/nodeclaim"] for id_, own in tags.items()} == owners
+    assert {id_: own["Name"] for id_, own in tags.items()} == owners
+
+
+@pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.GARBAGECOLLECTION])
+def test_a_whole_run_inside_the_launch_of_a_shared_fleet_doubles_nothing(visitor: Concern) -> None:
+    assert broken(crashes.visits(THREE, visitor, sample=30)) == {}
+
+
+@pytest.mark.parametrize("story", crashes.SHARED, ids=lambda story: story.name)
+def test_two_runs_that_deal_out_one_fleet_give_no_instance_twice(story: Story) -> None:
+    assert broken(crashes.pauses(story, sample=16)) == {}
+
+
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_whole_run_inside_another_at_any_of_its_calls_doubles_nothing(visitor: Concern) -> None:
     assert broken(crashes.visits(ONE, visitor)) == {}

@@ -11,7 +11,7 @@ from nodesmith.adapters.fleetanswers import (
     FleetError,
     call_failure,
     fleet_errors,
-    fleet_instance,
+    fleet_instances,
     refusal_reason,
     shortfalls,
     unfulfilled,
@@ -76,11 +76,11 @@ def test_spot_looks_at_price_and_depth_and_on_demand_at_price() -> None:
     assert "SpotOptions" not in on_demand
 
 
-def test_fleet_instance_and_volume_carry_the_claims_tags() -> None:
+def test_fleet_instance_volume_and_interface_carry_the_claims_tags() -> None:
     specs = {
         spec["ResourceType"]: spec["Tags"] for spec in fleet_request(REQUEST, "express")["TagSpecifications"]
     }
-    assert set(specs) == {"fleet", "instance", "volume"}
+    assert set(specs) == {"fleet", "instance", "volume", "network-interface"}
     assert {"Key": "karpenter.sh/nodeclaim", "Value": CLAIM.name} in specs["instance"]
 
 
@@ -104,18 +104,16 @@ def test_an_instance_is_told_with_its_pool_subnet_and_image() -> None:
             }
         ]
     }
-    instance = fleet_instance(REQUEST, answer, {override.template: "ami-7"}, NOW)
-    assert instance is not None
+    (instance,) = fleet_instances(REQUEST, answer, {override.template: "ami-7"}, NOW)
     assert (instance.id, instance.claim, instance.zone) == ("i-1", CLAIM.name, override.zone)
     assert (instance.image_id, instance.subnet_id) == ("ami-7", override.subnet_id)
-    unknown = fleet_instance(REQUEST, answer, {}, NOW)
-    assert unknown is not None
+    (unknown,) = fleet_instances(REQUEST, answer, {}, NOW)
     assert unknown.image_id == ""
 
 
 def test_an_answer_without_an_instance_tells_of_none() -> None:
-    assert fleet_instance(REQUEST, {"Instances": [], "FleetId": "fleet-1"}, {}, NOW) is None
-    assert fleet_instance(REQUEST, {"Instances": [{"InstanceIds": []}]}, {}, NOW) is None
+    assert fleet_instances(REQUEST, {"Instances": [], "FleetId": "fleet-1"}, {}, NOW) == []
+    assert fleet_instances(REQUEST, {"Instances": [{"InstanceIds": []}]}, {}, NOW) == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from tests.world import World, pod_manifest
 class RefusingCloud(FakeCloud):
     reason = ""
 
-    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        del repeated
         return [Refused(request.claim, self.reason, "said no") for request in requests]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from nodesmith.decisions.launch import shared
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
 from nodesmith.errors import Conflict
@@ -28,6 +29,7 @@ from nodesmith.model.launches import (
     Refused,
     TemplateMissing,
     Unfulfilled,
+    fleet_of,
 )
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
@@ -56,11 +58,28 @@ class Settled:
     given_up: list[str] = field(default_factory=list)
     deferred: list[Deferred] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
+    is_cut: bool = False
+    """that claims are left for the next look, as they are more than EC2 takes at a time"""
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether EC2 turned calls away, or threw them out inside: more of them would fare the same now."""
+        return bool(self.postponed) or any(deferred.nothing_begun for deferred in self.deferred)
 
 
-def intent(node: PlannedNode, now: datetime) -> NodeClaim:
-    """Give the claim as it is committed: with the very request that EC2 will be asked."""
-    return replace(node.claim, launch={**node.request.to_item(), ATTEMPTED_AT: now.isoformat()})
+def intents(nodes: Sequence[PlannedNode], now: datetime) -> list[NodeClaim]:
+    """Return the claims of one commit as they are committed: with the very requests that EC2 will be asked."""
+    requests = shared([node.request for node in nodes])
+    return [
+        replace(node.claim, launch={**request.to_item(), ATTEMPTED_AT: now.isoformat()})
+        for node, request in zip(nodes, requests, strict=True)
+    ]
+
+
+def call_of(claim: NodeClaim) -> str:
+    """Return the name of the CreateFleet call that serves a pending claim, as `LaunchRequest.call` does."""
+    fleet = fleet_of(claim.launch)
+    return f"fleet/{fleet}" if fleet else claim.name
 
 
 def launch(
@@ -71,26 +90,39 @@ def launch(
     store: Store,
     cloud: Cloud,
     clock: Callable[[], datetime],
+    *,
+    repeated: bool = False,
 ) -> Settled:
     """Ask EC2 for the instances of committed claims and settle what it answers.
 
-    `types` gives an instance type by EC2NodeClass and name.
+    `types` gives an instance type by EC2NodeClass and name. `repeated` says that EC2 may have been asked before.
     """
     settled = Settled()
     if not claims:
         return settled
     requests = [LaunchRequest.from_item(claim.name, claim.launch) for claim in claims]
     cloud.ensure_templates(templates)
-    outcomes = dict(zip((c.name for c in claims), cloud.launch(requests), strict=True))
+    answers = cloud.launch(requests, repeated=repeated)
+    outcomes = dict(zip((c.name for c in claims), answers, strict=True))
     _learn(outcomes.values(), ledger, store, clock())
     for claim in claims:
         _settle(claim, outcomes[claim.name], types, ledger, store, clock(), settled)
     return settled
 
 
-def adopt(claim: NodeClaim, instance: Instance, types: TypeLookup, store: Store, now: datetime) -> None:
-    """Give a pending claim the instance that is found to carry its name."""
+def adopt(
+    claim: NodeClaim, instance: Instance, types: TypeLookup, ledger: Ledger, store: Store, now: datetime
+) -> bool:
+    """Note a pending claim's instance, and return True; False where another claim has it and this one is given up.
+
+    Claims of a fleet get their instances by one rule, so this cannot happen while EC2 keeps its client tokens. If it
+    happens all the same, what is left without a claim is garbage collection's. Raises Conflict.
+    """
+    if any(other.instance_id == instance.id and other.name != claim.name for other in ledger.claims):
+        store.save(claim.given_up("InstanceTaken", f"another NodeClaim has instance {instance.id}", now))
+        return False
     store.save(launched_claim(claim, instance, types(claim.nodeclass.name, instance.instance_type), now))
+    return True
 
 
 def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, now: datetime) -> None:
@@ -117,10 +149,10 @@ def _settle(
     try:
         match outcome:
             case Launched():
-                adopt(claim, outcome.instance, types, store, now)
+                is_adopted = adopt(claim, outcome.instance, types, ledger, store, now)
                 if claim.nodepool in ledger.nodepool_backoffs:
                     store.save_nodepool_backoff(claim.nodepool, None)
-                settled.launched.append(claim.name)
+                (settled.launched if is_adopted else settled.given_up).append(claim.name)
             case NoCapacity() | Refused() | Unfulfilled():
                 _give_up(claim, outcome, ledger, store, now, settled)
             case TemplateMissing():

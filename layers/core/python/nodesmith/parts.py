@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -85,10 +86,16 @@ class Parts:
         self._store: DynamoStore | None = None
         self._cloud: AwsCloud | None = None
         self._api_server: ApiServer | None = None
+        self._context: object = None
         self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
         self.hints = SqsHints(self.client("sqs"), self._queue_urls())
         known_url = self.settings.provisioning_queue_url or self.settings.routing_queue_url
         self._redelivery = SqsRedelivery(self.client("sqs"), known_url)
+
+    def remaining_seconds(self) -> float:
+        """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
+        remaining_ms = getattr(self._context, "get_remaining_time_in_millis", None)
+        return remaining_ms() / 1000 if remaining_ms else math.inf
 
     def client(self, service: str) -> Any:
         """Give the boto3 client of a service."""
@@ -159,7 +166,7 @@ class Parts:
         collect_seldom()
 
         def handle(event: Event, context: object) -> None:
-            del context
+            self._context = context
             if not self._hinted(event):
                 return
             with self._redelivery.if_failed(event["Records"]):
@@ -178,7 +185,7 @@ class Parts:
         collect_seldom()
 
         def handle(event: Event, context: object) -> Mapping[str, Any]:
-            del context
+            self._context = context
             records = event.get("Records", ())
             letters = [Letter(r["messageId"], r["body"], r["eventSourceARN"].split(":")[4]) for r in records]
             with self._redelivery.if_failed(records):

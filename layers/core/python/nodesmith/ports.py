@@ -150,11 +150,29 @@ class Cloud(Protocol):
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
         """Make sure that these launch templates exist."""
 
-    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
-        """Ask for one instance per request, idempotent by the claim's name; one outcome per request, in order."""
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        """Ask for one instance per request, idempotent by the claim's name; one outcome per request, in order.
 
-    def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
-        """Give the instances that carry these claims' tags, dead ones too, by claim; none → no entry."""
+        Requests that share a fleet are one call, idempotent by the fleet's name, whichever of its claims are named.
+        `repeated` says that an earlier call for the same requests may have been answered.
+        """
+
+    def instances_of(
+        self, claims: Collection[str], known: Mapping[str, str] = ...
+    ) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances that carry these claims' tags, dead ones too, by claim; none → no entry.
+
+        `known` are ids of instances by claim: an instance that does not carry its claim's tag yet is found by its id.
+        """
+
+    def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances of shared fleets, dead ones too, by fleet; none → no entry.
+
+        EC2 may not show all of them for some seconds after their launch.
+        """
+
+    def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        """Write tags on one of our instances (by id); gone is fine."""
 
     def owned_instances(self) -> Sequence[Instance]:
         """Give all living instances that carry the tags of this cluster and of nodesmith, whatever their claim."""

@@ -84,6 +84,7 @@ def _provisioning(parts: Parts) -> Provisioning:
         catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
         clock=now,
         stopwatch=time.perf_counter,
+        remaining_seconds=parts.remaining_seconds,
     )
 
 

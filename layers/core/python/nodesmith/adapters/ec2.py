@@ -5,39 +5,25 @@ Importing this module costs only what a launch needs: resolving NodeClasses (SSM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from nodesmith.adapters.awserrors import THROTTLED, error_code, error_message, is_passing, plain_code
-from nodesmith.adapters.fleetanswers import (
-    FleetError,
-    call_failure,
-    fleet_errors,
-    fleet_instance,
-    shortfalls,
-    unfulfilled,
-)
-from nodesmith.adapters.fleets import fleet_request
+from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
+from nodesmith.adapters.fleetcalls import FleetCalls
 from nodesmith.adapters.instances import LIVING, described, ours, parts, terminate, where
 from nodesmith.adapters.launchtemplates import Templates
-from nodesmith.decisions.launch.tags import CLUSTER_TAG, NODECLAIM_TAG
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
 from nodesmith.errors import Transient
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.labels import NODEPOOL
-from nodesmith.model.launches import (
-    Deferred,
-    Instance,
-    Launched,
-    LaunchOutcome,
-    LaunchRequest,
-    LaunchTemplate,
-    TemplateMissing,
-)
+from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.notices import Notice
@@ -58,13 +44,24 @@ R = TypeVar("R")
 
 
 class AwsCloud:
-    """The Cloud of one cluster. `client` gives the boto3 client of a service (ec2, ssm, iam, eks) when first needed."""
+    """The Cloud of one cluster. `client` gives the boto3 client of a service (ec2, ssm, iam, eks) when first needed.
 
-    def __init__(self, client: Callable[[str], Any], settings: Settings, now: Callable[[], datetime]) -> None:
+    `executor` makes what calls are spread over, for a number of workers.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[str], Any],
+        settings: Settings,
+        now: Callable[[], datetime],
+        executor: Callable[[int], Executor] = ThreadPoolExecutor,
+    ) -> None:
+        self._executor = executor
         self._client = client
         self._settings = settings
         self._now = now
         self._templates = Templates(client, now)
+        self._fleets = FleetCalls(client, settings.cluster_name, self._templates, now, self._looked_up)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
         """Make the launch templates that this process has not lately made. Raises Transient after all have been tried.
@@ -76,18 +73,46 @@ class AwsCloud:
         if delays:
             raise delays[0]
 
-    def launch(self, requests: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
-        """Ask for one instance per request. Never raises for what EC2 answers."""
-        return self._in_parallel(self._launch, requests)
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        """Ask for one instance per request, in one call for those that share a fleet.
 
-    def instances_of(self, claims: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
-        """Give the instances that carry these claims' tags in this cluster, by claim. Raises Transient."""
+        Never raises for what EC2 answers.
+        """
+        return self._fleets.launch(requests, self._in_parallel, repeated=repeated)
+
+    def instances_of(
+        self, claims: Collection[str], known: Mapping[str, str] = MappingProxyType({})
+    ) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances that carry these claims' tags in this cluster, by claim. Raises Transient.
+
+        Those of `known`, ids by claim, are looked for by their id where none carries the claim's tag.
+        """
         found: dict[str, tuple[Instance, ...]] = {}
-        cluster = where(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
-        for names in parts(claims):
-            for instance in described(self._client("ec2"), cluster, where(f"tag:{NODECLAIM_TAG}", *names)):
-                found[instance.claim] = (*found.get(instance.claim, ()), instance)
+        for instance in self._tagged(NODECLAIM_TAG, claims):
+            found[instance.claim] = (*found.get(instance.claim, ()), instance)
+        untagged = {known[name]: name for name in claims if known.get(name) and name not in found}
+        for ids in parts(untagged):
+            for instance in described(self._client("ec2"), where("instance-id", *ids)):
+                name = untagged[instance.id]
+                found[name] = (replace(instance, claim=name),)
         return found
+
+    def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances of shared fleets, by fleet, as far as EC2 shows them. Raises Transient."""
+        found: dict[str, tuple[Instance, ...]] = {}
+        for instance in self._tagged(FLEET_TAG, fleets):
+            found[instance.fleet] = (*found.get(instance.fleet, ()), instance)
+        return found
+
+    def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        """Write tags on one of our instances (by id); one that EC2 does not know any more is fine. Raises Transient."""
+        try:
+            with transient_errors("ec2:CreateTags"):
+                self._client("ec2").create_tags(Resources=[instance], Tags=tag_list(tags))
+        except ClientError as error:
+            code = error_code(error)
+            if code != "InvalidInstanceID.NotFound":
+                raise Transient(f"ec2:CreateTags {instance}: {code}: {error_message(error)}", code) from error
 
     def owned_instances(self) -> list[Instance]:
         """Give the living instances that carry every tag by which IAM lets us end them. Raises Transient."""
@@ -146,46 +171,17 @@ class AwsCloud:
         if len(items) < 2:
             return [work(item) for item in items]
         self._client("ec2")  # boto3 sessions make no clients for several threads at once
-        with ThreadPoolExecutor(min(PARALLEL_CALLS, len(items))) as pool:
+        with self._executor(min(PARALLEL_CALLS, len(items))) as pool:
             return list(pool.map(work, items))
 
-    def _launch(self, request: LaunchRequest) -> LaunchOutcome:
-        refused = self._templates.refusal(request)
-        if refused:
-            return refused
-        try:
-            answer = self._client("ec2").create_fleet(**fleet_request(request, self._settings.cluster_name))
-        except (ClientError, BotoCoreError) as error:
-            code, message = error_code(error), error_message(error)
-            if is_passing(error):
-                return Deferred(request.claim, code, message, nothing_begun=code in THROTTLED)
-            if not isinstance(error, ClientError):
-                raise
-            return self._forgetting(request, call_failure(request, FleetError(plain_code(code), message)))
-        return self._outcome(request, answer)
+    def _tagged(self, key: str, values: Collection[str]) -> Iterator[Instance]:
+        """Find this cluster's instances by the value of a tag."""
+        cluster = where(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
+        for some in parts(values):
+            yield from described(self._client("ec2"), cluster, where(f"tag:{key}", *some))
 
-    def _outcome(self, request: LaunchRequest, answer: Mapping[str, Any]) -> LaunchOutcome:
-        errors = fleet_errors(request, answer)
-        instance = fleet_instance(request, answer, self._templates.images, self._now())
-        if instance is None and errors:
-            return self._forgetting(request, unfulfilled(request, errors))
-        if instance is None or not instance.image_id:
-            # An answer repeated for a known client token may name nothing, and a template made by an earlier process
-            # hides its image: the instance itself knows.
-            instance = self._seen(request) or instance
-        if instance is None:
-            return unfulfilled(request, [])
-        return Launched(request.claim, instance, shortfalls(errors))
-
-    def _seen(self, request: LaunchRequest) -> Instance | None:
-        try:
-            found = self.instances_of([request.claim]).get(request.claim, ())
-        except Transient:
-            return None
-        return next((instance for instance in found if instance.is_alive), None)
-
-    def _forgetting(self, request: LaunchRequest, outcome: LaunchOutcome) -> LaunchOutcome:
-        """Stop believing in launch templates that EC2 does not know."""
-        if isinstance(outcome, TemplateMissing):
-            self._templates.forget(request)
-        return outcome
+    def _looked_up(self, request: LaunchRequest) -> Sequence[Instance]:
+        """Find what a request has been given already: the whole fleet, or what lives of the claim's own."""
+        if request.share:
+            return self.fleet_instances([request.share.fleet]).get(request.share.fleet, ())
+        return [i for i in self.instances_of([request.claim]).get(request.claim, ()) if i.is_alive]

@@ -54,19 +54,21 @@ class FleetError:
     pool: OfferingKey | None = None
 
 
-def fleet_instance(
+def fleet_instances(
     request: LaunchRequest, answer: Mapping[str, Any], images: Mapping[str, str], now: datetime
-) -> Instance | None:
-    """Give the instance that an answer tells of, None when it tells of none.
+) -> list[Instance]:
+    """Return the instances that an answer tells of.
 
-    `images` are image ids by template name; the image is empty for a template that is not among them.
+    `images` are image ids by template name; the image is empty for a template that is not among them. Those of a
+    shared fleet are no claim's yet.
     """
+    found: list[Instance] = []
     for fleet in answer.get("Instances") or ():
-        for instance_id in fleet.get("InstanceIds") or ():
-            override = _override_of(request, fleet, str(fleet.get("InstanceType", "")))
-            return Instance(
+        override = _override_of(request, fleet, str(fleet.get("InstanceType", "")))
+        found += [
+            Instance(
                 id=str(instance_id),
-                claim=request.claim,
+                claim="" if request.share else request.claim,
                 instance_type=override.instance_type,
                 zone=override.zone,
                 capacity_type=request.capacity_type,
@@ -74,8 +76,11 @@ def fleet_instance(
                 state="pending",
                 launched_at=now,
                 subnet_id=override.subnet_id,
+                fleet=request.share.fleet if request.share else "",
             )
-    return None
+            for instance_id in fleet.get("InstanceIds") or ()
+        ]
+    return found
 
 
 def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[FleetError]:
@@ -103,20 +108,24 @@ def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
     return _refused(request, error)
 
 
-def unfulfilled(request: LaunchRequest, errors: list[FleetError]) -> LaunchOutcome:
-    """Return what an answer without an instance means. No error at all means that no pool had any.
+def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int = 0) -> LaunchOutcome:
+    """Return what an answer means for a claim that it has no instance for, `launched` being those for others.
 
-    EC2 would give the same answer to the same client token again, so none of this leads to a retry of the call.
+    Where there is none for anybody and no error either, no pool had any. EC2 would give the same answer to the same
+    client token again, so none of this leads to a retry of the call.
     """
     if any(error.code in _NO_TEMPLATE for error in errors):
         return TemplateMissing(request.claim, is_answered=True)
-    if errors and all(_is_refusal(error) for error in errors):
+    if errors and not launched and all(_is_refusal(error) for error in errors):
         return _refused(request, errors[0])
     quota = next((error.code for error in errors if error.code in _QUOTA), "")
     short = shortfalls(errors)
     passing = next((error for error in errors if _is_passing(error)), None)
     if passing and not short and not quota:
         return Unfulfilled(request.claim, passing.code, passing.message)
+    if launched and not short and not quota:
+        why = f"EC2 launched {launched} instances, too few, and named no pool that was short"
+        return Unfulfilled(request.claim, "UnfulfillableCapacity", why)
     if quota or not short:
         code = quota or next((e.code for e in errors if e.code in _NO_STOCK), "UnfulfillableCapacity")
         return _no_capacity(request, short, code, quota=bool(quota))

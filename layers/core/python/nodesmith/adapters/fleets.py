@@ -1,11 +1,11 @@
-"""CreateFleet, type instant: what EC2 is asked for one claim."""
+"""CreateFleet, type instant: what EC2 is asked for one claim, or for several with equal requests."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Any
 
-from nodesmith.decisions.launch.tags import tag_list
+from nodesmith.decisions.launch.tags import FLEET_TAG, claim_tags, tag_list
 from nodesmith.model.labels import ON_DEMAND, SPOT
 from nodesmith.model.launches import LaunchRequest
 
@@ -18,7 +18,7 @@ _MARKETS = {
 
 
 def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
-    """Give CreateFleet's arguments. The same claim always asks under the same client token."""
+    """Return CreateFleet's arguments. The same claim or fleet always asks under the same client token."""
     configs: dict[str, list[dict[str, str]]] = {}
     for override in request.overrides:
         configs.setdefault(override.template, []).append(
@@ -28,10 +28,9 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
                 "AvailabilityZone": override.zone,
             }
         )
-    tags = tag_list(request.tags)
     return {
         "Type": "instant",
-        "ClientToken": client_token(cluster, request.claim),
+        "ClientToken": client_token(cluster, request.call),
         "LaunchTemplateConfigs": [
             {
                 # A template's name is the hash of its content: what somebody else may have added is not asked for.
@@ -41,14 +40,24 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
             for name, overrides in configs.items()
         ],
         "TargetCapacitySpecification": {
-            "TotalTargetCapacity": 1,
+            "TotalTargetCapacity": request.share.size if request.share else 1,
             "DefaultTargetCapacityType": _MARKETS.get(request.reservations, request.capacity_type),
         },
         **_strategy(request),
         "TagSpecifications": [
-            {"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance", "volume")
+            {"ResourceType": kind, "Tags": tag_list(_tags(request))}
+            for kind in ("fleet", "instance", "volume", "network-interface")
         ],
     }
+
+
+def _tags(request: LaunchRequest) -> dict[str, str]:
+    """Return the tags of everything that the call makes: a claim's own only where it is the claim's alone."""
+    if request.share is None:
+        return dict(request.tags)
+    own = claim_tags(request.claim, request.tags)
+    common = {key: value for key, value in request.tags.items() if key not in own}
+    return {**common, FLEET_TAG: request.share.fleet}
 
 
 def _strategy(request: LaunchRequest) -> dict[str, Any]:
@@ -65,6 +74,6 @@ def _strategy(request: LaunchRequest) -> dict[str, Any]:
             return {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
 
 
-def client_token(cluster: str, claim: str) -> str:
-    """Give the idempotency token of a claim: 64 ASCII characters, EC2's limit, unlike any other cluster's."""
-    return hashlib.sha256(f"{cluster}/{claim}".encode()).hexdigest()
+def client_token(cluster: str, call: str) -> str:
+    """Return the idempotency token of a call: 64 ASCII characters, EC2's limit, unlike any other cluster's."""
+    return hashlib.sha256(f"{cluster}/{call}".encode()).hexdigest()

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
 from nodesmith.adapters.pages import rows
-from nodesmith.decisions.launch.tags import CLUSTER_TAG, MANAGED_BY_TAG, NODECLAIM_TAG, owned_tag
+from nodesmith.decisions.launch.tags import CLUSTER_TAG, FLEET_TAG, MANAGED_BY_TAG, NODECLAIM_TAG, owned_tag
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.launches import Instance
@@ -104,4 +104,5 @@ def _instance(found: Mapping[str, Any]) -> Instance:
         template_id=tags.get(_TEMPLATE_ID_TAG, ""),
         instance_profile=found.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
         private_dns_name=found.get("PrivateDnsName", ""),
+        fleet=tags.get(FLEET_TAG, ""),
     )

@@ -42,7 +42,7 @@ def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
             case Kind.NETWORK_INTERFACE:
                 call, key = "describe_network_interfaces", "NetworkInterfaces"
                 found = rows(client("ec2"), call, key, Filters=detached)
-                return [Owned(kind, each["NetworkInterfaceId"]) for each in found]
+                return [Owned(kind, each["NetworkInterfaceId"], claim=_claim(each)) for each in found]
             case Kind.INSTANCE_PROFILE:
                 return list(_profiles(client, settings))
             case _:
@@ -100,9 +100,14 @@ def _template(found: Found) -> Owned:
 
 
 def _volume(found: Found) -> Owned:
-    made_at, claim = found["CreateTime"].astimezone(UTC), _tags(found).get(NODECLAIM_TAG, "")
-    return Owned(Kind.VOLUME, found["VolumeId"], created_at=made_at, claim=claim)
+    made_at = found["CreateTime"].astimezone(UTC)
+    return Owned(Kind.VOLUME, found["VolumeId"], created_at=made_at, claim=_claim(found))
+
+
+def _claim(found: Found) -> str:
+    return _tags(found).get(NODECLAIM_TAG, "")
 
 
 def _tags(found: Found) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+    tags = found.get("TagSet") or found.get("Tags") or ()  # an interface's are a TagSet
+    return {tag["Key"]: tag["Value"] for tag in tags}

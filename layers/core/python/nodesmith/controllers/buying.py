@@ -8,14 +8,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
+from nodesmith.controllers.launching import CALLS, first_calls
 from nodesmith.decisions.provisioning import PlannedNode, canonical
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
-from nodesmith.launcheffects import Settled, TypeLookup, intent, launch
+from nodesmith.errors import Conflict
+from nodesmith.launcheffects import Settled, TypeLookup, call_of, intents, launch
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.snapshot import Snapshot
@@ -53,10 +56,45 @@ def buy(
     move: Move | None = None,
 ) -> Settled:
     """Commit the intents, with the stage of the move that they are part of, and launch. Raises Conflict, Transient."""
-    intents = [intent(node, run.clock()) for node in nodes]
-    run.store.commit(ledger.version, intents, decision, move)
-    templates = {t.name: t for node in nodes for t in node.templates}
-    committed = [replace(claim, revision=1) for claim in intents]
+    claims = intents(nodes, run.clock())
+    run.store.commit(ledger.version, claims, decision, move)
+    return _launched(run, nodes, claims, ledger, types)
+
+
+def buy_many(
+    run: Buyer, nodes: Sequence[PlannedNode], ledger: Ledger, types: TypeLookup, decision: str
+) -> tuple[Settled, int]:
+    """Buy as many of the first nodes as EC2 may be asked for at a time; return what became of them, and how many.
+
+    They take a commit for each transaction that they fill. Raises Conflict where not even the first can be made, and
+    Transient.
+    """
+    claims: list[NodeClaim] = []
+    calls = CALLS
+    while len(claims) < len(nodes) and calls:
+        made = first_calls(intents(committable(nodes[len(claims) :]), run.clock()), calls)
+        try:
+            run.store.commit(ledger.version, made, decision)
+        except Conflict:
+            if not claims:
+                raise
+            break  # another run has bought: what it left is to be decided about anew
+        ledger = replace(ledger, version=ledger.version + 1)
+        claims += made
+        calls -= len(set(map(call_of, made)))
+    return _launched(run, nodes, claims, ledger, types), len(claims)
+
+
+def _launched(
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    claims: Sequence[NodeClaim],
+    ledger: Ledger,
+    types: TypeLookup,
+) -> Settled:
+    names = {claim.name for claim in claims}
+    templates = {t.name: t for node in nodes if node.claim.name in names for t in node.templates}
+    committed = [replace(claim, revision=1) for claim in claims]
     wanted = [templates[name] for name in sorted(templates)]
     return launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
 

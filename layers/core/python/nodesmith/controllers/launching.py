@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.launch import dealt, launch_plan
 from nodesmith.errors import Conflict, Rejected
-from nodesmith.launcheffects import ATTEMPTED_AT, Settled, TypeLookup, adopt, launch
-from nodesmith.model.launches import LaunchRequest, LaunchTemplate
+from nodesmith.launcheffects import ATTEMPTED_AT, Settled, TypeLookup, adopt, call_of, launch
+from nodesmith.model.launches import Instance, LaunchRequest, LaunchTemplate, share_of
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -22,6 +22,8 @@ from nodesmith.model.nodepools import NodePool
 from nodesmith.ports import Cloud, Store
 
 LEASE = timedelta(seconds=75)
+CALLS = 48
+"""CreateFleet calls that one look makes: EC2's bucket holds 50 calls that change something, for the whole account."""
 
 
 def carry_on(
@@ -33,24 +35,27 @@ def carry_on(
     cloud: Cloud,
     clock: Callable[[], datetime],
 ) -> Settled:
-    """See to the pending claims whose lease has run out. Claims that another run takes are left to it.
+    """See to the pending claims whose lease has run out, of so many calls as EC2 takes at a time.
 
-    One that has no instance within its NodePool's launch time-out is given up, and its pods are decided about anew.
+    Claims that another run takes are left to it. One that has no instance within its NodePool's launch time-out is
+    given up, and its pods are decided about anew.
     """
     now = clock()
-    left = [_marked(c, store, now) for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
+    free = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
+    first = first_calls(free)
+    left = [_marked(claim, store, now) for claim in first]
     mine = [claim for claim in left if claim is not None]
     settled = Settled()
     if not mine:
         return settled
-    found = cloud.instances_of([claim.name for claim in mine])
+    found = _found(mine, cloud)
     again: list[NodeClaim] = []
     for claim in mine:
-        instance = next((i for i in found.get(claim.name, ()) if i.is_alive), None)
+        instance = found.get(claim.name)
         try:
             if instance is not None:
-                adopt(claim, instance, types, store, now)
-                settled.launched.append(claim.name)
+                adopted = adopt(claim, instance, types, ledger, store, now)
+                (settled.launched if adopted else settled.given_up).append(claim.name)
             elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
                 why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
                 store.save(claim.given_up("LaunchTimeout", why, now))
@@ -60,10 +65,43 @@ def carry_on(
         except Conflict:
             continue  # somebody has settled it meanwhile
     templates = _templates(again, ledger, nodeclasses, types)
-    repeated = launch(again, templates, ledger, types, store, cloud, clock)
+    repeated = launch(again, templates, ledger, types, store, cloud, clock, repeated=True)
     return Settled(
-        settled.launched + repeated.launched, settled.given_up + repeated.given_up, repeated.deferred
+        settled.launched + repeated.launched,
+        settled.given_up + repeated.given_up,
+        repeated.deferred,
+        repeated.postponed,
+        is_cut=len(first) < len(free),
     )
+
+
+def first_calls(claims: Sequence[NodeClaim], calls: int = CALLS) -> list[NodeClaim]:
+    """Return the claims, in their order, that the first so many CreateFleet calls serve."""
+    first = set(list(dict.fromkeys(map(call_of, claims)))[:calls])
+    return [claim for claim in claims if call_of(claim) in first]
+
+
+def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
+    """Return the living instances that claims have been given already, by claim.
+
+    A fleet's are dealt out only where EC2 shows all that were asked for: of a part, a claim would get another's.
+    """
+    shares = {claim.name: share_of(claim.launch) for claim in claims}
+    fleets = {share.fleet for share in shares.values() if share}
+    alone = [name for name, share in shares.items() if share is None]
+    whole = cloud.fleet_instances(fleets) if fleets else {}
+    single = cloud.instances_of(alone) if alone else {}
+    found: dict[str, Instance] = {}
+    for name, share in shares.items():
+        instances: Sequence[Instance] = single.get(name, ())
+        if share:
+            instances = whole.get(share.fleet, ())
+            instance = dealt(share, instances) if len(instances) == share.size else None
+            instances = [instance] if instance else []
+        living = next((instance for instance in instances if instance.is_alive), None)
+        if living is not None:
+            found[name] = living
+    return found
 
 
 def _timeout(claim: NodeClaim, nodepools: Mapping[str, NodePool]) -> timedelta:

@@ -16,6 +16,7 @@ from nodesmith.controllers.podevents import stamp
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
+from nodesmith.controllers.tagging import write_tags
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
 from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
@@ -39,7 +40,7 @@ from nodesmith.model.commands import (
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.labels import REGISTERED
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclaims import NodeClaim, known_instances
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
@@ -79,7 +80,8 @@ def _steps(
 ) -> Counter[str]:
     checked, unnamed = to_check(ledger.claims, snapshot, now), to_name(ledger.claims, snapshot)
     try:
-        instances = run.cloud.instances_of({*checked, *unnamed}) if checked or unnamed else {}
+        known, asked = known_instances(ledger.claims), {*checked, *unnamed}
+        instances = run.cloud.instances_of(asked, known) if asked else {}
     except Transient as error:  # whose Node has registered need not wait for EC2
         failures.add(error)
         checked, instances = [], {}
@@ -104,6 +106,7 @@ def _steps(
         told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
         told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
         done.update({"Event": told} if told else {})
+    write_tags(run, ledger.claims, run.spread, done, failures)
     _wake(run, commands, snapshot, done, moving)
     registering.wake(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, unclaimed(snapshot, ledger.claims))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.buying import TypeTable, buy, committable, write_down
+from nodesmith.controllers.buying import TypeTable, buy_many, write_down
 from nodesmith.controllers.launching import carry_on, leased_until
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.snapshots import own_snapshot
@@ -37,8 +38,10 @@ from nodesmith.settings import decision_snapshot_key, snapshot_key
 MAX_ROUNDS = 12
 """Looks in one run: one for each offering list that turned out empty, lost race or full commit, then enough."""
 
-POSTPONED_SECONDS = 5
-"""When to decide anew about pods whose launch EC2 throttled inside its answer: at once it would throttle it again."""
+LOOK_SECONDS = 25
+"""What a look with its launches may take. A run that has less time left lets another go on, instead of being killed
+amid its launches: what it had begun would then have to wait for the lease on its claims.
+"""
 _READ_SECONDS = 5
 """After which pods are looked at again that wait for readiness to read a user's NodeClaim; it says when it has."""
 AGAIN_SECONDS = (2, 5, 10)
@@ -75,6 +78,8 @@ class Provisioning:
     rehearse: Callable[[Inputs], None] = _not_at_all
     """is done while no pod waits"""
     repeats: Repeats = field(default_factory=Repeats)
+    remaining_seconds: Callable[[], float] = lambda: math.inf
+    """gives how long the function may still run"""
 
 
 @dataclass(slots=True)
@@ -91,6 +96,7 @@ class Outcome:
     given_up: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
+    is_throttled: bool = False
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
     leased_until: datetime | None = None
@@ -99,6 +105,7 @@ class Outcome:
 
     def note(self, settled: Settled) -> None:
         """Add what became of launches."""
+        self.is_throttled = self.is_throttled or settled.is_throttled
         self.launched += settled.launched
         self.given_up += settled.given_up
         self.postponed += settled.postponed
@@ -112,14 +119,12 @@ def provision(run: Provisioning) -> Outcome:
     catalogue cannot be read.
     """
     outcome = Outcome()
-    for _ in range(MAX_ROUNDS):
-        if _look(run, outcome):
+    for looks in range(1, MAX_ROUNDS + 1):
+        if _look(run, outcome) or outcome.is_throttled:
             break
-    else:
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, f"not done after {MAX_ROUNDS} looks"))
-    if outcome.postponed:
-        why = f"EC2 could not serve {len(outcome.postponed)} NodeClaims at the moment"
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, why), POSTPONED_SECONDS)
+        if looks == MAX_ROUNDS or run.remaining_seconds() < LOOK_SECONDS:
+            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, f"not done after {looks} looks"))
+            break
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     elif outcome.unplaced:
@@ -137,7 +142,7 @@ def provision(run: Provisioning) -> Outcome:
 def _have_repeated(run: Provisioning, outcome: Outcome) -> None:
     """Have provisioning woken when launches that were put off, or that a run may have died of, can be repeated."""
     repeats, now = run.repeats, run.clock()
-    repeats.in_a_row = repeats.in_a_row + 1 if outcome.deferred else 0
+    repeats.in_a_row = repeats.in_a_row + 1 if outcome.deferred or outcome.is_throttled else 0
     waits = [outcome.leased_until - now] if outcome.leased_until is not None else []
     if 0 < repeats.in_a_row <= MOST_IN_A_ROW:
         last = len(AGAIN_SECONDS)
@@ -156,12 +161,14 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     ledger = replace(run.store.load(), learned=run.store.learned())
     types = TypeTable(snapshot, catalog, run.settings, ledger)
-    ledger = _resume(run, ledger, types, outcome)
+    ledger, is_cut = _resume(run, ledger, types, outcome)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
     tried = read_tried(run.blobs, run.cluster_name) if is_crowded(snapshot.pods) else ()
     inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision, tried)
     outcome.unread = bool(unread(snapshot, ledger))
+    if outcome.is_throttled:
+        return True
     refused = _buy_without_pods(run, inputs, types, outcome)
     if refused is None:
         return False
@@ -176,18 +183,17 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
         run.rehearse(inputs)
-        return True
+        return not is_cut
     # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
-    nodes = committable(by_turns(plan.nodes))
     done = True
-    if nodes:
+    if plan.nodes:
         try:
-            settled = buy(run, nodes, ledger, types, decision)
+            settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision)
             outcome.note(settled)
-            done = bool(settled.postponed) or (not settled.given_up and len(nodes) == len(plan.nodes))
+            done = not settled.given_up and bought == len(plan.nodes)
         except Conflict:
             write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
             outcome.decisions.remove(decision)
@@ -195,7 +201,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     # For replays and for people, and so only once EC2 has been asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
-    return done and (not plan.new or bool(outcome.postponed))
+    return done and not is_cut and (not plan.new or bool(outcome.postponed))
 
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, str], now: datetime) -> None:
@@ -217,12 +223,13 @@ def _buy_without_pods(
         named = {f"NodeClaim/{name}": why for name, why in refused.items()}
         return {**named, **{f"NodePool/{name}": why for name, why in short.items()}}
     with suppress(Conflict):  # another run was first, perhaps with the very same
-        outcome.note(buy(run, committable(planned), inputs.ledger, types, inputs.decision))
+        settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision)
+        outcome.note(settled)
     return None
 
 
-def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome) -> Ledger:
-    """See to the claims left behind, and give the ledger as it then is.
+def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome) -> tuple[Ledger, bool]:
+    """See to the claims left behind; return the ledger as it then is, and whether there are more of them.
 
     Where that fails they are on their way still, and new pods need not wait.
     """
@@ -230,9 +237,9 @@ def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcom
         settled = carry_on(ledger, types.nodepools, types.nodeclasses, types, run.store, run.cloud, run.clock)
     except Transient as error:
         outcome.deferred.append(f"NodeClaims left behind: {error}")
-        return ledger
+        return ledger, False
     outcome.note(settled)
     outcome.leased_until = leased_until(ledger.claims, run.clock())
     if not (settled.launched or settled.given_up):
-        return ledger
-    return replace(run.store.load(), learned=ledger.learned)
+        return ledger, settled.is_cut
+    return replace(run.store.load(), learned=ledger.learned), settled.is_cut

@@ -34,7 +34,7 @@ from nodesmith.model.draintimes import learned
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import DENIED, EvictionRefused, Postponed
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclaims import NodeClaim, known_instances
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 
@@ -108,7 +108,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
         return
     checked = to_check(claims, snapshot)
     try:
-        instances = run.cloud.instances_of(checked) if checked else {}
+        instances = run.cloud.instances_of(checked, known_instances(claims)) if checked else {}
     except Transient as error:  # whoever still has pods need not wait for EC2
         failures.add(error)
         checked, instances = [], {}

@@ -24,8 +24,8 @@ class Owned:
     """One thing that AWS holds and that was made for this cluster, by us: its tags, or its path, say so.
 
     `id` is what it is deleted by (a profile's is its name); `name` is a launch template's, by which requests know it.
-    `claim` is the NodeClaim that a volume was made for, `owner_uid` the EC2NodeClass that a profile was made for. EC2
-    does not say when an interface was made.
+    `claim` is the NodeClaim that a volume or an interface was made for, empty where one call served several claims;
+    `owner_uid` the EC2NodeClass that a profile was made for. EC2 does not say when an interface was made.
     """
 
     kind: Kind

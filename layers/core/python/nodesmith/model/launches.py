@@ -44,10 +44,24 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetShare:
+    """A claim's share of one CreateFleet call that serves several claims with equal requests.
+
+    `fleet` is the value of the tag that all its instances carry. Of those, in the order of their ids, the one numbered
+    `index` is the claim's. `size` is the target capacity: the number of claims.
+    """
+
+    fleet: str
+    index: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """Everything CreateFleet is told for one claim: written down with the intent, so a retry asks the very same.
 
     `tags` go on the instance, its volumes and the fleet. Overrides are ordered by what they cost, risks included.
+    Where it has a `share`, tags that only this claim has are written once its instance is known.
     """
 
     claim: str
@@ -56,6 +70,12 @@ class LaunchRequest:
     tags: Mapping[str, str]
     reservations: str = ""
     """where the capacity type is reserved, which kind: default, capacity-block or interruptible"""
+    share: FleetShare | None = None
+
+    @property
+    def call(self) -> str:
+        """A name of the CreateFleet call that serves it: that of its fleet, or its claim's where it has one alone."""
+        return f"fleet/{self.share.fleet}" if self.share else self.claim
 
     def to_item(self) -> dict[str, Any]:
         """Write as JSON-able data."""
@@ -66,6 +86,7 @@ class LaunchRequest:
                 [o.template, o.instance_type, o.zone, o.subnet_id, o.price_hourly_usd] for o in self.overrides
             ],
             "tags": dict(self.tags),
+            **({"fleet": [self.share.fleet, self.share.index, self.share.size]} if self.share else {}),
         }
 
     @classmethod
@@ -77,6 +98,7 @@ class LaunchRequest:
             tuple(Override(t, i, z, s, float(p)) for t, i, z, s, p in item["overrides"]),
             dict(item["tags"]),
             item.get("reservations", ""),
+            share_of(item),
         )
 
     def offerings(self) -> tuple[OfferingKey, ...]:
@@ -84,10 +106,23 @@ class LaunchRequest:
         return tuple(OfferingKey(self.capacity_type, o.instance_type, o.zone) for o in self.overrides)
 
 
+def share_of(launch: Mapping[str, Any]) -> FleetShare | None:
+    """Return the share of a fleet that a request has which `LaunchRequest.to_item` wrote, None where it has none."""
+    share = launch.get("fleet")
+    return FleetShare(*share) if share else None
+
+
+def fleet_of(launch: Mapping[str, Any]) -> str:
+    """Return the shared fleet of such a request, empty where it has none."""
+    share = share_of(launch)
+    return share.fleet if share else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An EC2 instance that carries a claim's tag. `state` is EC2's word (pending, running, …).
+    """An EC2 instance of ours. `state` is EC2's word (pending, running, …).
 
+    `claim` is empty as long as an instance of a shared fleet does not carry its claim's tag; `fleet` names that fleet.
     `template_id`, `instance_profile` (its name) and `private_dns_name` are told by descriptions, not by the answer to a
     launch.
     """
@@ -107,6 +142,7 @@ class Instance:
     instance_profile: str = field(default="", compare=False)
     private_dns_name: str = field(default="", compare=False)
     """As `ip-10-0-0-4.ec2.internal` or `i-0123456789abcdef0.ec2.internal`, by which EKS lets its kubelet join."""
+    fleet: str = field(default="", compare=False)
 
     @property
     def provider_id(self) -> str:

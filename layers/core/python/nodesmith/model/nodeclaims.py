@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
@@ -216,6 +216,11 @@ class NodeClaim:
         """Give the claim as its end begins. `deadline` is None for however long its pods take."""
         ending = self.advanced(Phase.TERMINATING, now, cause, message)
         return replace(ending, cause=cause, deadline=deadline, launch=FrozenMap())
+
+
+def known_instances(claims: Iterable[NodeClaim]) -> dict[str, str]:
+    """Return the ids of claims' instances by claim, of those that have one."""
+    return {claim.name: claim.instance_id for claim in claims if claim.instance_id}
 
 
 REACHED_AT: Mapping[Phase, str] = {

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodesmith.decisions.garbagecollection.facts import YOUNG, Facts
 from nodesmith.model.labels import INSTANCE_TYPE, NODECLASS, NODEPOOL, REGISTERED, ZONE
-from nodesmith.model.launches import Instance
+from nodesmith.model.launches import Instance, fleet_of
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.nodespec import NodeClassRef
@@ -79,9 +79,12 @@ def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
 def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
     claims = {claim.name: claim for claim in facts.ledger.claims}
     named = {claim.instance_id for claim in facts.ledger.claims}
+    awaited = {fleet for claim in facts.pending if (fleet := fleet_of(claim.launch))}
     for instance in facts.instances:
         if instance.id in named or facts.now - instance.launched_at < YOUNG:
             continue
+        if not instance.claim and instance.fleet in awaited:
+            continue  # it is dealt to one of them yet
         claim = claims.get(instance.claim)
         if claim is None:
             yield instance, UNCLAIMED

@@ -6,13 +6,16 @@ what it is marked with, `validation` which NodeClasses cannot be launched from, 
 """
 
 from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, launch_plan, subnet_by_zone
+from nodesmith.decisions.launch.sharing import dealt, shared
 from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
 
 __all__ = [
     "MAX_OVERRIDES",
     "Obstacle",
     "Templates",
+    "dealt",
     "launch_obstacle",
     "launch_plan",
+    "shared",
     "subnet_by_zone",
 ]

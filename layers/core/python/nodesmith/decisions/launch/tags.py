@@ -16,6 +16,8 @@ from nodesmith.model.nodeclasses import EC2NodeClass
 CLUSTER_TAG = "eks:eks-cluster-name"
 NODECLAIM_TAG = "karpenter.sh/nodeclaim"
 NAME_TAG = "Name"
+FLEET_TAG = "nodesmith.dev/fleet"
+"""On instances of a CreateFleet call that serves several claims: the name of that fleet."""
 MANAGED_BY_TAG = "nodesmith.dev/managed-by"
 """Its value is the cluster's name. Whatever lacks it was made by others."""
 KEEP_VOLUMES_TAG = "nodesmith.dev/keep-volumes"
@@ -45,6 +47,11 @@ def instance_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> di
     kept = any(ebs is not None and ebs.delete_on_termination is False for ebs in mappings)
     keep = {KEEP_VOLUMES_TAG: "true"} if kept else {}
     return {NAME_TAG: claim.name, **shared_tags(claim, nodeclass, cluster), NODECLAIM_TAG: claim.name, **keep}
+
+
+def claim_tags(claim: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a claim's tags that no other claim shares."""
+    return {key: tags[key] for key in (NAME_TAG, NODECLAIM_TAG) if tags.get(key) == claim}
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, Any]]:

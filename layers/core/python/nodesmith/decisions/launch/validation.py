@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from nodesmith.decisions.launch.tags import CLUSTER_TAG, KEEP_VOLUMES_TAG, MANAGED_BY_TAG, NODECLAIM_TAG
+from nodesmith.decisions.launch.tags import (
+    CLUSTER_TAG,
+    FLEET_TAG,
+    KEEP_VOLUMES_TAG,
+    MANAGED_BY_TAG,
+    NODECLAIM_TAG,
+)
 from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
 from nodesmith.model.devices import AL2023, CUSTOM
 from nodesmith.model.imagealiases import version_fault
@@ -16,7 +22,9 @@ from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.nodespec import NodeClassRef
 
 SUPPORTED_FAMILIES = (AL2023, CUSTOM)
-_OUR_TAGS = frozenset({CLUSTER_TAG, MANAGED_BY_TAG, KEEP_VOLUMES_TAG, NODEPOOL, NODECLAIM_TAG, NODECLASS})
+_OUR_TAGS = frozenset(
+    {CLUSTER_TAG, FLEET_TAG, MANAGED_BY_TAG, KEEP_VOLUMES_TAG, NODEPOOL, NODECLAIM_TAG, NODECLASS}
+)
 _MAX_OWN_TAGS = 41  # EC2 takes 50 on a resource; a launch adds up to nine of ours
 _MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from nodesmith.decisions.launch.tags import claim_tags
 from nodesmith.model import labels
 from nodesmith.model.backoffs import Backoff, next_backoff
 from nodesmith.model.catalog import Offering
@@ -15,11 +16,17 @@ from nodesmith.model.launches import Instance, Launched, LaunchOutcome, NoCapaci
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
 
+TAGS_DUE = "tagsDue"
+"""In a claim's launch data, once its instance is known: the tags that are still to be written on it."""
+
 
 def launched_claim(
     claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
 ) -> NodeClaim:
-    """Give the claim with what is known now that its instance is. The claim's own labels win over the type's."""
+    """Return the claim with what is known now that its instance is. The claim's own labels win over the type's.
+
+    Where the instance does not carry the claim's own tags yet, the claim says which are to be written.
+    """
     sold = _sold(instance, kind)
     offering = {
         labels.INSTANCE_TYPE: instance.instance_type,
@@ -44,8 +51,21 @@ def launched_claim(
         capacity=kind.capacity if kind else claim.capacity,
         allocatable=kind.allocatable if kind else claim.allocatable,
         labels={**known, **claim.labels, **offering},
-        launch=FrozenMap(),
+        launch=_untagged(claim, instance),
     )
+
+
+def tags_due(claim: NodeClaim) -> Mapping[str, str]:
+    """Return the tags that a claim's instance lacks."""
+    due = claim.launch.get(TAGS_DUE)
+    return {key: str(value) for key, value in due.items()} if isinstance(due, Mapping) else {}
+
+
+def _untagged(claim: NodeClaim, instance: Instance) -> FrozenMap[object]:
+    tags = claim.launch.get("tags")
+    if instance.claim == claim.name or not isinstance(tags, Mapping):
+        return FrozenMap()
+    return FrozenMap({TAGS_DUE: claim_tags(claim.name, tags)})
 
 
 def _sold(instance: Instance, kind: InstanceType | None) -> Offering | None:

@@ -1,0 +1,61 @@
+"""Equal requests of one commit become one CreateFleet call, as Karpenter's batcher makes them.
+
+EC2 answers such a call with a set of instances. Which claim gets which follows from the sorted names of the claims and
+the sorted ids of the instances alone, so every run that deals them out deals the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nodesmith.decisions.launch.tags import claim_tags
+from nodesmith.model.launches import FleetShare, Instance, LaunchRequest, Override
+
+
+def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
+    """Return the requests in their order, equal ones with their share of a fleet.
+
+    A request without an equal keeps a call of its own, and so does each for a capacity block: its offer is for one
+    purchase.
+    """
+    alike: dict[object, list[str]] = {}
+    kinds: dict[
+        int, tuple[Override, ...]
+    ] = {}  # nodes planned alike have the same tuple, which takes long to hash
+    equals: dict[tuple[Override, ...], int] = {}
+    for request in requests:
+        rows = request.overrides
+        if id(rows) not in kinds:
+            kinds[id(rows)] = rows
+            equals.setdefault(rows, len(equals))
+    numbers = {identity: equals[rows] for identity, rows in kinds.items()}
+    for request in requests:
+        alike.setdefault((numbers[id(request.overrides)], _kind(request)), []).append(request.claim)
+    shares = {claim: share for claims in alike.values() for claim, share in _shares(sorted(claims))}
+    return [replace(request, share=shares.get(request.claim)) for request in requests]
+
+
+def dealt(share: FleetShare, instances: Sequence[Instance]) -> Instance | None:
+    """Return the claim's instance of all that the fleet launched; None where there are too few.
+
+    `instances` must be the whole answer of the call: of a part, claims would get each other's.
+    """
+    ordered = sorted(instances, key=lambda instance: instance.id)
+    return ordered[share.index] if share.index < len(ordered) else None
+
+
+def _kind(request: LaunchRequest) -> object:
+    if request.reservations == "capacity-block":
+        return request.claim
+    own = claim_tags(request.claim, request.tags)
+    common = tuple(sorted((key, value) for key, value in request.tags.items() if key not in own))
+    return request.capacity_type, common, request.reservations, tuple(own)
+
+
+def _shares(claims: Sequence[str]) -> list[tuple[str, FleetShare]]:
+    if len(claims) < 2:
+        return []
+    fleet = hashlib.sha256("\n".join(claims).encode()).hexdigest()[:20]
+    return [(claim, FleetShare(fleet, index, len(claims))) for index, claim in enumerate(claims)]
