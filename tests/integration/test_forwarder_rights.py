@@ -124,6 +124,9 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     cluster.apply_nodeclaim({**CLAIM, "metadata": {"name": "a", "labels": {"b": "c"}}})
     cluster.register_node(name, NodePatch({"a": "b"}, {}, add_taints=(Taint("t", "NoSchedule"),)))
     cluster.nominate(name, ["default/web-0"])
+    cluster.nodepools_and_nodeclasses()
+    cluster.nodeclaim("a")
+    cluster.karpenter_runs()
     cluster.merge_status("NodeClaim", "a", {"lastPodEventTime": "2026-11-21T08:00:00Z"})
     for kind in ("NodePool", "EC2NodeClass"):
         cluster.merge_status(kind, "default", CONDITIONS)

@@ -1,0 +1,63 @@
+"""Who holds the forwarder's identity writes the snapshot: its user data, roles and limits launch nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.observer import Observer
+from nodesmith.model.events import Concern, Hint
+from nodesmith.observation.wire import encode
+from nodesmith.settings import snapshot_key
+from tests.e2e.conftest import Start
+from tests.e2e.manifests import deployment, nodeclass, nodepool
+from tests.e2e.system import CLUSTER, System
+from tests.forgeries import HOSTILE, Document, Forgery, nodeclass_says, nodepool_says, with_nodeclaim
+
+FORGERIES: tuple[Forgery, ...] = (
+    nodeclass_says(userData=HOSTILE),
+    nodeclass_says(role="administrators"),
+    nodepool_says(limits={"cpu": "100000"}),
+)
+
+
+def honest(document: Document) -> None:
+    """Leave a snapshot as it is."""
+    del document
+
+
+def publish(system: System, forgery: Forgery) -> None:
+    """Write the snapshot and wake the functions as the forwarder does, but forge what is written."""
+    cluster, outputs = system.cluster, system.deployed.outputs
+    server = ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token))
+    document = json.loads(gzip.decompress(encode(CLUSTER, system.clock.now(), Observer(server).observe())))
+    forgery(document)
+    data = gzip.compress(json.dumps(document).encode())
+    system.aws.client("s3").put_object(Bucket=outputs["BucketName"], Key=snapshot_key(CLUSTER), Body=data)
+    for concern in (Concern.READINESS, Concern.PROVISIONING):
+        url = outputs[f"{concern.capitalize()}QueueUrl"]
+        system.aws.client("sqs").send_message(QueueUrl=url, MessageBody=Hint(CLUSTER, "forged").to_json())
+
+
+def test_a_forged_snapshot_launches_nothing_and_a_true_one_does(start: Start) -> None:
+    system = start()
+    system.apply(nodeclass(CLUSTER), nodepool())
+    system.until_nodepools_ready()
+    system.until("readiness has read both", lambda: "NodePool/default" in system.ledger().contents)
+    system.forwarder.stop()
+    publish(system, with_nodeclaim)
+    system.stays("nothing is launched", lambda: not system.instances(), seconds=6)
+
+    system.apply(deployment("web", 3))
+    system.until("the pods are there", lambda: len(system.pods("web")) == 3)
+    for forgery in FORGERIES:
+        publish(system, forgery)
+        system.stays("nothing is launched", lambda: not system.instances(), seconds=6)
+
+    def served() -> bool:
+        publish(system, honest)
+        return bool(system.instances())
+
+    system.until("a true snapshot is served", served)
+    assert all(claim.nodepool == "default" for claim in system.ledger().claims)
