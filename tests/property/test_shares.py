@@ -62,7 +62,8 @@ def test_every_pod_is_decided_about_within_as_many_decisions_as_there_are_shapes
     lots: list[tuple[str, int, int, int]],
 ) -> None:
     """None of them gets a node, which is the worst that can happen to those behind them."""
-    pods, tried, seen = waiting_pods(lots), (), set[str]()
+    pods, seen = waiting_pods(lots), set[str]()
+    tried: tuple[str, ...] = ()
     for _ in lots:
         shares = shared_out(pods, tried)
         assert shared_out(pods[::-1], tried).chosen == list(shares.chosen)[::-1], (

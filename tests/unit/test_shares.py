@@ -118,9 +118,10 @@ def test_a_crowded_decision_is_replayed_to_the_same_bytes_whatever_was_tried_bef
 
 
 def test_the_first_nodes_that_are_bought_serve_all_namespaces() -> None:
-    apart = {"affinity": anti_affinity()}
-    many = pods(shape("3", namespace="crowd", **apart), 200)
-    plan = decide(inputs(pods=(*many, *pods(shape("3", namespace="shop", app="shop", **apart), 20))))
+    apart = anti_affinity()
+    many = pods(shape("3", namespace="crowd", affinity=apart), 200)
+    few = pods(shape("3", namespace="shop", app="shop", affinity=apart), 20)
+    plan = decide(inputs(pods=(*many, *few)))
     assert _namespaces(plan) - {"crowd", "shop"} == set()
     first = by_turns(plan.nodes)[:45]
     served = {pod for node in first for pod in node.claim.nominated}

@@ -205,7 +205,8 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
 
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, str], now: datetime) -> None:
-    if outcome.plan.unplaced or outcome.plan.barren or refused:
+    told_before = outcome.unplaced  # by an earlier look of this run, which may be out of date
+    if outcome.plan.unplaced or outcome.plan.barren or refused or told_before:
         write_unplaced(run.blobs, run.cluster_name, outcome.plan, now, refused)
         outcome.unplaced = bool(outcome.plan.unplaced)
 

@@ -1,0 +1,74 @@
+"""Runs of provisioning where one namespace has more unlike pods than one decision takes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nodesmith.model.events import Concern
+from nodesmith.settings import unplaced_key
+from tests.builders import CLUSTER
+from tests.world import Manifest, World, pod_manifest
+
+RULES = [{"topologyKey": "kubernetes.io/hostname"}] * 40
+"""Anti-affinity without a selector: it keeps no pod from another, and makes 121 steps of each shape."""
+CROWD = frozenset(f"default/own-{number:02d}" for number in range(40))
+SHOP = frozenset({"shop/a", "shop/b", "shop/c"})
+
+
+def crowded(cpu: str, few_cpu: str = "1") -> World:
+    """Return a world with unlike pods of one namespace that take 4,840 steps, and three pods of another."""
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": RULES}}
+    crowd = {
+        name: pod_manifest(name, cpu, f"{100 + number}Mi", affinity=apart)
+        for number, name in enumerate(sorted(key.partition("/")[2] for key in CROWD))
+    }
+    few = {name: in_namespace("shop", pod_manifest(name, few_cpu)) for name in "abc"}
+    return World({**crowd, **few})
+
+
+def in_namespace(namespace: str, pod: Manifest) -> Manifest:
+    return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
+
+
+def nominated(world: World) -> set[str]:
+    return {pod for claim in world.store.claims.values() for pod in claim.nominated}
+
+
+def provision(world: World) -> None:
+    world.observe()
+    world.run(Concern.PROVISIONING)
+
+
+def test_all_are_served_in_one_run_that_looks_again_for_those_that_waited_for_their_turn() -> None:
+    world = crowded("100m")
+    provision(world)
+    assert nominated(world) > SHOP
+    assert len(nominated(world) & CROWD) == 34, "the others have room on the nodes that these were bought"
+    told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
+    assert told["unplaced"] == [], "nobody waits for a turn any more"
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_pods_that_no_node_holds_are_each_looked_at_and_then_left_to_the_next_run(runs: int) -> None:
+    world = crowded("10000", "10000")
+    seen: set[str] = set()
+    for _ in range(runs):
+        provision(world)
+        told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
+        (waiting,) = [group for group in told["unplaced"] if group["reason"].startswith("waits for its turn")]
+        assert set(told["tried"]) == {*CROWD, *SHOP}, "none of them was left out by both decisions"
+        seen |= {*CROWD} - set(waiting["pods"])
+        assert set(waiting["pods"]) < CROWD
+    assert not [m for m in world.hints.waiting if m.concern is Concern.PROVISIONING]
+    assert runs == 1 or seen == CROWD
+
+
+def test_once_the_others_are_served_a_namespace_has_all_the_steps() -> None:
+    world = crowded("10000")
+    provision(world)
+    told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
+    assert nominated(world) == SHOP
+    assert {pod for group in told["unplaced"] for pod in group["pods"]} == CROWD
+    assert not [group for group in told["unplaced"] if "turn" in group["reason"]]
