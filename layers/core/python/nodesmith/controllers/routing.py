@@ -15,7 +15,7 @@ from nodesmith.controllers.letters import Letter, Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.ec2events import read_event
 from nodesmith.model.notices import Notice
-from nodesmith.ports import Post, Routes
+from nodesmith.regionports import Post, Routes
 
 
 @dataclass(frozen=True, slots=True)
