@@ -468,6 +468,15 @@ def test_content_hashes_come_back_equal_and_are_forgotten_alone(store: Store) ->
     assert store.load().contents == {"NodePool/default": "a" * 64, "NodePool/other": "d" * 64}
 
 
+def test_back_offs_of_subnets_come_back_equal(store: Store) -> None:
+    backoff = Backoff(NOW + timedelta(minutes=5), 1, "InsufficientFreeAddressesInSubnet")
+    store.save_subnet_backoffs({"subnet-1": backoff, "subnet-2": backoff})
+    later = replace(backoff, until=NOW + timedelta(minutes=9))
+    store.save_subnet_backoffs({"subnet-2": later})
+    assert store.load().subnet_backoffs == {"subnet-1": backoff, "subnet-2": later}
+    assert store.load().unavailable == {}
+
+
 def test_a_back_off_of_moves_comes_back_equal_and_can_be_cleared(store: Store) -> None:
     kind, other = MoveKind("default", "Drifted"), MoveKind("default", "Underutilized")
     backoff = Backoff(NOW + timedelta(minutes=6), 2, "NodeClaim default-a is not to be had")

@@ -250,6 +250,12 @@ class FakeCloud:
         if self.script:
             answer = self.script.pop(0)
             return [answer(request) for request in alike]
+        return self._answered(alike)
+
+    def _launch(self, request: LaunchRequest) -> LaunchOutcome:
+        return self._answered([request])[0]
+
+    def _answered(self, alike: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
         first = alike[0]
         asked = first.overrides, first.capacity_type, first.reservations, _common_tags(first)
         known = None if self.forgetful else self._tokens.get(first.call)

@@ -57,6 +57,7 @@ class FakeStore:
     risks: dict[OfferingKey, Risk] = field(default_factory=dict)
     drain_times: dict[str, DrainTime] = field(default_factory=dict)
     move_backoffs: dict[MoveKind, Backoff] = field(default_factory=dict)
+    subnet_backoffs: dict[str, Backoff] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """what nodes have been seen to offer; other clusters may share it"""
@@ -79,6 +80,7 @@ class FakeStore:
             risks=dict(self.risks),
             drain_times=dict(self.drain_times),
             move_backoffs=dict(self.move_backoffs),
+            subnet_backoffs=dict(self.subnet_backoffs),
             contents=dict(self.contents),
         )
         self.raise_after("load")
@@ -197,6 +199,11 @@ class FakeStore:
         self.raise_before("save_unavailable")
         self.unavailable.update(offerings)
         self.raise_after("save_unavailable")
+
+    def save_subnet_backoffs(self, subnets: Mapping[str, Backoff]) -> None:
+        self.raise_before("save_subnet_backoffs")
+        self.subnet_backoffs.update(subnets)
+        self.raise_after("save_subnet_backoffs")
 
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
         self.raise_before("save_risks")

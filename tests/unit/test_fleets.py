@@ -14,6 +14,7 @@ from nodesmith.adapters.fleetanswers import (
     fleet_instances,
     refusal_reason,
     shortfalls,
+    subnet_shortfalls,
     unfulfilled,
 )
 from nodesmith.adapters.fleets import client_token, fleet_request
@@ -25,6 +26,7 @@ from nodesmith.model.launches import (
     Override,
     Refused,
     Shortfall,
+    SubnetShortfall,
     TemplateMissing,
     Unfulfilled,
 )
@@ -122,12 +124,29 @@ def test_an_answer_without_an_instance_tells_of_none() -> None:
         "InsufficientInstanceCapacity",
         "UnfulfillableCapacity",
         "Unsupported",
-        "InsufficientFreeAddressesInSubnet",
         "ReservationCapacityExceeded",
     ],
 )
 def test_without_stock_exactly_the_pools_that_were_named_had_no_capacity(code: str) -> None:
     assert meaning(error_in(POOLS[1], code)) == NoCapacity(CLAIM.name, (Shortfall(POOLS[1], code),))
+
+
+@pytest.mark.parametrize("code", ["InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"])
+def test_a_full_or_missing_subnet_condemns_the_subnet_and_no_instance_type(code: str) -> None:
+    row = REQUEST.overrides[0]
+    told = {"InstanceType": row.instance_type, "SubnetId": row.subnet_id}
+    error = {"ErrorCode": code, "LaunchTemplateAndOverrides": {"Overrides": told}}
+    full = (SubnetShortfall(row.subnet_id, code),)
+    assert meaning(error, error) == NoCapacity(CLAIM.name, (), subnets=full)
+    assert subnet_shortfalls(fleet_errors(REQUEST, {"Errors": [error]})) == full
+    message = f"There are not enough free addresses in subnet '{row.subnet_id}' to satisfy the request."
+    named = call_failure(
+        replace(REQUEST, overrides=(replace(row, subnet_id="subnet-1"),)), FleetError(code, "")
+    )
+    assert named == NoCapacity(CLAIM.name, (), subnets=(SubnetShortfall("subnet-1", code),))
+    assert call_failure(
+        REQUEST, FleetError(code, message.replace(row.subnet_id, "subnet-0a1b"))
+    ) == NoCapacity(CLAIM.name, (), subnets=(SubnetShortfall("subnet-0a1b", code),))
 
 
 def test_the_same_pool_is_told_once() -> None:

@@ -14,7 +14,13 @@ from typing import assert_never
 
 from nodesmith.decisions.launch import shared
 from nodesmith.decisions.provisioning import PlannedNode
-from nodesmith.decisions.provisioning.outcomes import backoffs, launched_claim, served, shortage
+from nodesmith.decisions.provisioning.outcomes import (
+    backoffs,
+    launched_claim,
+    served,
+    shortage,
+    subnet_backoffs,
+)
 from nodesmith.errors import Conflict
 from nodesmith.model.backoffs import FIRST_BACKOFF, next_backoff
 from nodesmith.model.instancetypes import InstanceType
@@ -130,6 +136,9 @@ def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, no
     short = backoffs(outcomes, ledger, now)
     if short:
         store.save_unavailable(short)
+    full = subnet_backoffs(outcomes, now)
+    if full:
+        store.save_subnet_backoffs(full)
     known = served(outcomes) & set(ledger.unavailable)
     # That a pool has capacity again says nothing of how long it leaves us an instance.
     recovered = sorted(key for key in known if ledger.unavailable[key].reason not in INTERRUPTIONS)

@@ -96,6 +96,9 @@ class Store(Protocol):
     def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
         """Write back-offs of offerings."""
 
+    def save_subnet_backoffs(self, subnets: Mapping[str, Backoff]) -> None:
+        """Write back-offs of subnets, by id."""
+
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
         """Write what pools' interruptions come to, replacing what was known of these pools."""
 

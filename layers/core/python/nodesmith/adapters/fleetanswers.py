@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,15 +18,18 @@ from nodesmith.model.launches import (
     Override,
     Refused,
     Shortfall,
+    SubnetShortfall,
     TemplateMissing,
     Unfulfilled,
 )
 
 _NO_STOCK = frozenset(
-    "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientFreeAddressesInSubnet "
-    "InsufficientHostCapacity InsufficientCapacityOnHost InsufficientReservedInstanceCapacity "
+    "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientHostCapacity "
+    " InsufficientCapacityOnHost InsufficientReservedInstanceCapacity "
     "ReservationCapacityExceeded".split()
 )
+_SUBNET = frozenset({"InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"})
+_SUBNET_ID = re.compile(r"\bsubnet-[0-9a-z]+\b")
 _NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _QUOTA = frozenset(
     "VcpuLimitExceeded MaxSpotInstanceCountExceeded MaxFleetCountExceeded InstanceLimitExceeded".split()
@@ -47,11 +51,12 @@ _REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class FleetError:
-    """One error of a CreateFleet call; `pool` is None where the whole call failed."""
+    """One error of a CreateFleet call; `pool` is None and `subnet` empty where it names none."""
 
     code: str
     message: str
     pool: OfferingKey | None = None
+    subnet: str = ""
 
 
 def fleet_instances(
@@ -87,7 +92,7 @@ def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[Flee
     """Return the errors of an answer, each with the pool it is about."""
     return [
         FleetError(
-            plain_code(str(e.get("ErrorCode", ""))), str(e.get("ErrorMessage", "")), _pool_of(request, e)
+            plain_code(str(e.get("ErrorCode", ""))), str(e.get("ErrorMessage", "")), *_about(request, e)
         )
         for e in answer.get("Errors") or ()
     ]
@@ -95,14 +100,25 @@ def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[Flee
 
 def shortfalls(errors: Iterable[FleetError]) -> tuple[Shortfall, ...]:
     """Return the pools that errors name and that will not serve a request soon, once each and in order."""
-    short = {e.pool: e.code for e in errors if e.pool and not _is_passing(e) and e.code not in _NO_TEMPLATE}
+    others = _NO_TEMPLATE | _SUBNET
+    short = {e.pool: e.code for e in errors if e.pool and not _is_passing(e) and e.code not in others}
     return tuple(Shortfall(pool, short[pool]) for pool in sorted(short))
+
+
+def subnet_shortfalls(errors: Iterable[FleetError]) -> tuple[SubnetShortfall, ...]:
+    """Return the subnets that have no free address, or are gone, once each and in order."""
+    short = {e.subnet: e.code for e in errors if e.subnet and e.code in _SUBNET}
+    return tuple(SubnetShortfall(subnet, short[subnet]) for subnet in sorted(short))
 
 
 def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
     """Return what a call means that failed as a whole, but for errors that pass."""
     if error.code in _NO_TEMPLATE:
         return TemplateMissing(request.claim)
+    if error.code in _SUBNET:
+        named = _SUBNET_ID.findall(error.message) or [o.subnet_id for o in request.overrides]
+        full = tuple(SubnetShortfall(subnet, error.code) for subnet in sorted(set(named)))
+        return NoCapacity(request.claim, (), subnets=full)
     if error.code in _NO_STOCK | _QUOTA:
         return _no_capacity(request, [], error.code, quota=error.code in _QUOTA)
     return _refused(request, error)
@@ -119,17 +135,17 @@ def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int 
     if errors and not launched and all(_is_refusal(error) for error in errors):
         return _refused(request, errors[0])
     quota = next((error.code for error in errors if error.code in _QUOTA), "")
-    short = shortfalls(errors)
+    short, full = shortfalls(errors), subnet_shortfalls(errors)
     passing = next((error for error in errors if _is_passing(error)), None)
-    if passing and not short and not quota:
+    if passing and not short and not full and not quota:
         return Unfulfilled(request.claim, passing.code, passing.message)
-    if launched and not short and not quota:
+    if launched and not short and not full and not quota:
         why = f"EC2 launched {launched} instances, too few, and named no pool that was short"
         return Unfulfilled(request.claim, "UnfulfillableCapacity", why)
-    if quota or not short:
+    if quota or not (short or full):
         code = quota or next((e.code for e in errors if e.code in _NO_STOCK), "UnfulfillableCapacity")
         return _no_capacity(request, short, code, quota=bool(quota))
-    return NoCapacity(request.claim, short)
+    return NoCapacity(request.claim, short, subnets=full)
 
 
 def _no_capacity(
@@ -150,7 +166,7 @@ def _is_passing(error: FleetError) -> bool:
 
 
 def _is_refusal(error: FleetError) -> bool:
-    return not _is_passing(error) and error.code not in _NO_STOCK | _QUOTA | _NO_TEMPLATE
+    return not _is_passing(error) and error.code not in _NO_STOCK | _QUOTA | _NO_TEMPLATE | _SUBNET
 
 
 def refusal_reason(code: str, message: str) -> str:
@@ -174,8 +190,9 @@ def _override_of(request: LaunchRequest, part: Mapping[str, Any], instance_type:
     return next(fitting, None) or Override("", str(kind or ""), str(zone or ""), str(subnet or ""), 0.0)
 
 
-def _pool_of(request: LaunchRequest, error: Mapping[str, Any]) -> OfferingKey | None:
+def _about(request: LaunchRequest, error: Mapping[str, Any]) -> tuple[OfferingKey | None, str]:
+    """Return the pool and the subnet that an error names, as far as it does."""
     override = _override_of(request, error, "")
     if not override.instance_type or not override.zone:
-        return None
-    return OfferingKey(request.capacity_type, override.instance_type, override.zone)
+        return None, override.subnet_id
+    return OfferingKey(request.capacity_type, override.instance_type, override.zone), override.subnet_id

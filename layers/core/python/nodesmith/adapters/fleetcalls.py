@@ -16,6 +16,7 @@ from nodesmith.adapters.fleetanswers import (
     fleet_errors,
     fleet_instances,
     shortfalls,
+    subnet_shortfalls,
     unfulfilled,
 )
 from nodesmith.adapters.fleets import fleet_request
@@ -117,7 +118,7 @@ class FleetCalls:
         instance = dealt(request.share, instances) if request.share else next(iter(instances), None)
         if instance is None:
             return self._forgetting(request, unfulfilled(request, errors, len(instances)))
-        return Launched(request.claim, instance, shortfalls(errors))
+        return Launched(request.claim, instance, shortfalls(errors), subnet_shortfalls(errors))
 
     def _described(self, request: LaunchRequest, told: Sequence[Instance]) -> Sequence[Instance]:
         """Return the instances that an answer tells of as EC2 describes them, where it shows them already.

@@ -67,6 +67,7 @@ class Found:
         self._risks: dict[OfferingKey, Risk] = {}
         self._drain_times: dict[str, DrainTime] = {}
         self._move_backoffs: dict[MoveKind, Backoff] = {}
+        self._subnets: dict[str, Backoff] = {}
         self._contents: dict[str, str] = {}
 
     def take(self, item: Attributes) -> None:  # noqa: C901 (a case for each kind)
@@ -93,6 +94,8 @@ class Found:
                 self._backoffs[name] = read_backoff(document)
             case "MOVEBACKOFF":
                 self._move_backoffs[MoveKind(*name.split("#"))] = read_backoff(document)
+            case "SUBNET":
+                self._subnets[name] = read_backoff(document)
             case "PAUSE":
                 self._paused = read_pause(document)
             case "DEPARTURE":
@@ -128,5 +131,6 @@ class Found:
             risks=self._risks,
             drain_times=self._drain_times,
             move_backoffs=self._move_backoffs,
+            subnet_backoffs=self._subnets,
             contents=self._contents,
         )

@@ -185,6 +185,11 @@ class DynamoStore:
         items = [_backoff(self._section, _offering(key), backoff) for key, backoff in offerings.items()]
         self._section.write([{"PutRequest": {"Item": item}} for item in items])
 
+    def save_subnet_backoffs(self, subnets: Mapping[str, Backoff]) -> None:
+        """Write back-offs of subnets, by id."""
+        items = [_backoff(self._section, f"SUBNET#{id_}", backoff) for id_, backoff in subnets.items()]
+        self._section.write([{"PutRequest": {"Item": item}} for item in items])
+
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
         """Write what pools' interruptions come to; each expires when it comes to nothing."""
         items = [

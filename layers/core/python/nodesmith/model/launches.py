@@ -162,17 +162,26 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
+class SubnetShortfall:
+    """A subnet in which nothing can be launched, whatever the instance type, in EC2's own word (`code`)."""
+
+    subnet: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class Launched:
     """The instance exists. Pools that failed on the way are knowledge too."""
 
     claim: str
     instance: Instance
     shortfalls: tuple[Shortfall, ...] = ()
+    subnets: tuple[SubnetShortfall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity:
-    """None of the asked pools had an instance: every one of them is in `shortfalls`.
+    """None of the asked pools had an instance: each that was tried is in `shortfalls`, or its subnet is in `subnets`.
 
     `quota` is set when it was the account's limit (`code`s of the shortfalls say which), not EC2's stock.
     """
@@ -180,6 +189,7 @@ class NoCapacity:
     claim: str
     shortfalls: tuple[Shortfall, ...]
     quota: bool = False
+    subnets: tuple[SubnetShortfall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class Ledger:
     While `paused`, none begins that could as well be left; `departures` are ends of the last hour and maybe older ones.
     `risks` are pools that EC2 has taken nodes from, `drain_times` NodePools whose drains took long, `move_backoffs`
     kinds of moves whose replacements were lately not to be had. `contents` are content hashes, by `Kind/name`, of the
-    NodePools and of users' new NodeClaims that readiness has read from the API server.
+    NodePools and of users' new NodeClaims that readiness has read from the API server. `subnet_backoffs` are
+    subnets, by id, that lately had no free address.
     """
 
     version: int = 0
@@ -48,6 +49,7 @@ class Ledger:
     drain_times: Mapping[str, DrainTime] = field(default_factory=dict)
     move_backoffs: Mapping[MoveKind, Backoff] = field(default_factory=dict)
     contents: Mapping[str, str] = field(default_factory=dict)
+    subnet_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
 
     def has_read(self, said: NodePool | EC2NodeClass) -> bool:
         """Whether readiness has read an object from the API server exactly as it is here.

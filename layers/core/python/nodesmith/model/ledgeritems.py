@@ -211,10 +211,17 @@ def ledger_item(ledger: Ledger) -> Item:
             name: drain_time_item(ledger.drain_times[name]) for name in sorted(ledger.drain_times)
         },
         "contents": {key: ledger.contents[key] for key in sorted(ledger.contents)},
+        **_subnets_item(ledger),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
     }
+
+
+def _subnets_item(ledger: Ledger) -> Item:
+    """Write the back-offs of subnets, nothing where there are none."""
+    held = {id_: backoff_item(ledger.subnet_backoffs[id_]) for id_ in sorted(ledger.subnet_backoffs)}
+    return {"subnet_backoffs": held} if held else {}
 
 
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
@@ -235,5 +242,6 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
         risks={OfferingKey(*key): read_risk(risk) for *key, risk in item.get("risks", ())},
         contents=dict(item.get("contents", {})),
+        subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={moves.MoveKind(*k): read_backoff(b) for *k, b in item.get("move_backoffs", ())},
     )

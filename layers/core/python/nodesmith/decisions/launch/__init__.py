@@ -5,8 +5,9 @@ Pure: the same claim, offerings and NodeClass give the same bytes, so that a ret
 what it is marked with, `validation` which NodeClasses cannot be launched from, and why.
 """
 
-from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, launch_plan, subnet_by_zone
+from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, launch_plan
 from nodesmith.decisions.launch.sharing import dealt, shared
+from nodesmith.decisions.launch.subnets import subnet_by_zone, usable
 from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "launch_plan",
     "shared",
     "subnet_by_zone",
+    "usable",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from nodesmith.decisions.launch.subnets import subnet_by_zone
 from nodesmith.decisions.launch.tags import instance_tags
 from nodesmith.decisions.launch.templates import (
     Build,
@@ -30,12 +32,24 @@ MAX_OVERRIDES = 60
 class Templates:
     """What most claims of one decision have in common.
 
-    Templates by what they are made of, images by NodeClass and type, subnets by NodeClass and zone.
+    Templates by what they are made of, images by NodeClass and type, `taken` addresses by subnet, `last` those that the
+    node takes which was planned last.
     """
 
     made: dict[tuple[object, ...], LaunchTemplate] = field(default_factory=dict)
     images: dict[tuple[str, str], Image | None] = field(default_factory=dict)
-    subnets: dict[str, Mapping[str, Subnet]] = field(default_factory=dict)
+    taken: Counter[str] = field(default_factory=Counter)
+    last: Counter[str] = field(default_factory=Counter)
+
+    def takes_again(self, status: NodeClassStatus) -> bool:
+        """Count one more node like the last; False where its subnet is full and another of the zone has more room."""
+        by_zone = subnet_by_zone(status.subnets, self.taken)
+        for subnet in status.subnets:
+            is_short = subnet.free_ips - self.taken[subnet.id] < self.last[subnet.id]
+            if subnet.id in self.last and is_short and by_zone[subnet.zone].id != subnet.id:
+                return False
+        self.taken.update(self.last)
+        return True
 
 
 def launch_plan(
@@ -74,17 +88,10 @@ def launch_plan(
     if not overrides:
         raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)
+    _take(known, overrides, {kind.name: kind.capacity.pods for kind, *_ in ways})
     used = {template.name: template for template in templates.values()}
     request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags, reserved)
     return request, tuple(used[name] for name in sorted(used))
-
-
-def subnet_by_zone(subnets: Iterable[Subnet]) -> dict[str, Subnet]:
-    """Give, for each zone, the subnet with most free addresses; equals go by id."""
-    chosen: dict[str, Subnet] = {}
-    for subnet in sorted(subnets, key=lambda s: (-s.free_ips, s.id)):
-        chosen.setdefault(subnet.zone, subnet)
-    return chosen
 
 
 def _capacity_type(claim: NodeClaim, options: Sequence[tuple[InstanceType, Offering]]) -> str:
@@ -103,9 +110,7 @@ def _ways(
 ) -> Iterator[tuple[InstanceType, Offering, Image, Subnet]]:
     """Each type and zone that can be launched, once, in order of cost, type and zone."""
     images = known.images
-    if status.name not in known.subnets:
-        known.subnets[status.name] = subnet_by_zone(status.subnets)
-    subnets = known.subnets[status.name]
+    subnets = subnet_by_zone(status.subnets, known.taken)
     seen: set[tuple[str, str]] = set()
     for kind, offering in sorted(options, key=lambda o: (o[1].cost_hourly_usd, o[0].name, o[1].zone)):
         booting = status.name, kind.name
@@ -115,6 +120,15 @@ def _ways(
         if image and subnet and (kind.name, offering.zone) not in seen:
             seen.add((kind.name, offering.zone))
             yield kind, offering, image, subnet
+
+
+def _take(known: Templates, overrides: Sequence[Override], pods: Mapping[str, int]) -> None:
+    """Count the addresses that a node takes, in each subnet as many as the smallest of its types there."""
+    known.last.clear()
+    for row in overrides:
+        least = min(pods[row.instance_type], known.last.get(row.subnet_id, pods[row.instance_type]))
+        known.last[row.subnet_id] = least
+    known.taken.update(known.last)
 
 
 def _nothing_left(

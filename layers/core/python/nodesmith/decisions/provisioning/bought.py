@@ -55,8 +55,9 @@ def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode,
     first: Bought | None = None
     for one in bought:
         name = claim_name(one.nodepool, origin.decision, next(origin.numbers))
-        if first is not None and one.options is first.options:
-            template = one.options.wares[0].template
+        template = one.options.wares[0].template
+        is_same = first is not None and one.options is first.options
+        if is_same and origin.templates.takes_again(template.status):
             nodes.append(another(nodes[-1], template, one.pods, name, origin.cluster))
         else:
             first, about = one, (origin.decision, origin.cluster, origin.now, origin.templates)

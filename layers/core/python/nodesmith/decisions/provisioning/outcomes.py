@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nodesmith.decisions.launch.tags import claim_tags
 from nodesmith.model import labels
@@ -16,6 +16,7 @@ from nodesmith.model.launches import Instance, Launched, LaunchOutcome, NoCapaci
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
 
+SUBNET_BACKOFF = timedelta(minutes=5)
 TAGS_DUE = "tagsDue"
 """In a claim's launch data, once its instance is known: the tags that are still to be written on it."""
 
@@ -86,6 +87,16 @@ def backoffs(
     }
 
 
+def subnet_backoffs(outcomes: Iterable[LaunchOutcome], now: datetime) -> dict[str, Backoff]:
+    """Return the back-offs of subnets in which nothing could be launched.
+
+    They last until readiness has asked EC2 again how many addresses each has free.
+    """
+    answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
+    codes = {s.subnet: s.code for answer in answers for s in answer.subnets}
+    return {subnet: Backoff(now + SUBNET_BACKOFF, 1, codes[subnet]) for subnet in sorted(codes)}
+
+
 def served(outcomes: Iterable[LaunchOutcome]) -> set[OfferingKey]:
     """Give the offerings that instances came from."""
     instances = [outcome.instance for outcome in outcomes if isinstance(outcome, Launched)]
@@ -94,6 +105,9 @@ def served(outcomes: Iterable[LaunchOutcome]) -> set[OfferingKey]:
 
 def shortage(outcome: NoCapacity) -> str:
     """Say in a sentence what EC2 did not have."""
+    if outcome.subnets and not outcome.shortfalls:
+        names = ", ".join(s.subnet for s in outcome.subnets)
+        return f"no free address in {names} ({outcome.subnets[0].code})"
     codes = sorted({s.code for s in outcome.shortfalls})
     lacking = "the account's quota" if outcome.quota else "capacity"
     example = f", such as {outcome.shortfalls[0].offering}" if outcome.shortfalls else ""

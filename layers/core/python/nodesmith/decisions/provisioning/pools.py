@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.launch import usable
 from nodesmith.decisions.provisioning.trials import health_of, limited_to_trial, trial_obstacle
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.reservations import free_reservations
@@ -152,7 +153,7 @@ def template_of(
     made = template(
         pool,
         nodeclass,
-        status,
+        usable(status, ledger, now),
         types,
         snapshot.daemonsets,
         closed,

@@ -1,0 +1,53 @@
+"""Which subnet of a zone new nodes go to: the one with most free addresses, nodes on their way counted.
+
+As Karpenter does, a node is expected to take an address for each pod that fits on it: the VPC CNI gives them out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from nodesmith.model.launches import LaunchRequest
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodeclassstatus import NodeClassStatus, Subnet
+
+
+def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassStatus:
+    """Return the status with its subnets as they are for launches now.
+
+    Subnets on back-off are left out. What claims have taken since EC2 was asked, or may still take, is counted where a
+    zone has a choice.
+    """
+    held = {id_ for id_, backoff in ledger.subnet_backoffs.items() if backoff.holds(now)}
+    left = tuple(subnet for subnet in status.subnets if subnet.id not in held)
+    if len({subnet.zone for subnet in left}) < len(left):
+        taken = _taken(status, ledger)
+        left = tuple(
+            replace(subnet, free_ips=subnet.free_ips - taken[subnet.id]) if subnet.id in taken else subnet
+            for subnet in left
+        )
+    return status if left == status.subnets else replace(status, subnets=left)
+
+
+def subnet_by_zone(subnets: Iterable[Subnet], taken: Mapping[str, int] | None = None) -> dict[str, Subnet]:
+    """Return, for each zone, the subnet with most free addresses, less what is `taken`; equals go by id."""
+    used = taken or {}
+    chosen: dict[str, Subnet] = {}
+    for subnet in sorted(subnets, key=lambda s: (used.get(s.id, 0) - s.free_ips, s.id)):
+        chosen.setdefault(subnet.zone, subnet)
+    return chosen
+
+
+def _taken(status: NodeClassStatus, ledger: Ledger) -> Counter[str]:
+    taken: Counter[str] = Counter()
+    for claim in ledger.claims:
+        if claim.launched_at and claim.launched_at > status.resolved_at:
+            taken[claim.subnet_id] += claim.capacity.pods
+        elif claim.phase is Phase.PENDING and claim.launch.get("overrides"):
+            rows = LaunchRequest.from_item(claim.name, claim.launch).overrides
+            taken.update(dict.fromkeys({row.subnet_id for row in rows}, claim.capacity.pods))
+    return taken
