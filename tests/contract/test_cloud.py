@@ -258,6 +258,8 @@ def test_an_instance_found_later_is_the_one_that_was_launched(subject: Subject) 
     assert isinstance(outcome, Launched)
     (found,) = subject.cloud.instances_of([request.claim])[request.claim]
     assert replace(found, launched_at=NOW) == replace(outcome.instance, launched_at=NOW)
+    assert found.private_dns_name, "the name by which its kubelet joins"
+    assert outcome.instance.private_dns_name == "", "no answer to a launch says it"
     assert found.launched_at.tzinfo is not None
 
 

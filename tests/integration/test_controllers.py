@@ -15,7 +15,8 @@ from nodesmith.controllers.observation import Observation, observe
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.sidebyside import Spread, in_turn
-from nodesmith.decisions.provisioning import rehearse
+from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.decisions.provisioning import rehearse, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
 from nodesmith.decisions.scheduling.stock import cheapest_shares
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -397,6 +398,20 @@ def test_old_objects_show_the_status_of_what_they_are_read_as(scene: Scene) -> N
     calls = len(scene.cluster.calls)
     scene.make_ready()
     assert len(scene.cluster.calls) == calls
+
+
+def test_what_old_objects_say_is_launched_from_only_as_readiness_has_read_it(scene: Scene) -> None:
+    scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
+    scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}, "limits": {"cpu": "8"}})
+    scene.cluster.provisioners["q"] = of_old("q", {"provider": TEMPLATE_SPEC})
+    scene.make_ready()
+    assert unread(own_snapshot(scene.blobs.objects[KEY], CLUSTER), scene.store.load()) == []
+
+    scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}, "limits": {"cpu": "80"}})
+    scene.cluster.nodetemplates["a"] = of_old("a", {**TEMPLATE_SPEC, "userData": "#!/bin/sh"})
+    scene.see()
+    forged = unread(own_snapshot(scene.blobs.objects[KEY], CLUSTER), scene.store.load())
+    assert forged == ["NodePool/p", "EC2NodeClass/a"]
 
 
 def test_a_template_whose_class_is_split_by_kubelets_shows_it_once(scene: Scene) -> None:
