@@ -204,7 +204,10 @@ def asked_for(nodes: int) -> tuple[Ec2, int, float]:
     clock = Clock()
     ec2 = Ec2(clock, TokenBucket(BURST, REFILL_PER_SECOND, clock.now))
     hints = FakeHints(clock=clock.now)
-    store = SlowStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster, clock=clock)
+    known = world.store
+    store = SlowStore(
+        nodeclasses=known.nodeclasses, cluster=known.cluster, contents=known.contents, clock=clock
+    )
     settings = Settings(cluster_name=builders.CLUSTER, region=builders.REGION)
     cloud = AwsCloud(lambda _: ec2, settings, clock.now, lambda count: Workers(clock, count))
     plain = replace(world.provisioning(store=store, cloud=cloud), clock=clock.now, hints=hints)

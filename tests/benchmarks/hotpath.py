@@ -96,7 +96,8 @@ def _figure(name: str, pods: dict[str, Manifest], at_most: float) -> Figure:
         world = World(pods)
         world.observe()
         cloud = StampedCloud(clock=world.clock)
-        store = WritingStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster)
+        known = world.store
+        store = WritingStore(nodeclasses=known.nodeclasses, cluster=known.cluster, contents=known.contents)
         run = world.provisioning(store=store, cloud=cloud, stopwatch=time.perf_counter)
         started = time.perf_counter()
         parse_hint(_MESSAGE, builders.CLUSTER)
