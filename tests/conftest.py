@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.awscalls.plugin import CallsAreGranted
+
 # A test may be skipped only if its id is here, with the reason why.
 ALLOWED_SKIPS: dict[str, str] = {}
 
@@ -22,6 +24,10 @@ settings.load_profile("nodesmith")
 # A shell starts what it puts into the background deaf to interrupts, and so would be all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(CallsAreGranted())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,6 +21,7 @@ from nodesmith.settings import physical_name
 from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
 from tests import builders
 from tests.account import strict_aws
+from tests.awscalls.acting import Role, acting
 from tests.builders import NOW
 
 REGION = "us-east-1"
@@ -36,11 +37,13 @@ class Account:
         self.client: Any = partial(boto3.client, region_name=REGION)
         self.deployment: Deployment = deploy(self.client, CLUSTERS[0], REGION)
         self.client("sqs").create_queue(QueueName=physical_name(CLUSTERS[1], "interruption"))
-        self.routes = DynamoRoutes(self.client("dynamodb"), TABLE_NAME)
-        self.post = SqsPost(self.client("sqs"), self.deployment.queue_urls["routing"])
+        routing = acting(self.client, Role("routing", "", REGION))
+        self.routes = DynamoRoutes(routing("dynamodb"), TABLE_NAME)
+        self.post = SqsPost(routing("sqs"), self.deployment.queue_urls["routing"])
 
     def store(self, cluster: str) -> DynamoStore:
-        return DynamoStore(self.client("dynamodb"), TABLE_NAME, cluster, lambda: NOW)
+        provisioning = acting(self.client, Role("provisioning", cluster, REGION))
+        return DynamoStore(provisioning("dynamodb"), TABLE_NAME, cluster, lambda: NOW)
 
     def launched(self, cluster: str, instance: str, **fields: Any) -> NodeClaim:
         """Commit a claim and give it its instance, as provisioning does."""

@@ -41,10 +41,11 @@ from nodesmith.model.taints import Effect, Taint
 from nodesmith.ports import Store
 from tests import builders
 from tests.account import strict_aws
+from tests.awscalls.acting import ActingClient, Role
 from tests.fakes.store import FakeStore
 
 NOW = datetime(2026, 11, 21, 8, 30, 15, 250000, tzinfo=UTC)
-TABLE = "ledger"
+TABLE = "nodesmith"  # as the roles name it
 POOL = OfferingKey("spot", "m5.large", "us-east-1a")
 PENDING = builders.claim("default-a", phase=Phase.PENDING)
 OTHER = builders.claim("default-b", phase=Phase.PENDING)
@@ -180,7 +181,8 @@ def store(request: pytest.FixtureRequest) -> Store:
     """A ledger that knows nothing yet."""
     if request.param == "memory":
         return FakeStore()
-    return DynamoStore(request.getfixturevalue("dynamodb"), TABLE, "test", lambda: NOW)
+    client = ActingClient(request.getfixturevalue("dynamodb"), Role("lifecycle", "test", "us-east-1"))
+    return DynamoStore(client, TABLE, "test", lambda: NOW)
 
 
 @pytest.fixture

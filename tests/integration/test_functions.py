@@ -25,6 +25,7 @@ from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy
 from tests import builders
+from tests.awscalls.acting import Role, access_key
 from tests.lambdaruntime import LambdaFunction
 from tests.runtimeapi import Answer
 from tests.served import created, now
@@ -63,6 +64,7 @@ class Site:
         variables = {
             **self.aws.environment,
             **self.deployment.environment(),
+            "AWS_ACCESS_KEY_ID": access_key(Role(concern, CLUSTER, REGION)),
             "FRAGILITY_TOLERANCE": "0",  # one node for all pods: what is told of it is what is tested
             "AWS_EC2_METADATA_DISABLED": "true",
             "POWERTOOLS_TRACE_DISABLED": "true",

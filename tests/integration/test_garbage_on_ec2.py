@@ -18,6 +18,7 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Launched
 from nodesmith.parts import system_time
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
+from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NOW, options
 
@@ -25,6 +26,7 @@ OURS = {
     "kubernetes.io/cluster/express": "owned",
     "eks:eks-cluster-name": "express",
     "nodesmith.dev/managed-by": "express",
+    "karpenter.sh/nodepool": "default",
 }
 
 
@@ -38,7 +40,7 @@ def world() -> Iterator[Account]:
 
 @pytest.fixture
 def cloud() -> AwsCloud:
-    return AwsCloud(client, SETTINGS, system_time)
+    return AwsCloud(acting(client, Role("garbagecollection", CLUSTER.name, REGION)), SETTINGS, system_time)
 
 
 def tagged(kind: str, tags: dict[str, str]) -> list[dict[str, Any]]:
@@ -61,7 +63,9 @@ def interface(world: Account, tags: dict[str, str]) -> str:
     return str(made["NetworkInterface"]["NetworkInterfaceId"])
 
 
-def launched(cloud: AwsCloud, claim: str = CLAIM.name) -> Launched:
+def launched(claim: str = CLAIM.name) -> Launched:
+    """Launch an instance as others have done it before garbage collection looks."""
+    cloud = AwsCloud(client, SETTINGS, system_time)
     status = cloud.resolve(NODECLASS, CLUSTER, NOW)
     offered = options(["m5.large"], NODECLASS)
     request, templates = launch_plan(replace(CLAIM, name=claim), offered, NODECLASS, status, CLUSTER)
@@ -76,7 +80,7 @@ def ids(found: list[Owned]) -> list[str]:
 
 
 def test_only_volumes_of_ours_that_are_attached_to_nothing_are_found_and_deleted(cloud: AwsCloud) -> None:
-    launched(cloud)
+    launched()
     loose = volume({**OURS, "karpenter.sh/nodeclaim": "default-gone"})
     volume({**OURS, "nodesmith.dev/managed-by": "other"})
     volume({"kubernetes.io/cluster/express": "owned"})  # as the EBS CSI driver tags a pod's data
@@ -92,7 +96,7 @@ def test_only_volumes_of_ours_that_are_attached_to_nothing_are_found_and_deleted
 def test_only_interfaces_of_ours_that_are_attached_to_nothing_are_found_and_deleted(
     world: Account, cloud: AwsCloud
 ) -> None:
-    launched(cloud)
+    launched()
     loose = interface(world, OURS)
     kept = interface(world, {"cluster.k8s.amazonaws.com/name": "express"})  # as the VPC CNI tags its own
     assert ids(cloud.owned(Kind.NETWORK_INTERFACE)) == [loose]
@@ -105,7 +109,7 @@ def test_only_interfaces_of_ours_that_are_attached_to_nothing_are_found_and_dele
 
 def test_a_profile_is_found_by_our_path_and_deleted_with_the_role_taken_out_first(cloud: AwsCloud) -> None:
     client("iam").create_instance_profile(InstanceProfileName="somebody-elses")
-    instance = launched(cloud).instance
+    instance = launched().instance
     (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
     assert found.name == profile_name(NODECLASS, "express", REGION)
     assert found.owner_uid == NODECLASS.uid
@@ -121,7 +125,7 @@ def test_a_profile_is_found_by_our_path_and_deleted_with_the_role_taken_out_firs
 
 
 def test_a_profile_whose_role_a_crash_took_out_already_is_deleted(cloud: AwsCloud) -> None:
-    launched(cloud)
+    launched()
     (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
     client("iam").remove_role_from_instance_profile(InstanceProfileName=found.id, RoleName=NODECLASS.role)
     cloud.remove(found)
@@ -136,15 +140,16 @@ def test_where_iam_cannot_be_reached_it_is_not_asked() -> None:
 
 
 def test_one_instance_that_ec2_will_not_end_is_named_and_does_not_save_the_others(cloud: AwsCloud) -> None:
-    protected, other = launched(cloud, "a").instance.id, launched(cloud, "b").instance.id
+    protected, other = launched("a").instance.id, launched("b").instance.id
     client("ec2").modify_instance_attribute(InstanceId=protected, DisableApiTermination={"Value": True})
     with pytest.raises(Transient, match=rf"{protected}: OperationNotPermitted"):
-        cloud.terminate([protected, other, "i-0123456789abcdef0"])
+        # Not in the role's name: IAM knows no tags of an instance that is not there.
+        AwsCloud(client, SETTINGS, system_time).terminate([protected, other, "i-0123456789abcdef0"])
     assert [instance.id for instance in cloud.owned_instances()] == [protected]
 
 
 def test_what_is_in_use_is_not_deleted_and_said_so(cloud: AwsCloud) -> None:
-    described = client("ec2").describe_instances(InstanceIds=[launched(cloud).instance.id])
+    described = client("ec2").describe_instances(InstanceIds=[launched().instance.id])
     (device,) = described["Reservations"][0]["Instances"][0]["BlockDeviceMappings"]
     with pytest.raises(Transient, match="VolumeInUse"):
         cloud.remove(Owned(Kind.VOLUME, device["Ebs"]["VolumeId"]))
@@ -155,11 +160,11 @@ def test_a_template_that_was_collected_is_made_again_by_a_process_that_long_beli
 ) -> None:
     times = [datetime(2026, 11, 21, 8, tzinfo=UTC)]
     cloud = AwsCloud(client, SETTINGS, lambda: times[0])
-    launched(cloud, "a")
+    launched("a")
     for owned in cloud.owned(Kind.LAUNCH_TEMPLATE):
         cloud.remove(owned)
     times[0] = datetime(2026, 11, 21, 9, tzinfo=UTC)
-    launched(cloud, "b")
+    launched("b")
     assert world.seam.calls["CreateLaunchTemplate"] == 2
 
 

@@ -26,7 +26,8 @@ from nodesmith.model.launches import (
 )
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.parts import system_time
-from tests.account import NODECLASS, SETTINGS, Account, account, client
+from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
+from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NOW, options
 
@@ -43,11 +44,12 @@ def world() -> Iterator[Account]:
 
 @pytest.fixture
 def cloud() -> AwsCloud:
-    return AwsCloud(client, SETTINGS, system_time)
+    return AwsCloud(acting(client, Role("provisioning", CLUSTER.name, REGION)), SETTINGS, system_time)
 
 
-def planned(cloud: AwsCloud, nodeclass: EC2NodeClass = NODECLASS, claim: str = CLAIM.name) -> Plan:
-    status = cloud.resolve(nodeclass, CLUSTER, NOW)
+def planned(nodeclass: EC2NodeClass = NODECLASS, claim: str = CLAIM.name) -> Plan:
+    """Return what to launch, from what readiness has resolved."""
+    status = AwsCloud(client, SETTINGS, system_time).resolve(nodeclass, CLUSTER, NOW)
     node = replace(CLAIM, name=claim)
     return launch_plan(node, options(["m5.large"], nodeclass), nodeclass, status, CLUSTER)
 
@@ -69,7 +71,7 @@ def tags_of(described: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_instance_is_what_the_launch_template_says(world: Account, cloud: AwsCloud) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     found = described(launched(cloud, (request, templates)).instance.id)
     assert found["InstanceLifecycle"] == "spot"
     assert found["IamInstanceProfile"]["Arn"].endswith(templates[0].data["IamInstanceProfile"]["Name"])
@@ -87,7 +89,7 @@ def test_the_instance_is_what_the_launch_template_says(world: Account, cloud: Aw
 
 
 def test_a_throttled_launch_is_deferred_and_repeated_with_success(world: Account, cloud: AwsCloud) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     world.seam.fail("CreateFleet", "RequestLimitExceeded")
     (first,), (second,) = cloud.launch([request]), cloud.launch([request])
@@ -99,20 +101,20 @@ def test_a_throttled_launch_is_deferred_and_repeated_with_success(world: Account
 def test_an_error_inside_an_answer_spends_the_token_so_the_claim_is_not_asked_for_again(
     world: Account, cloud: AwsCloud, code: str
 ) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     world.seam.fail_inside(code)
     first, again = cloud.launch([request]), cloud.launch([request])
     spent = Unfulfilled(CLAIM.name, code.removeprefix("Server."), "Failed on demand.")
     assert first == again == [spent], "EC2 repeats its answer for ever"
-    (anew,) = cloud.launch([planned(cloud, claim="default-anew")[0]])
+    (anew,) = cloud.launch([planned(claim="default-anew")[0]])
     assert isinstance(anew, Launched)
 
 
 def test_a_template_missing_inside_an_answer_is_made_anew_for_another_claim(
     world: Account, cloud: AwsCloud
 ) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     world.seam.fail_inside("InvalidLaunchTemplateName.NotFoundException")
     assert cloud.launch([request]) == [TemplateMissing(CLAIM.name, is_answered=True)]
@@ -121,7 +123,7 @@ def test_a_template_missing_inside_an_answer_is_made_anew_for_another_claim(
 
 
 def test_one_throttled_launch_does_not_stop_the_others(world: Account, cloud: AwsCloud) -> None:
-    plans = [planned(cloud, claim=f"default-{number}") for number in range(3)]
+    plans = [planned(claim=f"default-{number}") for number in range(3)]
     cloud.ensure_templates(plans[0][1])
     world.seam.fail("CreateFleet", "RequestLimitExceeded")
     outcomes = cloud.launch([request for request, _ in plans])
@@ -129,7 +131,7 @@ def test_one_throttled_launch_does_not_stop_the_others(world: Account, cloud: Aw
 
 
 def test_a_launch_that_we_may_not_do_is_refused(world: Account, cloud: AwsCloud) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     world.seam.fail("CreateFleet", "UnauthorizedOperation")
     (outcome,) = cloud.launch([request])
@@ -138,7 +140,7 @@ def test_a_launch_that_we_may_not_do_is_refused(world: Account, cloud: AwsCloud)
 
 
 def test_an_exhausted_quota_of_the_whole_call_is_no_capacity(world: Account, cloud: AwsCloud) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     world.seam.fail("CreateFleet", "MaxFleetCountExceeded")
     (outcome,) = cloud.launch([request])
@@ -148,7 +150,7 @@ def test_an_exhausted_quota_of_the_whole_call_is_no_capacity(world: Account, clo
 
 
 def test_a_throttled_template_is_transient_once_the_others_are_made(world: Account, cloud: AwsCloud) -> None:
-    plans = [planned(cloud), planned(cloud, replace(NODECLASS, detailed_monitoring=True), "default-other")]
+    plans = [planned(), planned(replace(NODECLASS, detailed_monitoring=True), "default-other")]
     world.seam.fail("CreateLaunchTemplate", "RequestLimitExceeded")
     with pytest.raises(Transient, match="CreateLaunchTemplate") as caught:
         cloud.ensure_templates([template for _, templates in plans for template in templates])
@@ -159,7 +161,7 @@ def test_a_throttled_template_is_transient_once_the_others_are_made(world: Accou
 def test_a_template_that_ec2_will_not_have_refuses_the_launches_that_name_it_only(
     world: Account, cloud: AwsCloud
 ) -> None:
-    bad, good = planned(cloud), planned(cloud, replace(NODECLASS, detailed_monitoring=True), "default-good")
+    bad, good = planned(), planned(replace(NODECLASS, detailed_monitoring=True), "default-good")
     world.seam.fail("CreateLaunchTemplate", "InvalidUserData.Malformed")
     cloud.ensure_templates(bad[1])
     cloud.ensure_templates(good[1])
@@ -171,7 +173,7 @@ def test_a_template_that_ec2_will_not_have_refuses_the_launches_that_name_it_onl
 
 
 def test_a_known_template_costs_no_call_until_it_is_found_missing(world: Account, cloud: AwsCloud) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     cloud.ensure_templates(templates)
     assert world.seam.calls["CreateLaunchTemplate"] == 1
@@ -183,7 +185,7 @@ def test_a_known_template_costs_no_call_until_it_is_found_missing(world: Account
 def test_a_process_that_did_not_make_the_template_still_tells_the_image(
     world: Account, cloud: AwsCloud
 ) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     (outcome,) = AwsCloud(client, SETTINGS, system_time).launch([request])
     assert isinstance(outcome, Launched)
@@ -193,7 +195,7 @@ def test_a_process_that_did_not_make_the_template_still_tells_the_image(
 
 def test_a_profile_that_does_not_exist_is_refused_by_name(cloud: AwsCloud) -> None:
     nodeclass = replace(NODECLASS, role="", instance_profile="nobody-made-it")
-    request, templates = planned(cloud, nodeclass)
+    request, templates = planned(nodeclass)
     cloud.ensure_templates(templates)
     (outcome,) = cloud.launch([request])
     assert isinstance(outcome, Refused)
@@ -208,15 +210,15 @@ def test_looking_for_instances_is_transient_when_throttled(world: Account, cloud
 
 
 def test_instances_of_another_cluster_are_not_ours(cloud: AwsCloud) -> None:
-    request, templates = planned(cloud)
+    request, templates = planned()
     cloud.ensure_templates(templates)
     stranger = replace(request, tags={**request.tags, "eks:eks-cluster-name": "other"})
-    cloud.launch([stranger])
+    AwsCloud(client, SETTINGS, system_time).launch([stranger])  # which this role could not
     assert cloud.instances_of([request.claim]) == {}
 
 
 def test_more_claims_than_a_filter_takes_are_asked_for_in_turn(world: Account, cloud: AwsCloud) -> None:
-    launched(cloud, planned(cloud))
+    launched(cloud, planned())
     found = cloud.instances_of([CLAIM.name, *(f"nobody-{number}" for number in range(450))])
     assert set(found) == {CLAIM.name}
     assert world.seam.calls["DescribeInstances"] == 3

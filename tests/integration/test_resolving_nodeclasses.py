@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,9 @@ from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
 from nodesmith.model.selectorterms import AMISelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm
 from nodesmith.parts import system_time
+from nodesmith_cli.local.cloud.account import make_role
 from tests.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
+from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -30,8 +32,15 @@ def world() -> Iterator[Account]:
         yield furnished
 
 
-def resolved(nodeclass: EC2NodeClass, now: datetime = NOW, **changes: Any) -> NodeClassStatus:
-    return AwsCloud(client, replace(SETTINGS, **changes), system_time).resolve(nodeclass, CLUSTER, now)
+READINESS = acting(client, Role("readiness", CLUSTER.name, REGION))
+ANYBODY = client
+"""For what readiness could not do on AWS, or not in the order in which a test makes it."""
+
+
+def resolved(
+    nodeclass: EC2NodeClass, now: datetime = NOW, who: Callable[[str], Any] = READINESS, **changes: Any
+) -> NodeClassStatus:
+    return AwsCloud(who, replace(SETTINGS, **changes), system_time).resolve(nodeclass, CLUSTER, now)
 
 
 def condition(status: NodeClassStatus, kind: str) -> StatusCondition:
@@ -159,13 +168,14 @@ def test_images_are_found_by_id_name_tags_and_parameter() -> None:
         AMISelectorTerm(tags={"team": "*"}),
         AMISelectorTerm(ssm_parameter="/team/image"),
     ):
-        assert [found.id for found in resolved(with_images(term)).images] == [image], term
+        assert [found.id for found in resolved(with_images(term), who=ANYBODY).images] == [image], term
 
 
 def test_a_parameter_that_holds_no_image_finds_none() -> None:
     client("ssm").put_parameter(Name="/team/image", Value="latest", Type="String")
     for name in ("/team/image", "/team/missing"):
-        told = condition(resolved(with_images(AMISelectorTerm(ssm_parameter=name))), "AMIsReady")
+        found = resolved(with_images(AMISelectorTerm(ssm_parameter=name)), who=ANYBODY)
+        told = condition(found, "AMIsReady")
         assert told.reason == "AMINotFound"
         assert name in told.message
 
@@ -228,20 +238,20 @@ def test_a_profile_is_made_once_and_mended_where_its_making_was_cut_short() -> N
     name = profile_name(NODECLASS, CLUSTER.name, REGION)
     client("iam").create_instance_profile(InstanceProfileName=name)
     for _ in range(2):
-        assert resolved(NODECLASS).instance_profile == name
+        assert resolved(NODECLASS, who=ANYBODY).instance_profile == name
     profile = client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
     assert [role["RoleName"] for role in profile["Roles"]] == [NODECLASS.role]
 
 
 def test_another_role_is_another_profile_and_a_path_before_the_role_is_not() -> None:
-    client("iam").create_role(RoleName="other", AssumeRolePolicyDocument="{}")
+    make_role(client("iam"), "other")
     first = resolved(NODECLASS).instance_profile
     assert resolved(replace(NODECLASS, role="other")).instance_profile != first
     assert resolved(replace(NODECLASS, role=f"service/{NODECLASS.role}")).instance_profile == first
 
 
 def test_a_role_that_does_not_exist_is_named() -> None:
-    told = condition(resolved(replace(NODECLASS, role="nobody")), "InstanceProfileReady")
+    told = condition(resolved(replace(NODECLASS, role="nobody"), who=ANYBODY), "InstanceProfileReady")
     assert (told.status, told.reason) == ("False", "RoleNotFound")
     assert "spec.role 'nobody'" in told.message
 

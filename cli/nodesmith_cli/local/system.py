@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
-from botocore.session import get_session
-
 from nodesmith import parts
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
@@ -203,8 +201,8 @@ class LocalSystem(Started):
         parts.set_clock(self.clock.now)
         stack.callback(parts.set_clock, parts.system_time)
         clients = SharedClients()
-        parts.set_session(lambda: clients)
-        stack.callback(parts.set_session, get_session)
+        parts.set_session(lambda concern: clients)  # noqa: ARG005 - one for all
+        stack.callback(parts.set_session, parts.own_session)
         functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
         records = Bucket(client("s3"), deployment.bucket)
         self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 from unittest.mock import patch
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-from tests.e2e.deployed.ec2requests import ec2, iam
-from tests.e2e.deployed.requests import READERS, Call, Request, credential_scope, unknown
-from tests.infra.iam import NOT_CALLED, allows
-
-_NOT_READ = frozenset({"s3"})
-"""Services whose request bodies say nothing to IAM."""
-_READERS = {**READERS, "ec2": ec2, "iam": iam}
-Statements = list[dict[str, Any]]
+from tests.awscalls.judging import NOT_READ, Statements, body_of, calls_of, is_granted, never_called
+from tests.awscalls.requests import Call, Request, credential_scope
 
 
 class CallRecord:
@@ -58,18 +51,12 @@ class CallRecord:
 
     def unused(self) -> list[str]:
         """Say who is granted what and never called it, but for what Lambda does itself in a function's name."""
-        called = self.called()
-        return sorted(
-            f"{who}: {action}"
-            for who, statements in self._statements.items()
-            for action in _granted(statements) - called.get(who, frozenset())
-            if not NOT_CALLED.get(action, "").startswith("Lambda")
-        )
+        return never_called(self._statements, self.called())
 
     def record(self, who: str, calls: Iterable[Call]) -> None:
         """Take calls down and judge them."""
         for call in calls:
-            granted = _is_granted(self._statements[who], call)
+            granted = is_granted(self._statements[who], call)
             with self._lock:
                 self._called[who].add(call.action)
                 if not granted:
@@ -80,7 +67,7 @@ class CallRecord:
             scope = credential_scope(environ.get("HTTP_AUTHORIZATION", ""))
             if scope is None or scope[0] not in self._keys:
                 return application(self_, environ, start_response)
-            body = b"" if scope[2] in _NOT_READ else _body(environ)
+            body = b"" if scope[2] in NOT_READ else body_of(environ)
 
             def started(status: str, *rest: Any) -> Any:
                 request = Request(
@@ -91,31 +78,9 @@ class CallRecord:
                     body,
                     int(status.split()[0]),
                 )
-                self.record(self._keys[scope[0]], _calls(request))
+                self.record(self._keys[scope[0]], calls_of(request))
                 return start_response(status, *rest)
 
             return application(self_, environ, started)
 
         return listen
-
-
-def _calls(request: Request) -> Iterator[Call]:
-    for call in _READERS.get(request.service, unknown)(request):
-        yield Call(call.action, call.resource, {"aws:RequestedRegion": request.region, **call.context})
-
-
-def _is_granted(statements: Statements, call: Call) -> bool:
-    if call.resource:
-        return allows(statements, call.action, call.resource, call.context)
-    return call.action in _granted(statements)
-
-
-def _granted(statements: Statements) -> set[str]:
-    return {action for each in statements if each["Effect"] == "Allow" for action in each["Action"]}
-
-
-def _body(environ: dict[str, Any]) -> bytes:
-    """Read the body and put it back."""
-    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    environ["wsgi.input"] = io.BytesIO(body)
-    return body

@@ -19,6 +19,7 @@ from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import EventSources
 from nodesmith_cli.local.started import Started
+from tests.awscalls.requests import Call
 from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume
 from tests.e2e.deployed.assembly import VPC, synthesised
@@ -26,7 +27,6 @@ from tests.e2e.deployed.calls import CallRecord
 from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
 from tests.e2e.deployed.mappings import event_sources, ticks
-from tests.e2e.deployed.requests import Call
 from tests.e2e.deployed.stacks import ACCOUNT, CLUSTER, Stacks
 
 NOT_RUN = {

@@ -63,11 +63,17 @@ def collect_seldom() -> None:
     gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
-_session: Callable[[], Any] = get_session
+def own_session(concern: Concern) -> Any:
+    """Return a botocore session of the function's own."""
+    del concern
+    return get_session()
 
 
-def set_session(session: Callable[[], Any]) -> None:
-    """Let all functions of this process have clients from elsewhere than a botocore session of each one's own."""
+_session: Callable[[Concern], Any] = own_session
+
+
+def set_session(session: Callable[[Concern], Any]) -> None:
+    """Let each function of this process have its clients from what `session` returns for its concern."""
     global _session
     _session = session
 
@@ -81,7 +87,7 @@ class Parts:
             raise Rejected(f"settings: CLUSTER_NAME is not set, {concern} serves one cluster")
         self.telemetry = Telemetry(concern, self.settings.cluster_name)
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
-        self._session = _session()
+        self._session = _session(concern)
         self._clients: dict[str, Any] = {}
         self._store: DynamoStore | None = None
         self._cloud: AwsCloud | None = None

@@ -12,7 +12,7 @@ from moto.ec2.models.launch_templates import LaunchTemplate
 from moto.iam import iam_backends
 from moto.iam.models import InstanceProfile
 
-from tests.e2e.deployed.requests import Call, Request
+from tests.awscalls.requests import Call, Request
 
 _LAUNCHING = ("ec2:CreateFleet", "ec2:RunInstances")
 _INSTANCES = {"iam:PassedToService": "ec2.amazonaws.com"}

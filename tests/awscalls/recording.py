@@ -1,0 +1,126 @@
+"""Listens to moto, in this process or served on a port, and judges each request that is made in a role's name."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import urlsplit
+
+from nodesmith import parts
+from tests.awscalls.acting import HEADER, ActingSession, Role, acting
+from tests.awscalls.judging import NOT_READ, body_of, calls_of, is_granted
+from tests.awscalls.policies import FORWARDER, statements_of, templates
+from tests.awscalls.requests import Request, credential_scope
+
+
+class Recorder:
+    """What was called in whose name. It listens from `start` on, for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self.called: dict[str, set[str]] = defaultdict(set)
+        self.refused: list[str] = []
+        self._lock = threading.Lock()
+        self._started = False
+
+    def start(self) -> None:
+        """Listen to moto, and let the functions and the forwarder of local systems ask in their roles' names."""
+        if self._started:
+            return
+        self._started = True
+        templates()  # made now, and not while a client waits for an answer
+        from moto.core.botocore_stubber import BotocoreStubber
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+        from nodesmith_cli.local import system
+
+        for owner, name, listening in (
+            (DomainDispatcherApplication, "__call__", self._served),
+            (BotocoreStubber, "process_request", self._stubbed),
+            (parts, "set_session", _for_roles),
+            (system, "forwarder_here", _for_forwarders),
+        ):
+            patch.object(owner, name, listening(getattr(owner, name))).start()
+
+    def record(self, role: Role, request: Request) -> None:
+        """Judge a request. What is not granted is one of `refused`."""
+        statements = statements_of(role)
+        for call in calls_of(request):
+            granted = is_granted(statements, call)
+            with self._lock:
+                self.called[role.concern].add(call.action)
+                if not granted:
+                    what = call.resource or "anything"
+                    self.refused.append(f"{role.concern}: {call.action} on {what}, {dict(call.context)}")
+
+    def _served(self, application: Callable[..., Any]) -> Callable[..., Any]:
+        def listen(self_: Any, environ: dict[str, Any], start_response: Any) -> Any:
+            headers = {HEADER: environ.get("HTTP_" + HEADER.upper().replace("-", "_"), "")}
+            scope = credential_scope(environ.get("HTTP_AUTHORIZATION", ""))
+            role = _role(headers, scope)
+            if role is None or scope is None:
+                return application(self_, environ, start_response)
+            body = b"" if scope[2] in NOT_READ else body_of(environ)
+
+            def started(status: str, *rest: Any) -> Any:
+                target = environ.get("HTTP_X_AMZ_TARGET", "")
+                method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+                self.record(role, Request(*scope[1:], method, path, target, body, int(status.split()[0])))
+                return start_response(status, *rest)
+
+            return application(self_, environ, started)
+
+        return listen
+
+    def _stubbed(self, process: Callable[..., Any]) -> Callable[..., Any]:
+        def listen(self_: Any, request: Any) -> Any:
+            headers = {name.lower(): _text(value) for name, value in request.headers.items()}
+            scope = credential_scope(headers.get("authorization", ""))
+            role = _role(headers, scope)
+            answer = process(self_, request)
+            if role is not None and scope is not None and answer is not None:
+                body = b"" if scope[2] in NOT_READ else _bytes(request.body)
+                path = urlsplit(request.url).path
+                target = headers.get("x-amz-target", "")
+                self.record(role, Request(*scope[1:], request.method, path, target, body, int(answer[0])))
+            return answer
+
+        return listen
+
+
+def _role(headers: Mapping[str, str], scope: tuple[str, str, str] | None) -> Role | None:
+    return Role.parse(headers.get(HEADER, "")) or (Role.parse(scope[0]) if scope else None)
+
+
+def _for_roles(set_session: Callable[..., None]) -> Callable[..., None]:
+    """Give each function of a process clients of its role's own."""
+
+    def set_for_roles(session: Callable[[Any], Any]) -> None:
+        def of_role(concern: Any) -> ActingSession:
+            role = Role(str(concern), os.environ.get("CLUSTER_NAME", ""), os.environ["AWS_REGION"])
+            return ActingSession(session(concern), role)
+
+        set_session(session if session is parts.own_session else of_role)
+
+    return set_for_roles
+
+
+def _for_forwarders(forwarder_here: Callable[..., Any]) -> Callable[..., Any]:
+    def forwarder(name: str, cluster: Any, client: Callable[[str], Any], *rest: Any) -> Any:
+        role = Role(FORWARDER, name, os.environ["AWS_REGION"])
+        return forwarder_here(name, cluster, acting(client, role), *rest)
+
+    return forwarder
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _bytes(value: Any) -> bytes:
+    if value is None:
+        return b""
+    return value.encode() if isinstance(value, str) else bytes(value)
