@@ -44,7 +44,12 @@ class ClusterStack(Stack):
         Tags.of(self).add(names.TAG, cluster.name)
         self._cluster, self._code = cluster, code
         self._scope = Scope(
-            cluster.name, cluster.region, cluster.vpc_id, cluster.node_roles, cluster.kms_key_arns
+            cluster.name,
+            cluster.region,
+            cluster.vpc_id,
+            cluster.node_roles,
+            cluster.kms_key_arns,
+            cluster.ssm_parameters,
         )
         self._layers = {name: layer(self, code, name) for name in LAYERS}
         self._rooms = {

@@ -18,12 +18,14 @@ REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d")
 EC2_ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})") for kind in ("subnet", "sg", "vpc")}
 ROLE_NAME = re.compile(r"[\w+=,.@/-]{1,512}")
 KMS_KEY = r"arn:[a-z-]+:kms:{region}:\d{{12}}:key/[\w-]{{1,256}}"
+PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*")
 CLUSTER_KEYS = (
     "name",
     "region",
     "vpcId",
     "nodeRoles",
     "kmsKeyArns",
+    "ssmParameters",
     "vpc",
     "settings",
     "alarmTopicArn",
@@ -58,7 +60,8 @@ class Vpc:
 class ClusterContext:
     """One entry of `clusters`. `settings` are environment variables of `nodesmith.settings`, by name.
 
-    `vpc_id` is the cluster's VPC, `vpc` is where functions run, `kms_key_arns` are the keys of nodes' volumes.
+    `vpc_id` is the cluster's VPC, `vpc` is where functions run, `kms_key_arns` are the keys of nodes' volumes,
+    `ssm_parameters` are the names of the account's own parameters that hold images.
     """
 
     name: str
@@ -66,6 +69,7 @@ class ClusterContext:
     vpc_id: str
     node_roles: tuple[str, ...]
     kms_key_arns: tuple[str, ...] = ()
+    ssm_parameters: tuple[str, ...] = ()
     vpc: Vpc | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     alarm_topic_arn: str = ""
@@ -102,6 +106,7 @@ def _cluster(entry: Mapping[str, Any]) -> ClusterContext:
         vpc_id=entry["vpcId"],
         node_roles=tuple(entry.get("nodeRoles", [f"KarpenterNodeRole-{entry['name']}"])),
         kms_key_arns=tuple(entry.get("kmsKeyArns", ())),
+        ssm_parameters=tuple(entry.get("ssmParameters", ())),
         vpc=Vpc(tuple(vpc["subnetIds"]), tuple(vpc["securityGroupIds"])) if vpc else None,
         settings=dict(entry.get("settings", {})),
         alarm_topic_arn=entry.get("alarmTopicArn", ""),
@@ -134,6 +139,9 @@ def _faults(where: str, entry: Any) -> Iterator[str]:
         key = re.compile(KMS_KEY.format(region=re.escape(str(entry.get("region")))))
         expected = f"ARNs of KMS keys (not aliases) in {entry.get('region')}"
         yield from _texts(f"{where}.kmsKeyArns", entry["kmsKeyArns"], key, expected)
+    if "ssmParameters" in entry:
+        expected = "names (not ARNs) of SSM parameters"
+        yield from _texts(f"{where}.ssmParameters", entry["ssmParameters"], PARAMETER_NAME, expected)
     if entry.get("vpc") is not None:
         yield from _vpc_faults(f"{where}.vpc", entry["vpc"])
     yield from _settings_faults(f"{where}.settings", entry.get("settings", {}))

@@ -37,7 +37,7 @@ class Scope:
     """One cluster, as IAM sees it.
 
     `vpc_id` is the VPC of its nodes, `node_roles` are the names of the roles that they may have, `kms_key_arns` are the
-    keys that may encrypt their volumes.
+    keys that may encrypt their volumes. `ssm_parameters` are the names of own parameters that hold images.
     """
 
     cluster: str
@@ -45,6 +45,7 @@ class Scope:
     vpc_id: str
     node_roles: tuple[str, ...]
     kms_key_arns: tuple[str, ...] = ()
+    ssm_parameters: tuple[str, ...] = ()
 
 
 def ledger_grants(scope: Scope) -> list[Grant]:
@@ -187,7 +188,11 @@ def termination_grants(scope: Scope) -> list[Grant]:
 
 def readiness_grants(scope: Scope) -> list[Grant]:
     """Resolve EC2NodeClasses: subnets, security groups, images, instance profiles."""
-    parameters = names.arn("ssm", "parameter/aws/service/*", region=scope.region, account="")
+    public = names.arn("ssm", "parameter/aws/service/*", region=scope.region, account="")
+    own = (
+        names.arn("ssm", f"parameter/{name.removeprefix('/')}", region=scope.region)
+        for name in scope.ssm_parameters
+    )
     return [
         *ledger_grants(scope),
         *read_grants(scope.region, snapshot_key(scope.cluster)),
@@ -195,7 +200,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
         Grant(
             "ResolveImages",
             ("ssm:GetParameter",),
-            (parameters,),
+            (public, *own),
             wildcard="AWS's public parameters: one per Kubernetes version, family, architecture and image version",
         ),
         *instance_profile_grants(scope.cluster, scope.region, scope.node_roles),

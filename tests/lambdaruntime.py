@@ -63,7 +63,8 @@ class LambdaFunction:
 
     def invoke_with(self, *bodies: str) -> Answer:
         """Invoke with a batch of SQS messages."""
-        arn = f"arn:aws:sqs:us-east-1:123456789012:nodesmith-test-{self._concern}"
+        url = self._environment.get(f"{self._concern.upper()}_QUEUE_URL", f"nodesmith-test-{self._concern}")
+        arn = f"arn:aws:sqs:us-east-1:123456789012:{url.rpartition('/')[2]}"
         records = [
             {
                 "messageId": str(n),

@@ -18,6 +18,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 from moto.eks import eks_backends
 from moto.iam import iam_backends
+from moto.ssm import ssm_backends
 
 from tests.awscalls.acting import Role
 from tests.awscalls.judging import Statements
@@ -29,17 +30,24 @@ FORWARDER = "forwarder"
 _BUILT = ROOT / "build" / "policies"
 _CLUSTER, _REGION, _VPC = "a-cluster-of-tests", "eu-central-2", "vpc-00000000000000000"
 _NODE_ROLE = "a-node-role-of-tests"
-_ENTRY = {"name": _CLUSTER, "region": _REGION, "vpcId": _VPC, "nodeRoles": [_NODE_ROLE]}
+_PARAMETER = "a-parameter-of-tests"
+_ENTRY = {
+    "name": _CLUSTER,
+    "region": _REGION,
+    "vpcId": _VPC,
+    "nodeRoles": [_NODE_ROLE],
+    "ssmParameters": [_PARAMETER],
+}
 _LAYERS = ("core", "vendor", "kubernetes", "packing")
 
 
 @lru_cache(maxsize=64)
 def roles_of(
-    cluster: str, region: str, vpc_id: str = _VPC, node_roles: tuple[str, ...] = ()
+    cluster: str, region: str, vpc_id: str = _VPC, named_arns: tuple[str, ...] = ()
 ) -> dict[str, Statements]:
     """Return the statements of the forwarder and of each concern's function, of the region's own too.
 
-    `node_roles` are the ARNs of the roles that cdk.json would name.
+    `named_arns` are those of the roles and parameters that cdk.json would name.
     """
 
     def named(text: str) -> str:
@@ -49,7 +57,7 @@ def roles_of(
     stacks = Stacks.read(account, own, region, "https://sqs")
 
     def statements(template: Template, arn: str) -> Statements:
-        return [_with(each, node_roles) for each in template.statements(arn.rpartition("/")[2])]
+        return [_with(each, named_arns) for each in template.statements(arn.rpartition("/")[2])]
 
     found = {
         each["FunctionName"].rpartition("-")[2]: statements(template, each["Role"])
@@ -61,14 +69,21 @@ def roles_of(
 
 
 def statements_of(role: Role) -> Statements:
-    """Return the statements of a role whose cluster is in the VPC, and has the roles for nodes, that moto has now."""
-    return roles_of(role.cluster or _CLUSTER, role.region, _vpc_of(role), _node_roles())[role.concern]
+    """Return the statements of a role whose cluster has the VPC, the roles for nodes and the parameters of moto now."""
+    return roles_of(
+        role.cluster or _CLUSTER, role.region, _vpc_of(role), (*_node_roles(), *_own_parameters(role.region))
+    )[role.concern]
 
 
-def _with(statement: Mapping[str, Any], node_roles: tuple[str, ...]) -> dict[str, Any]:
-    named = [each for each in statement["Resource"] if not each.endswith(f"role/{_NODE_ROLE}")]
-    expanded = [*named, *node_roles] if len(named) < len(statement["Resource"]) else named
-    return {**statement, "Resource": expanded}
+def _with(statement: Mapping[str, Any], arns: tuple[str, ...]) -> dict[str, Any]:
+    """Put what the account has for what the templates name."""
+    resources = list(statement["Resource"])
+    for placeholder in (f":role/{_NODE_ROLE}", f":parameter/{_PARAMETER}"):
+        kind = placeholder.partition("/")[0] + "/"
+        if any(each.endswith(placeholder) for each in resources):
+            resources = [each for each in resources if not each.endswith(placeholder)]
+            resources += [arn for arn in arns if kind in arn]
+    return {**statement, "Resource": resources}
 
 
 def _node_roles() -> tuple[str, ...]:
@@ -76,6 +91,16 @@ def _node_roles() -> tuple[str, ...]:
     roles = list(iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values())
     return tuple(
         sorted(each.arn for each in roles if "ec2.amazonaws.com" in each.assume_role_policy_document)
+    )
+
+
+def _own_parameters(region: str) -> tuple[str, ...]:
+    """Return the ARNs of the parameters that are not AWS's own."""
+    found = sorted(
+        name for name in list(ssm_backends[DEFAULT_ACCOUNT_ID][region]._parameters) if name[:5] != "/aws/"
+    )
+    return tuple(
+        f"arn:aws:ssm:{region}:{DEFAULT_ACCOUNT_ID}:parameter/{name.removeprefix('/')}" for name in found
     )
 
 

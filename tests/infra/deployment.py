@@ -31,6 +31,7 @@ CLUSTERS: list[dict[str, Any]] = [
         "region": REGION,
         "vpcId": VPC.replace("a", "b"),
         "kmsKeyArns": [VOLUME_KEY],
+        "ssmParameters": ["/golden/image", "team-image"],
         "vpc": {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]},
         "settings": {"RESERVED_ENIS": "1", "ISOLATED_VPC": "true"},
         "alarmTopicArn": TOPIC,

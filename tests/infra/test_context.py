@@ -30,6 +30,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         **GOOD,
         "nodeRoles": ["a", "team/b"],
         "kmsKeyArns": [KEY],
+        "ssmParameters": ["/golden/image"],
         "vpc": vpc,
         "settings": {"CLUSTER_VERSION": "1.33"},
         "alarmTopicArn": "arn:aws:sns:us-east-1:111122223333:t",
@@ -41,6 +42,7 @@ def test_everything_that_can_be_said_is_read() -> None:
             vpc_id=VPC,
             node_roles=("a", "team/b"),
             kms_key_arns=(KEY,),
+            ssm_parameters=("/golden/image",),
             vpc=Vpc(("subnet-0a0a0a0a",), ("sg-0b0b0b0b",)),
             settings={"CLUSTER_VERSION": "1.33"},
             alarm_topic_arn="arn:aws:sns:us-east-1:111122223333:t",
@@ -76,6 +78,10 @@ def test_everything_that_can_be_said_is_read() -> None:
         (
             {"kmsKeyArns": [KEY.replace("us-east-1", "eu-west-1")]},
             "clusters[0].kmsKeyArns[0]: expected ARNs of KMS keys (not aliases) in us-east-1, found 'arn",
+        ),
+        (
+            {"ssmParameters": ["/golden/*"]},
+            "clusters[0].ssmParameters[0]: expected names (not ARNs) of SSM parameters, found '/golden/*'",
         ),
         (
             {"vpc": {"subnetIds": ["subnet-0a0a0a0a"]}},

@@ -213,11 +213,19 @@ def test_routing_reads_whose_an_instance_is_and_no_ledger_and_reaches_queues_of_
             assert may(account, "routing", "sqs:SendMessage", queue) is (concern == "interruption")
 
 
-def test_images_are_looked_up_in_awss_own_parameters_only(alpha: Template) -> None:
+def test_images_are_looked_up_in_awss_own_parameters_unless_others_are_named(alpha: Template) -> None:
     parameter = "arn:aws:ssm:eu-west-1:{}:parameter/{}"
     public = parameter.format("", "aws/service/eks/optimized-ami/1.33/amazon-linux-2023/recommended")
     assert may(alpha, "readiness", "ssm:GetParameter", public)
     assert not may(alpha, "readiness", "ssm:GetParameter", parameter.format("111122223333", "password"))
+
+
+def test_own_parameters_are_read_by_readiness_where_they_are_named(alpha: Template, beta: Template) -> None:
+    for name in ("golden/image", "team-image"):
+        parameter = f"arn:aws:ssm:eu-west-1:111122223333:parameter/{name}"
+        assert [each for each in ALL if may(beta, each, "ssm:GetParameter", parameter)] == ["readiness"]
+        assert not [each for each in ALL if may(beta, each, "ssm:GetParameter", f"{parameter}/other")]
+        assert not [each for each in ALL if may(alpha, each, "ssm:GetParameter", parameter)]
 
 
 def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:

@@ -168,7 +168,7 @@ def test_images_are_found_by_id_name_tags_and_parameter() -> None:
         AMISelectorTerm(tags={"team": "*"}),
         AMISelectorTerm(ssm_parameter="/team/image"),
     ):
-        assert [found.id for found in resolved(with_images(term), who=ANYBODY).images] == [image], term
+        assert [found.id for found in resolved(with_images(term)).images] == [image], term
 
 
 def test_a_parameter_that_holds_no_image_finds_none() -> None:
