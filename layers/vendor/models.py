@@ -29,6 +29,7 @@ OPERATIONS = {
         {
             "CreateFleet",
             "CreateLaunchTemplate",
+            "CreateTags",
             "DeleteLaunchTemplate",
             "DeleteNetworkInterface",
             "DeleteVolume",
