@@ -233,7 +233,9 @@ class FakeCloud:
         self.instances[instance_id] = replace(self.instances[instance_id], state=state)
 
     def _shown(self) -> Mapping[str, Instance]:
-        """Return the instances that EC2 describes by now, by id."""
+        """Return the instances that EC2 describes by now, by id: all of them unless `shown_after` delays that."""
+        if not self.shown_after:
+            return self.instances
         since = self.clock() - self.shown_after
         return {i.id: i for i in self.instances.values() if i.launched_at <= since}
 

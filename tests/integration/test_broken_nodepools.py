@@ -27,8 +27,14 @@ def chosen(nodepool: str, name: str) -> dict[str, object]:
 
 
 def never(world: World) -> Callable[[Instance], bool]:
-    """Let the instances of the broken NodePool run and never join."""
-    return lambda instance: world.store.claims[instance.claim].nodepool != "broken"
+    """Let the instances of the broken NodePool run and never join. Those of shared fleets do not name their claim."""
+
+    def boots(instance: Instance) -> bool:
+        claims = world.store.claims.values()
+        claim = next((claim for claim in claims if claim.instance_id == instance.id), None)
+        return claim is not None and claim.nodepool != "broken"
+
+    return boots
 
 
 def dying(world: World) -> Callable[[Instance], bool]:
