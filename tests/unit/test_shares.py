@@ -99,7 +99,7 @@ def test_pods_tried_in_vain_come_again_after_those_that_nobody_has_looked_at() -
 
 
 def test_pods_that_wait_for_their_turn_are_told_how_many_they_are() -> None:
-    plan = decide(inputs(pods=(*heavy(70), *unlike(20, "shop"))))
+    plan = decide(inputs(pods=(*heavy(70), *unlike(20, "shop")), tried=()))
     (waiting,) = [group for group in plan.unplaced if group.reason.startswith("waits for its turn")]
     assert waiting.reason == "waits for its turn: 17 unlike pods of namespace crowd do"
     assert len(waiting.pods) == plan.new == 17
@@ -107,13 +107,21 @@ def test_pods_that_wait_for_their_turn_are_told_how_many_they_are() -> None:
 
 
 def test_a_crowded_decision_is_replayed_to_the_same_bytes_whatever_was_tried_before() -> None:
-    made_from = inputs(pods=(*heavy(70), *unlike(20, "shop")))
+    made_from = inputs(pods=(*heavy(70), *unlike(20, "shop")), tried=())
     first = decide(made_from)
     tried = tuple(pod.key for pod in heavy(30))
     made_from = replace(made_from, tried=tried)
     plan = decide(made_from)
     written = record(made_from, plan, "digest", {})
     assert plan_item(plan) != plan_item(first)
+    assert replay(written, made_from.snapshot, made_from.catalog) == canonical(plan_item(plan))
+
+
+def test_a_decision_without_a_limit_is_about_all_pods_and_so_is_its_replay() -> None:
+    made_from = inputs(pods=(*heavy(70), *unlike(20, "shop")))
+    plan = decide(made_from)
+    assert not plan.unplaced
+    written = record(made_from, plan, "digest", {})
     assert replay(written, made_from.snapshot, made_from.catalog) == canonical(plan_item(plan))
 
 

@@ -19,7 +19,7 @@ from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
-from nodesmith.decisions.provisioning.shares import shared_out
+from nodesmith.decisions.provisioning.shares import Shares, shared_out
 from nodesmith.decisions.provisioning.sparing import sparing
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
@@ -45,7 +45,8 @@ from nodesmith.model.snapshot import Snapshot
 class Inputs:
     """Everything a decision may depend on. `decision` is its id, from which the claims' names are made.
 
-    `tried` is what the last decision said of pods that are to come after others: see `shares`.
+    `tried` is what the last decision said of pods that are to come after others: see `shares`. With None the
+    decision is about all pods, however long it takes.
     """
 
     snapshot: Snapshot
@@ -54,7 +55,7 @@ class Inputs:
     settings: NodeSettings
     now: datetime
     decision: str
-    tried: tuple[str, ...] = ()
+    tried: tuple[str, ...] | None = None
 
 
 def decide(inputs: Inputs) -> Plan:
@@ -77,7 +78,7 @@ def decide(inputs: Inputs) -> Plan:
             ignored=_unplaced(_told(ignored)),
             problems=snapshot.problems,
         )
-    shares = shared_out(fresh, inputs.tried)
+    shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
     fresh = list(shares.chosen)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     launching, learned = TemplateLaunching(offers.templates), Learned()

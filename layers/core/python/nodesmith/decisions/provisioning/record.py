@@ -52,7 +52,7 @@ def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any
         "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
         "ledger": ledger_item(inputs.ledger),
         "settings": asdict(inputs.settings),
-        **({"tried": list(inputs.tried)} if inputs.tried else {}),
+        **({} if inputs.tried is None else {"tried": list(inputs.tried)}),
     }
     return {
         "format": FORMAT,
@@ -74,6 +74,7 @@ def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> 
 
 def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> Inputs:
     """Give back what a decision was made from. `snapshot` and `catalog` are those that the record names."""
+    tried = written["inputs"].get("tried")
     return Inputs(
         snapshot,
         read_ledger(written["inputs"]["ledger"]),
@@ -81,7 +82,7 @@ def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) 
         NodeSettings.of(written["inputs"]["settings"]),
         datetime.fromisoformat(written["at"]),
         written["id"],
-        tuple(written["inputs"].get("tried", ())),
+        None if tried is None else tuple(tried),
     )
 
 

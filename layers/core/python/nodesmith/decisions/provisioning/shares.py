@@ -23,7 +23,7 @@ MOST_STEPS = 16_000
 """Steps of a decision about the pods of one namespace. A step is about a millisecond."""
 MOST_STEPS_OF_SEVERAL = 4_000
 """Steps of a decision about the pods of several namespaces: some of them may have little to decide."""
-_PER_ALTERNATIVE, _PER_RULE, _PER_WISH = 2, 3, 1
+_PER_ALTERNATIVE, _PER_RULE, _PER_PREFERENCE = 2, 3, 1
 """Steps for an alternative of node selector and affinity, a rule about other pods, and a preference of node affinity"""
 _FIX = "nothing, it is decided about within minutes; pods that ask for the same are decided about together"
 
@@ -87,8 +87,8 @@ def steps_of(shape: Shape) -> int:
     """Return about how much work it is to decide about pods of a shape, however many they are."""
     alternatives = len(shape.terms) if any(shape.terms) else 0
     rules = len(shape.spreads) + len(shape.affinities)
-    wishes = len(shape.preferred_terms)
-    return 1 + _PER_ALTERNATIVE * alternatives + _PER_RULE * rules + _PER_WISH * wishes
+    preferences = len(shape.preferred_terms)
+    return 1 + _PER_ALTERNATIVE * alternatives + _PER_RULE * rules + _PER_PREFERENCE * preferences
 
 
 def is_crowded(pods: Iterable[Pod]) -> bool:
