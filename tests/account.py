@@ -13,6 +13,7 @@ from typing import Any
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 import boto3
+from botocore.config import Config
 from moto import mock_aws
 
 from nodesmith.adapters.catalogs import embedded_catalog
@@ -73,4 +74,16 @@ def client(service: str) -> Any:
         aws_access_key_id="none",
         aws_secret_access_key="none",
         config=EC2_CONFIG if service == "ec2" else None,
+    )
+
+
+@lru_cache
+def unvalidated_client(service: str) -> Any:
+    """Return a client that sends whatever it is given: AWS's refusals are looked for, not botocore's."""
+    return boto3.client(
+        service,
+        region_name=REGION,
+        aws_access_key_id="none",
+        aws_secret_access_key="none",
+        config=Config(parameter_validation=False, retries={"total_max_attempts": 1}),
     )

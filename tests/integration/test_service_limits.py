@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from nodesmith_cli.local.cloud.strict import servicelimits as limits
 from nodesmith_cli.local.cloud.strict.servicelimits import LIMITS, Limit
-from tests.account import REGION, account
+from tests.account import account
+from tests.account import unvalidated_client as client
 
 Call = Callable[[int], object]
 TABLE, QUEUE, BUCKET, PROFILE = "limits", "limits", "limits-of-keys", "limits"
@@ -22,18 +20,6 @@ UNKNOWN = frozenset(
     {"InvalidInstanceID.NotFound", "InvalidParameterValueException", "ParameterNotFound", "NoSuchKey"}
 )
 """Errors of requests that are within the limits, about things that are not there"""
-
-
-@lru_cache
-def client(service: str) -> Any:
-    """Return a client that sends whatever it is given: AWS's refusals are looked for, not botocore's."""
-    return boto3.client(
-        service,
-        region_name=REGION,
-        aws_access_key_id="none",
-        aws_secret_access_key="none",
-        config=Config(parameter_validation=False, retries={"total_max_attempts": 1}),
-    )
 
 
 @pytest.fixture(scope="module", autouse=True)

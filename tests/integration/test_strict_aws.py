@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
@@ -23,7 +21,7 @@ from nodesmith_cli.local.cloud.strict import StrictAws
 from nodesmith_cli.local.cloud.strict.ec2buckets import RESOURCES, Ec2Buckets, rate_of
 from nodesmith_cli.local.cloud.strict.filternames import documented_filters
 from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal
-from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
+from tests.account import NODECLASS, SETTINGS, Account, account, client, unvalidated_client
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NOW, options
 
@@ -37,20 +35,9 @@ def world() -> Iterator[Account]:
         yield furnished
 
 
-def careless(service: str) -> Any:
-    """Return a client that does not look at what it sends."""
-    return boto3.client(
-        service,
-        region_name=REGION,
-        aws_access_key_id="none",
-        aws_secret_access_key="none",
-        config=Config(parameter_validation=False, retries={"total_max_attempts": 1}),
-    )
-
-
 def refusal(service: str, operation: str, **asked: Any) -> str:
     with pytest.raises(ClientError) as caught:
-        getattr(careless(service), operation)(**asked)
+        getattr(unvalidated_client(service), operation)(**asked)
     return str(caught.value.response["Error"]["Code"])
 
 
@@ -194,7 +181,7 @@ def test_moto_is_as_it_was_once_the_gate_is_closed() -> None:
     with mock_aws():
         with StrictAws():
             assert refusal("ec2", "describe_subnets", MaxResults=4) == "InvalidParameterValue"
-        careless("ec2").describe_subnets(MaxResults=4)
+        unvalidated_client("ec2").describe_subnets(MaxResults=4)
 
 
 class Clock:

@@ -25,8 +25,7 @@ from nodesmith.model.launches import (
 
 _NO_STOCK = frozenset(
     "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientHostCapacity "
-    " InsufficientCapacityOnHost InsufficientReservedInstanceCapacity "
-    "ReservationCapacityExceeded".split()
+    "InsufficientCapacityOnHost InsufficientReservedInstanceCapacity ReservationCapacityExceeded".split()
 )
 _SUBNET = frozenset({"InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"})
 _SUBNET_ID = re.compile(r"\bsubnet-[0-9a-z]+\b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from nodesmith.adapters.messages import sending
@@ -32,13 +32,10 @@ class SqsRedelivery:
     @contextmanager
     def if_failed(self, records: Sequence[Record]) -> Iterator[None]:
         """Show all records of a batch again soon where the block raises."""
-        is_done = False
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self.soon, records)
             yield
-            is_done = True
-        finally:
-            if not is_done:
-                self.soon(records)
+            on_failure.pop_all()
 
     def soon(self, records: Sequence[Record]) -> None:
         """Show these records of an event again soon. One that is not reached waits its visibility time-out."""

@@ -1,13 +1,14 @@
 """DynamoDB: the ledger of one cluster, all of it in one partition.
 
-`META` carries the version that commits are conditional on and what is known of the cluster; `CLAIM#name`, `MOVE#id`,
-`NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`,
-`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and `HEALTH#nodepool` hold one document each,
-claims, moves and health
-with their revision beside it, claims with their instance and reservation, too, by which the table has indexes: so a
-claim and the way to it are one write. Back-offs expire by the table's TTL a day after they end, risks when they come
-to nothing. `PAUSE` is there while disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and
-until the TTL. `TURN#concern` is there while a run does what one does at a time.
+`META` carries the version that commits are conditional on and what is known of the cluster. One document each hold
+`CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`,
+`BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and
+`HEALTH#nodepool`. Claims, moves and health have their revision beside it, and claims their instance and reservation,
+by which the table has indexes: so a claim and the way to it are one write.
+
+Back-offs expire by the table's TTL a day after they end, risks when they come to nothing. `PAUSE` is there while
+disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL. `TURN#concern` is
+there while a run does what one does at a time.
 """
 
 from __future__ import annotations

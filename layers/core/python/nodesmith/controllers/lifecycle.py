@@ -106,8 +106,8 @@ def _steps(
         told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
         told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
         done.update({"Event": told} if told else {})
-    write_tags(run, ledger.claims, run.spread, done, failures)
-    _wake(run, commands, snapshot, done, moving)
+    tagging = write_tags(run, ledger.claims, run.spread, done, failures)
+    _wake(run, commands, snapshot, done, moving, tagging)
     registering.wake(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, unclaimed(snapshot, ledger.claims))
     return done
@@ -173,12 +173,14 @@ def _wake(
     snapshot: Snapshot,
     done: Counter[str],
     moving: Collection[str],
+    tagging: timedelta | None,
 ) -> None:
     kinds = {type(command) for command in commands}
     now = run.clock()
     soon = [timedelta(seconds=SOON_SECONDS)] if GiveUp in kinds or done["Conflict"] else []
     soon += [timedelta(seconds=SOON_SECONDS)] if _was_open(commands, snapshot) else []
     soon += _until_looks_at_held(commands, now)
+    soon += [tagging] if tagging is not None else []
     if soon:
         hint = Hint(run.cluster_name, "claims advanced")
         run.self_hints.send(run.hints, Concern.LIFECYCLE, hint, min(soon), now)

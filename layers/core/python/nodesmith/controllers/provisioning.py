@@ -42,7 +42,7 @@ LOOK_SECONDS = 25
 """What a look with its launches may take. A run that has less time left lets another go on, instead of being killed
 amid its launches: what it had begun would then have to wait for the lease on its claims.
 """
-_READ_SECONDS = 5
+_READ_WAIT = timedelta(seconds=5)
 """After which pods are looked at again that wait for readiness to read a user's NodeClaim; it says when it has."""
 AGAIN_SECONDS = (2, 5, 10)
 """When to ask again for launches that were put off, by how often in a row; the last is repeated."""
@@ -123,7 +123,7 @@ def provision(run: Provisioning) -> Outcome:
         if _look(run, outcome) or outcome.is_throttled:
             break
         if looks == MAX_ROUNDS or run.remaining_seconds() < LOOK_SECONDS:
-            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, f"not done after {looks} looks"))
+            _look_again(run, f"not done after {looks} looks", timedelta())
             break
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
@@ -148,8 +148,12 @@ def _have_repeated(run: Provisioning, outcome: Outcome) -> None:
         last = len(AGAIN_SECONDS)
         waits.append(timedelta(seconds=AGAIN_SECONDS[min(repeats.in_a_row, last) - 1]))
     if waits:
-        hint = Hint(run.cluster_name, "launches are to be repeated")
-        repeats.self_hints.send(run.hints, Concern.PROVISIONING, hint, min(waits), now)
+        _look_again(run, "launches are to be repeated", min(waits))
+
+
+def _look_again(run: Provisioning, why: str, wait: timedelta) -> None:
+    hint = Hint(run.cluster_name, why)
+    run.repeats.self_hints.send(run.hints, Concern.PROVISIONING, hint, wait, run.clock())
 
 
 def _look(run: Provisioning, outcome: Outcome) -> bool:
@@ -173,9 +177,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     if refused is None:
         return False
     if outcome.unread and is_about_to_buy(inputs):
-        run.hints.send(
-            Concern.PROVISIONING, Hint(run.cluster_name, "a NodeClaim is being read"), _READ_SECONDS
-        )
+        _look_again(run, "a NodeClaim is being read", _READ_WAIT)
         return True
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)

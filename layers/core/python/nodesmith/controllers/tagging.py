@@ -9,25 +9,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.sidebyside import Spread
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Failures, Transient
-from nodesmith.model.events import Concern, Hint
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.nodeclaims import NodeClaim
 
 MOST = 40
 """Instances tagged in one run. Each takes a call, and launches share EC2's limit on calls that change something."""
-AGAIN_SECONDS = 10
+AGAIN = timedelta(seconds=10)
 """When the next run goes on: by then EC2's bucket has gained 50 calls."""
 
 
 def write_tags(
     run: Outside, claims: Sequence[NodeClaim], spread: Spread, done: Counter[str], failures: Failures
-) -> None:
-    """Write the tags that are due, and note that they are written. Each step can be repeated."""
+) -> timedelta | None:
+    """Write the tags that are due, and note that they are written. Each step can be repeated.
+
+    Return when to go on, where there are more than one run writes.
+    """
     due = [claim for claim in claims if claim.instance_id and tags_due(claim)]
 
     def write(claim: NodeClaim) -> str:
@@ -45,6 +48,5 @@ def write_tags(
     done.update({"Tagged": written} if written else {})
     if trouble:
         failures.add(Transient(f"{len(trouble)} instances are not tagged yet: {trouble[0]}"))
-    elif written < len(due):
-        hint = Hint(run.cluster_name, "instances are to be tagged")
-        run.hints.send(Concern.LIFECYCLE, hint, AGAIN_SECONDS)
+        return None
+    return AGAIN if written < len(due) else None

@@ -21,18 +21,14 @@ def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
     purchase.
     """
     alike: dict[object, list[str]] = {}
-    kinds: dict[
-        int, tuple[Override, ...]
-    ] = {}  # nodes planned alike have the same tuple, which takes long to hash
-    equals: dict[tuple[Override, ...], int] = {}
+    # Overrides take long to hash, and nodes that are planned alike have the same tuple: each is hashed once.
+    known: dict[tuple[Override, ...], int] = {}
+    numbers: dict[int, int] = {}
     for request in requests:
         rows = request.overrides
-        if id(rows) not in kinds:
-            kinds[id(rows)] = rows
-            equals.setdefault(rows, len(equals))
-    numbers = {identity: equals[rows] for identity, rows in kinds.items()}
-    for request in requests:
-        alike.setdefault((numbers[id(request.overrides)], _kind(request)), []).append(request.claim)
+        if id(rows) not in numbers:
+            numbers[id(rows)] = known.setdefault(rows, len(known))
+        alike.setdefault((numbers[id(rows)], _kind(request)), []).append(request.claim)
     shares = {claim: share for claims in alike.values() for claim, share in _shares(sorted(claims))}
     return [replace(request, share=shares.get(request.claim)) for request in requests]
 
