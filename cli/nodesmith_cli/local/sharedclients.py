@@ -17,10 +17,19 @@ from nodesmith_cli.local.lineage import add_header
 _read = cache(JSONFileLoader().load_file)
 
 
+def _load(path: str) -> Any:
+    """Read a model once, with a copy of what botocore changes: a client of S3 rewrites the paths of its operations."""
+    model = _read(path)
+    if not model or "operations" not in model:
+        return model
+    operations = model["operations"].items()
+    return {**model, "operations": {name: {**op, "http": dict(op.get("http", {}))} for name, op in operations}}
+
+
 @contextmanager
 def models_are_shared() -> Iterator[None]:
     """Share the models between the sessions that are opened in the block; a second of start-up in every four."""
-    with patch.object(JSONFileLoader, "load_file", staticmethod(_read)):
+    with patch.object(JSONFileLoader, "load_file", staticmethod(_load)):
         yield
 
 
