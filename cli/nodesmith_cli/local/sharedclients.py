@@ -23,7 +23,10 @@ def _load(path: str) -> Any:
     if not model or "operations" not in model:
         return model
     operations = model["operations"].items()
-    return {**model, "operations": {name: {**op, "http": dict(op.get("http", {}))} for name, op in operations}}
+    return {
+        **model,
+        "operations": {name: {**op, "http": dict(op.get("http", {}))} for name, op in operations},
+    }
 
 
 @contextmanager
