@@ -28,6 +28,7 @@ from nodesmith_forwarder.triggers import triggered
 from nodesmith_forwarder.windows import Pace, Topic, Windows
 
 _SYNCED = "Whether all that is watched is up to date."
+_UNSYNCED = "For how long it has not been."
 
 
 class World:
@@ -44,6 +45,7 @@ class World:
         self._tally = Tally(clock.now())
         self._mirrors = {kind.name: Mirror(kind) for kind in WATCHED}
         self._current: set[str] = set()
+        self._unsynced_since: datetime | None = clock.now()
         self._mounting: Counter[str] = Counter()
         """Pending pods by each claim that they mount."""
         self._ending: Counter[str] = Counter()
@@ -72,6 +74,7 @@ class World:
         with self.changed:
             is_new = current != (kind.name in self._current)
             (self._current.add if current else self._current.discard)(kind.name)
+            self._unsynced_since = (self._unsynced_since or self._clock.now()) if self.missing else None
             self.changed.notify_all()
             return is_new
 
@@ -91,8 +94,13 @@ class World:
     def measured(self) -> tuple[list[Family], Observed]:
         """Give what has been counted, and everything as far as it can be seen now."""
         with self.changed:
-            synced = Family("cluster_state_synced", "gauge", _SYNCED, {(): float(not self.missing)})
-            return [*self._tally.families(), synced], observed(self._mirrors.values(), self._departures)
+            now, since = self._clock.now(), self._unsynced_since
+            unsynced = 0.0 if since is None else (now - since).total_seconds()
+            synced = [
+                Family("cluster_state_synced", "gauge", _SYNCED, {(): float(since is None)}),
+                Family("cluster_state_unsynced_time_seconds", "gauge", _UNSYNCED, {(): unsynced}),
+            ]
+            return [*self._tally.families(now), *synced], observed(self._mirrors.values(), self._departures)
 
     def _note(self, changes: Iterable[Change | None]) -> None:
         now, opened = self._clock.now(), False

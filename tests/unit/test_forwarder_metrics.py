@@ -16,11 +16,12 @@ from nodesmith_forwarder.metrics import gauges, written
 from nodesmith_forwarder.metrics.exposition import Family, Histogram, labelled
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
+from tests.builders import nodepool_manifest
 from tests.clusters import deployment_pod, node
 
 DICE = random.Random(1)  # noqa: S311
 BEGAN = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=UTC)
-LINE = re.compile(r'[a-z_0-9]+(\{([a-z_]+="[^"]*",?)*\})? [-+0-9.e]+')
+LINE = re.compile(r'[a-z_0-9]+(\{([a-z_0-9]+="[^"]*",?)*\})? [-+0-9.e]+')
 
 
 class Scene:
@@ -47,11 +48,9 @@ class Scene:
 
     def series(self, name: str) -> dict[str, float]:
         """Give the series of a metric: labels as they are written, and the value."""
-        lines = [line for line in self.text().splitlines() if re.match(rf"karpenter_{name}[{{ ]", line)]
-        return {
-            line.rpartition(" ")[0].removeprefix(f"karpenter_{name}"): float(line.split()[-1])
-            for line in lines
-        }
+        full = name if name.startswith("operator_") else f"karpenter_{name}"
+        lines = [line for line in self.text().splitlines() if re.match(rf"{full}[{{ ]", line)]
+        return {line.rpartition(" ")[0].removeprefix(full): float(line.split()[-1]) for line in lines}
 
 
 def nodeclaim(
@@ -223,6 +222,130 @@ def test_nodepools_show_usage_limits_and_conditions() -> None:
     )
     (ready, _) = scene.series("operator_nodepool_status_condition_count")
     assert 'name="web",namespace="",reason="NodeClassNotFound",status="False",type="Ready"' in ready
+
+
+def ready(status: str, since: str) -> dict[str, Any]:
+    about = {"name": "web", "creationTimestamp": "2026-11-22T02:00:00Z"}
+    condition = {"type": "Ready", "status": status, "reason": f"Is{status}", "lastTransitionTime": since}
+    return {"metadata": about, "spec": {}, "status": {"conditions": [condition]}}
+
+
+def test_a_condition_that_changes_is_counted_and_timed() -> None:
+    scene = Scene()
+    scene.put(NODEPOOLS, ready("False", "2026-11-22T02:59:00Z"))
+    assert scene.series("operator_nodepool_status_condition_transitions_total") == {}, "it was there before"
+    scene.put(NODEPOOLS, ready("True", "2026-11-22T03:01:00Z"))
+    scene.time = datetime(2026, 11, 22, 3, 2, 0, tzinfo=UTC)
+    changed = scene.series("operator_nodepool_status_condition_transitions_total")
+    assert changed == {'{reason="IsTrue",status="True",type="Ready"}': 1}
+    spent = scene.series("operator_nodepool_status_condition_transition_seconds_sum")
+    assert spent == {'{status="False",type="Ready"}': 120}
+    ages = scene.series("operator_nodepool_status_condition_current_status_seconds")
+    assert ages == {'{name="web",namespace="",reason="IsTrue",status="True",type="Ready"}': 60}
+
+
+def test_conditions_of_nodeclaims_say_whose_they_are() -> None:
+    scene = Scene()
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", ("Launched", "True", "Launched")))
+    (labels,) = scene.series("operator_nodeclaim_status_condition_transitions_total")
+    assert 'karpenter_sh_nodepool="web"' in labels
+
+
+def test_an_object_that_ends_says_for_how_long_and_then_how_long_it_took() -> None:
+    scene = Scene()
+    ending = a_node(deletionTimestamp="2026-11-22T03:20:00Z")
+    scene.put(NODES, ending)
+    scene.time = datetime(2026, 11, 22, 3, 20, 40, tzinfo=UTC)
+    assert list(scene.series("operator_node_termination_current_time_seconds").values()) == [40]
+    scene.world.drop(NODES, ending)
+    assert scene.series("operator_node_termination_current_time_seconds") == {}
+    assert list(scene.series("operator_node_termination_duration_seconds_sum").values()) == [40]
+
+
+def pod_of(phase: str, *, is_ready: bool = False, node_name: str = "") -> dict[str, Any]:
+    pod = deployment_pod(0, random.Random(7), node_name)  # noqa: S311
+    pod["metadata"]["creationTimestamp"] = "2026-11-22T03:00:00Z"
+    conditions = [{"type": "Ready", "status": "True" if is_ready else "False"}]
+    return {**pod, "status": {"phase": phase, "conditions": conditions}}
+
+
+def test_a_pod_counts_as_starting_until_it_is_ready_for_the_first_time() -> None:
+    scene = Scene()
+    scene.put(PODS, pod_of("Pending"))
+    scene.time = datetime(2026, 11, 22, 3, 0, 30, tzinfo=UTC)
+    assert list(scene.series("pods_unbound_time_seconds").values()) == [30]
+    scene.put(PODS, pod_of("Pending", node_name="node-1"))
+    assert scene.series("pods_unbound_time_seconds") == {}
+    scene.put(PODS, pod_of("Running", node_name="node-1"))
+    assert list(scene.series("pods_unstarted_time_seconds").values()) == [30]
+    scene.time = datetime(2026, 11, 22, 3, 0, 45, tzinfo=UTC)
+    for is_ready in (True, False, True):
+        scene.put(PODS, pod_of("Running", is_ready=is_ready, node_name="node-1"))
+    assert scene.series("pods_unstarted_time_seconds") == {}
+    assert scene.series("pods_startup_duration_seconds_count") == {"": 1}
+    assert scene.series("pods_startup_duration_seconds_sum") == {"": 45}
+
+
+def test_pods_that_never_start_are_not_remembered() -> None:
+    scene = Scene()
+    scene.put(PODS, pod_of("Pending"))
+    scene.world.drop(PODS, pod_of("Pending"))
+    assert scene.series("pods_unstarted_time_seconds") == {}
+
+
+def test_pods_say_where_they_are_and_whose_they_are() -> None:
+    scene = Scene()
+    scene.put(NODES, a_node())
+    scene.put(PODS, pod_of("Pending", node_name="node-1"))
+    scene.put(PODS, pod_of("Running", is_ready=True, node_name="node-1"))
+    ((labels, value),) = scene.series("pods_state").items()
+    assert value == 1
+    for part in (
+        'phase="Running"',
+        'ready="true"',
+        'scheduled="true"',
+        'managed="true"',
+        'node="node-1"',
+        'nodepool="default"',
+        'capacity_type="spot"',
+        'owner="/apis/apps/v1/namespaces/team-0/replicasets/',
+    ):
+        assert part in labels
+
+
+def test_a_phase_alone_is_no_change_that_wakes_anybody() -> None:
+    scene = Scene()
+    scene.put(PODS, pod_of("Pending", node_name="node-1"))
+    scene.world.take()
+    scene.put(PODS, pod_of("Running", node_name="node-1"))
+    taken = scene.world.take()
+    assert taken is not None
+    assert taken[0] == {}
+    assert [pod.phase for pod in taken[1].pods] == ["Running"]
+
+
+def test_nodepools_show_what_budgets_allow_and_what_counts_against_them() -> None:
+    scene = Scene()
+    pool = nodepool_manifest()
+    pool["spec"]["disruption"] = {"budgets": [{"nodes": "1"}, {"nodes": "0", "reasons": ["Drifted"]}]}
+    scene.put(NODEPOOLS, pool)
+    nodes = [node(number, DICE) for number in range(3)]
+    nodes[0]["metadata"]["deletionTimestamp"] = "2026-11-22T03:00:00Z"
+    nodes[1]["status"]["conditions"][0]["status"] = "False"
+    scene.put(NODES, *nodes)
+    most = scene.series("nodepools_allowed_disruptions")
+    assert most['{nodepool="default",reason="Empty"}'] == 1
+    assert most['{nodepool="default",reason="Drifted"}'] == 0
+    assert set(scene.series("nodepools_nodes_consuming_budgets").values()) == {2}
+
+
+def test_it_says_for_how_long_it_has_not_seen_all_that_it_watches() -> None:
+    scene = Scene()
+    scene.world.mark(NODES, current=False)
+    scene.time = BEGAN + timedelta(seconds=20)
+    assert scene.series("cluster_state_unsynced_time_seconds") == {"": 20}
+    scene.world.mark(NODES, current=True)
+    assert scene.series("cluster_state_unsynced_time_seconds") == {"": 0}
 
 
 def test_every_line_is_one_that_prometheus_reads() -> None:

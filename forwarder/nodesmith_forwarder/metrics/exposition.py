@@ -10,6 +10,7 @@ from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "karpenter_"
+_UNPREFIXED = "operator_"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 150, 300, 450, 600, math.inf)
 """Upper ends, in seconds."""
 Labels = tuple[tuple[str, str], ...]
@@ -18,24 +19,28 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 @dataclass(slots=True)
 class Histogram:
-    """Durations in seconds, of one set of labels."""
+    """Durations in seconds, of one set of labels. `ends` are the upper ends of the buckets that they are counted in."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * len(BUCKETS))
+    ends: tuple[float, ...] = BUCKETS
+    counts: list[int] = field(default_factory=list)
     total_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * len(self.ends)
 
     def observe(self, seconds: float) -> None:
         """Add one."""
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.counts[bisect_left(self.ends, seconds)] += 1
         self.total_seconds += seconds
 
     def copy(self) -> Histogram:
         """Give one that does not grow with this."""
-        return Histogram([*self.counts], self.total_seconds)
+        return Histogram(self.ends, [*self.counts], self.total_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric and all its series, by labels. `name` is without Karpenter's prefix."""
+    """One metric and all its series, by labels. `name` is without Karpenter's prefix, which `operator_` ones lack."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -54,7 +59,7 @@ def written(families: Iterable[Family]) -> str:
 
 
 def _lines(family: Family) -> Iterator[str]:
-    name = PREFIX + family.name
+    name = family.name if family.name.startswith(_UNPREFIXED) else PREFIX + family.name
     yield f"# HELP {name} {family.help}"
     yield f"# TYPE {name} {family.kind}"
     for labels, value in sorted(family.series.items(), key=lambda item: item[0]):
@@ -66,7 +71,7 @@ def _lines(family: Family) -> Iterator[str]:
 
 def _buckets(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
     below = 0
-    for end, count in zip(BUCKETS, histogram.counts, strict=True):
+    for end, count in zip(histogram.ends, histogram.counts, strict=True):
         below += count
         yield f"{name}_bucket{_braced((*labels, ('le', '+Inf' if math.isinf(end) else f'{end:g}')))} {below}"
     yield f"{name}_sum{_braced(labels)} {histogram.total_seconds:.15g}"

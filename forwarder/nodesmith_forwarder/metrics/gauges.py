@@ -9,15 +9,21 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.model.labels import NODEPOOL
+from nodesmith import __version__
+from nodesmith.decisions.disruption.budgets import allowed
+from nodesmith.model.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.moves import Reason
+from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.ownership import is_foreign
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.resources import CPU, Resources, parse_resources, total
 from nodesmith.model.shapereading import parse_shape
+from nodesmith.observation.endingnodes import ending_nodes
 from nodesmith.observation.observed import UNREADABLE, Observed
 from nodesmith.observation.podreduction import ReducedPod
+from nodesmith_forwarder.metrics.conditions import condition_gauges
 from nodesmith_forwarder.metrics.exposition import Family, Labels, labelled
-from nodesmith_forwarder.metrics.tally import conditions_of, moment
+from nodesmith_forwarder.metrics.objects import is_true, moment
 
 _SHOWN = (
     NODEPOOL,
@@ -32,6 +38,13 @@ _SHOWN = (
     "karpenter.k8s.aws/instance-size",
 )
 """Labels of a Node that its series have, each by the last part of its name in snake case."""
+_OF_PODS_NODE = {
+    "nodepool": NODEPOOL,
+    "zone": "topology.kubernetes.io/zone",
+    "arch": "kubernetes.io/arch",
+    "capacity_type": "karpenter.sh/capacity-type",
+    "instance_type": "node.kubernetes.io/instance-type",
+}
 _MILLI = 1000
 
 
@@ -43,14 +56,10 @@ def gauges(observed: Observed, now: datetime) -> Iterator[Family]:
     yield _gauge("cluster_state_node_count", "Nodes there are.", {(): len(observed.nodes)})
     pending = sum(pod.is_provisionable for pod in observed.pods)
     yield _gauge("scheduler_queue_depth", "Pods that wait for a node.", {(): pending})
-    kinds = {
-        "nodeclaim": observed.nodeclaims,
-        "nodepool": nodepools,
-        "ec2nodeclass": observed.nodeclasses,
-    }
-    for kind, objects in kinds.items():
-        name = f"operator_{kind}_status_condition_count"
-        yield _gauge(name, f"Conditions of objects of this kind: {kind}.", dict(_conditions(objects)))
+    yield from condition_gauges(observed, now)
+    yield from _of_budgets(nodepools, observed, now)
+    yield from _of_pods(observed, now)
+    yield _gauge("build_info", "The version that runs; always 1.", {labelled(version=__version__): 1})
 
 
 def _gauge(name: str, text: str, series: Mapping[Labels, float]) -> Family:
@@ -108,11 +117,79 @@ def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
     yield _gauge("nodepools_limit", "What NodePools may have.", limits)
 
 
-def _conditions(objects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Labels, float]]:
-    for obj in objects:
-        for each in conditions_of(obj):
-            about = {part: str(each.get(part, "")) for part in ("type", "status", "reason")}
-            yield labelled(name=obj["metadata"]["name"], namespace="", **about), 1
+def _of_budgets(
+    nodepools: Iterable[Mapping[str, Any]], observed: Observed, now: datetime
+) -> Iterator[Family]:
+    """Measure what budgets allow at once, and the nodes that count against them, by reason as Karpenter writes it."""
+    going = ending_nodes(observed.nodes, observed.nodeclaims)
+    counted: Counter[str] = Counter()
+    disrupted: Counter[str] = Counter()
+    for node in observed.nodes:
+        labels = node["metadata"].get("labels") or {}
+        if INITIALIZED in labels:
+            counted[labels.get(NODEPOOL, "")] += 1
+            is_going = node["metadata"]["name"] in going or not is_true(node, "Ready")
+            disrupted[labels.get(NODEPOOL, "")] += is_going
+    most: dict[Labels, float] = {}
+    consuming: dict[Labels, float] = {}
+    for name, pool in parsed_nodepools(tuple(nodepools)).items():
+        for reason in Reason:
+            labels = labelled(nodepool=name, reason=reason)
+            at_once = allowed(pool.disruption.budgets, reason, counted[name], 0, now)
+            most[labels] = 0 if pool.disruption.fault else counted[name] if at_once is None else at_once
+            consuming[labels] = disrupted[name]
+    yield _gauge("nodepools_allowed_disruptions", "Nodes that budgets let go at once.", most)
+    text = "Nodes that are being disrupted, or not Ready."
+    yield _gauge("nodepools_nodes_consuming_budgets", text, consuming)
+
+
+def _of_pods(observed: Observed, now: datetime) -> Iterator[Family]:
+    nodes = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in observed.nodes}
+    states: dict[Labels, float] = {}
+    unbound: dict[Labels, float] = {}
+    for pod in observed.pods:
+        known = nodes.get(pod.node, {})
+        of_node = {label: str(known.get(key, "")) for label, key in _OF_PODS_NODE.items()}
+        states[
+            labelled(
+                name=pod.name,
+                namespace=pod.namespace,
+                owner=_owner(pod),
+                node=pod.node,
+                scheduled=_written(bool(pod.node)),
+                phase=pod.phase,
+                ready=_written(pod.ready),
+                managed=_written(NODEPOOL in known),
+                **of_node,
+            )
+        ] = 1
+        if not pod.node:
+            about = labelled(name=pod.name, namespace=pod.namespace)
+            unbound[about] = now.timestamp() - pod.created
+    yield _gauge("pods_state", "Pods that run or wait, with where they are; always 1.", states)
+    yield _gauge("pods_unbound_time_seconds", "For how long pods have waited for a node.", unbound)
+
+
+@lru_cache(maxsize=4096)
+def _owner_of(shape: str) -> str:
+    metadata = json.loads(shape).get("metadata") or {}
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("name"):
+            group = "v1" if owner["kind"] == "ReplicationController" else "apps/v1"
+            kind = f"{owner['kind'].lower()}s"
+            return f"/apis/{group}/namespaces/{metadata['namespace']}/{kind}/{owner['name']}"
+    return ""
+
+
+def _owner(pod: ReducedPod) -> str:
+    try:
+        return _owner_of(pod.shape)
+    except UNREADABLE:
+        return ""
+
+
+def _written(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _node_labels(node: Mapping[str, Any]) -> Labels:

@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.labels import CAPACITY_TYPE, NODEPOOL, REGISTERED, ZONE
-from nodesmith.model.times import parse_time
 from nodesmith.observation.mirror import NODECLAIMS, NODES, PODS, Change
-from nodesmith.observation.observed import UNREADABLE
 from nodesmith.observation.podreduction import ReducedPod
+from nodesmith_forwarder.metrics.conditions import KINDS, Transitions
 from nodesmith_forwarder.metrics.exposition import Family, Histogram, Labels, labelled
+from nodesmith_forwarder.metrics.objects import conditions_of, is_true, moment, says_true, time_of
 
 _BY_HAND = frozenset({"Deleted", "Unclaimed"})
 """Causes of ends that are no disruption of ours."""
@@ -34,6 +34,7 @@ _HELP = {
     "nodes_termination_duration_seconds": "From the deletion of a Node until it is gone.",
     "nodes_lifetime_duration_seconds": "From the creation of a Node until it is gone.",
     "pods_bound_duration_seconds": "From the creation of a pod until it is bound to a node.",
+    "pods_startup_duration_seconds": "From the creation of a pod until it is ready for the first time.",
 }
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
@@ -45,6 +46,9 @@ class Tally:
         self._began = began
         self._counts: dict[str, Counter[Labels]] = {n: Counter() for n in _HELP if n.endswith("_total")}
         self._spans: dict[str, dict[Labels, Histogram]] = {n: {} for n in _HELP if n.endswith("_seconds")}
+        self._transitions = Transitions()
+        self._starting: dict[str, int] = {}
+        """When pods were made that have been seen Pending, and not ready since; in seconds since 1970"""
 
     def note(self, change: Change, now: datetime) -> None:
         """Count a change that was seen at this moment."""
@@ -52,14 +56,25 @@ class Tally:
             self._nodeclaim(change.before, change.after, now)
         elif change.kind == NODES:
             self._node(change.before, change.after, now)
-        elif change.kind == PODS and change.before is not None and change.after is not None:
-            self._pod(change.before, change.after, now)
+        elif change.kind == PODS:
+            self._pod(change.key, change.before, change.after, now)
+        if change.kind.name in KINDS:
+            self._transitions.note(change, now, is_new=self._is_new(change.after or change.before))
 
-    def families(self) -> list[Family]:
-        """Give what was counted, copied."""
+    def families(self, now: datetime) -> list[Family]:
+        """Return what was counted, copied, and for how long pods have been starting."""
         counters = [Family(name, "counter", _HELP[name], dict(at)) for name, at in self._counts.items()]
         spans = {name: {key: span.copy() for key, span in at.items()} for name, at in self._spans.items()}
-        return counters + [Family(name, "histogram", _HELP[name], at) for name, at in spans.items()]
+        counters += [Family(name, "histogram", _HELP[name], at) for name, at in spans.items()]
+        return [*counters, self._unstarted(now), *self._transitions.families()]
+
+    def _unstarted(self, now: datetime) -> Family:
+        series: dict[Labels, float] = {}
+        for key, made in self._starting.items():
+            namespace, _, name = key.partition("/")
+            series[labelled(name=name, namespace=namespace)] = now.timestamp() - made
+        text = "For how long pods have been there that are not ready for the first time."
+        return Family("pods_unstarted_time_seconds", "gauge", text, series)
 
     def _nodeclaim(self, before: Any, after: Any, now: datetime) -> None:
         claim = after or before
@@ -69,7 +84,7 @@ class Tally:
         for reason in set(_disruptions(after)) - set(_disruptions(before)):
             where = _labels(claim, nodepool=NODEPOOL, capacity_type=CAPACITY_TYPE)
             self._counts["nodeclaims_disrupted_total"][(*where, ("reason", reason))] += 1
-        if _is_true(after, "Drained") and not _is_true(before, "Drained"):
+        if is_true(after, "Drained") and not is_true(before, "Drained"):
             self._counts["nodes_drained_total"][pool] += 1
         if after is None:
             self._gone("nodeclaims", claim, now, capacity_type=CAPACITY_TYPE)
@@ -87,9 +102,17 @@ class Tally:
             self._gone("nodes", node, now)
             self._since("nodes_lifetime_duration_seconds", node, "creationTimestamp", now)
 
-    def _pod(self, before: ReducedPod, after: ReducedPod, now: datetime) -> None:
-        if after.node and not before.node:
-            self._observe("pods_bound_duration_seconds", (), now.timestamp() - after.created)
+    def _pod(self, key: str, before: ReducedPod | None, after: ReducedPod | None, now: datetime) -> None:
+        if after is None:
+            self._starting.pop(key, None)
+            return
+        age = now.timestamp() - after.created
+        if before is not None and after.node and not before.node:
+            self._observe("pods_bound_duration_seconds", (), age)
+        if after.phase == "Pending":
+            self._starting[key] = after.created
+        elif after.ready and self._starting.pop(key, None) is not None:
+            self._observe("pods_startup_duration_seconds", (), age)
 
     def _gone(self, what: str, obj: Mapping[str, Any], now: datetime, **more: str) -> None:
         self._counts[f"{what}_terminated_total"][_labels(obj, nodepool=NODEPOOL, zone=ZONE, **more)] += 1
@@ -113,19 +136,6 @@ class Tally:
         return made is not None and made >= self._began.replace(microsecond=0)
 
 
-def moment(obj: Mapping[str, Any], field: str) -> datetime | None:
-    """Read a time of an object's metadata; None where there is none."""
-    return _time(obj.get("metadata") or {}, field)
-
-
-def _time(part: Mapping[str, Any], field: str) -> datetime | None:
-    """Read a time; None where there is none. What counts must not break what watches."""
-    try:
-        return parse_time(part[field])
-    except UNREADABLE:
-        return None
-
-
 def _labels(obj: Mapping[str, Any], **keys: str) -> Labels:
     known = obj["metadata"].get("labels") or {}
     return labelled(**{name: str(known.get(key, "")) for name, key in keys.items()})
@@ -140,22 +150,9 @@ def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
             yield _CAUSES.get(reason, _WORD.sub("_", reason).lower())
 
 
-def _is_true(claim: Mapping[str, Any] | None, kind: str) -> bool:
-    return any(_says_true(condition, kind) for condition in conditions_of(claim))
-
-
 def _true_since(claim: Mapping[str, Any], kind: str) -> datetime | None:
-    found = (condition for condition in conditions_of(claim) if _says_true(condition, kind))
-    return _time(next(found, {}), "lastTransitionTime")
-
-
-def _says_true(condition: Mapping[str, Any], kind: str) -> bool:
-    return condition.get("type") == kind and condition.get("status") == "True"
-
-
-def conditions_of(obj: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Give an object's conditions; none where there is no object."""
-    return list(((obj or {}).get("status") or {}).get("conditions") or ())
+    found = (condition for condition in conditions_of(claim) if says_true(condition, kind))
+    return time_of(next(found, {}), "lastTransitionTime")
 
 
 def _is_registered(node: Mapping[str, Any] | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith.model.labels import DO_NOT_DISRUPT
@@ -38,7 +38,8 @@ class ReducedPod:
     `deletion` is when its grace ends and None unless it is being deleted; `started` is kept where a decision counts
     from it, of pods that are not to be disrupted for a while. `moved` is when it came to its node or began to leave it;
     0 for a DaemonSet's, which do so with their node. `claims` are those of its volumes.
-    `startup_minutes` see `startups`.
+    `startup_minutes` see `startups`. `phase` is for metrics: no decision reads it, and a pod of which only that changes
+    has not changed.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ReducedPod:
     started: int | None = None
     moved: int = 0
     startup_minutes: int = 0
+    phase: str = field(default="", compare=False)
 
     @property
     def deleting(self) -> bool:
@@ -105,6 +107,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         started=_started(metadata, status),
         moved=_moved(metadata, conditions.get("PodScheduled", {})) if _counts(owner, node) else 0,
         startup_minutes=startup_minutes(metadata, status) if _counts(owner, node) else 0,
+        phase=sys.intern(str(status.get("phase") or "")),
     )
 
 

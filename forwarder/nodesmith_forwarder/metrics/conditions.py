@@ -1,0 +1,131 @@
+"""Conditions of objects, and how long they take to go, under the names of operatorpkg that Karpenter answers with."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.labels import INITIALIZED, NODECLASS, NODEPOOL
+from nodesmith.model.ownership import is_foreign
+from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES, Change
+from nodesmith.observation.observed import Observed
+from nodesmith_forwarder.metrics.exposition import Family, Histogram, Labels, labelled
+from nodesmith_forwarder.metrics.objects import conditions_of, moment, time_of
+
+KINDS = {
+    NODECLAIMS.name: "nodeclaim",
+    NODEPOOLS.name: "nodepool",
+    NODECLASSES.name: "ec2nodeclass",
+    NODES.name: "node",
+}
+"""The kinds that Karpenter measures, by their place in `Observed`, each with its word in the metrics' names"""
+BUCKETS = (*(0.5 * 2**step for step in range(15)), math.inf)
+"""Upper ends, in seconds: half a second, doubled, up to 2.3 hours"""
+_ADDED = {
+    NODECLAIMS.name: (NODECLASS, NODEPOOL),
+    NODES.name: (NODECLASS, NODEPOOL, INITIALIZED),
+}
+"""Labels of objects that their series have too"""
+_PER_LABEL = str.maketrans("/.-", "___")
+
+
+def condition_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
+    """Yield, for each kind, the conditions that objects have, for how long, and how long objects have been ending."""
+    for place, kind in KINDS.items():
+        counts: dict[Labels, float] = {}
+        ages: dict[Labels, float] = {}
+        ending: dict[Labels, float] = {}
+        for obj in getattr(observed, place):
+            if _is_foreign(place, obj):
+                continue
+            about = {"name": obj["metadata"]["name"], "namespace": "", **_added(place, obj)}
+            for condition in conditions_of(obj):
+                labels = labelled(**about, **_parts(condition, "type", "status", "reason"))
+                counts[labels] = 1
+                since = time_of(condition, "lastTransitionTime")
+                if since is not None:
+                    ages[labels] = (now - since).total_seconds()
+            deleted = moment(obj, "deletionTimestamp")
+            if deleted is not None:
+                ending[labelled(**about)] = (now - deleted).total_seconds()
+        name = f"operator_{kind}"
+        text = f"Conditions of objects of this kind: {kind}."
+        yield Family(f"{name}_status_condition_count", "gauge", text, counts)
+        text = "For how long they have had their status."
+        yield Family(f"{name}_status_condition_current_status_seconds", "gauge", text, ages)
+        text = "How long ago their deletion was asked for."
+        yield Family(f"{name}_termination_current_time_seconds", "gauge", text, ending)
+
+
+class Transitions:
+    """Counts conditions that change, and times objects that go. Not safe for several threads at once."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, Counter[Labels]] = {kind: Counter() for kind in KINDS.values()}
+        self._spans: dict[str, dict[Labels, Histogram]] = {kind: {} for kind in KINDS.values()}
+        self._ends: dict[str, dict[Labels, Histogram]] = {kind: {} for kind in KINDS.values()}
+
+    def note(self, change: Change, now: datetime, *, is_new: bool) -> None:
+        """Note a change of an object. One that was there before us has no transitions at first sight."""
+        place, before, after = change.kind.name, change.before, change.after
+        if place not in KINDS or _is_foreign(place, after or before):
+            return
+        kind, added = KINDS[place], _added(place, after or before)
+        if after is None:
+            deleted = moment(before, "deletionTimestamp")
+            if deleted is not None:
+                _observe(self._ends[kind], labelled(**added), (now - deleted).total_seconds())
+        elif before is not None or is_new:
+            self._note_conditions(kind, added, before, after)
+
+    def families(self) -> Iterator[Family]:
+        """Yield what was counted, copied."""
+        for kind in KINDS.values():
+            name = f"operator_{kind}"
+            changes = dict(self._changes[kind])
+            text = "Conditions that came or changed their status, by the new one."
+            yield Family(f"{name}_status_condition_transitions_total", "counter", text, changes)
+            text = "How long conditions kept a status that they have left."
+            yield Family(
+                f"{name}_status_condition_transition_seconds", "histogram", text, _copied(self._spans[kind])
+            )
+            text = "From the deletion of an object until it is gone."
+            yield Family(f"{name}_termination_duration_seconds", "histogram", text, _copied(self._ends[kind]))
+
+    def _note_conditions(
+        self, kind: str, added: Mapping[str, str], before: Any, after: Mapping[str, Any]
+    ) -> None:
+        known = {condition.get("type"): condition for condition in conditions_of(before)}
+        for condition in conditions_of(after):
+            old = known.get(condition.get("type"), {})
+            if old.get("status") == condition.get("status"):
+                continue
+            self._changes[kind][labelled(**added, **_parts(condition, "type", "status", "reason"))] += 1
+            began, ended = time_of(old, "lastTransitionTime"), time_of(condition, "lastTransitionTime")
+            if began is not None and ended is not None:
+                labels = labelled(**added, **_parts(old, "type", "status"))
+                _observe(self._spans[kind], labels, (ended - began).total_seconds())
+
+
+def _is_foreign(place: str, obj: Mapping[str, Any]) -> bool:
+    return place == NODEPOOLS.name and is_foreign(obj)
+
+
+def _added(place: str, obj: Mapping[str, Any]) -> dict[str, str]:
+    known = obj["metadata"].get("labels") or {}
+    return {key.translate(_PER_LABEL): str(known.get(key, "")) for key in _ADDED.get(place, ())}
+
+
+def _parts(condition: Mapping[str, Any], *names: str) -> dict[str, str]:
+    return {name: str(condition.get(name, "")) for name in names}
+
+
+def _observe(series: dict[Labels, Histogram], labels: Labels, seconds: float) -> None:
+    series.setdefault(labels, Histogram(BUCKETS)).observe(max(0.0, seconds))
+
+
+def _copied(series: Mapping[Labels, Histogram]) -> dict[Labels, Histogram]:
+    return {labels: histogram.copy() for labels, histogram in series.items()}
