@@ -12,6 +12,7 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.retryafter import passes, send_patiently
 from nodesmith.errors import Transient
 from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.apiserver.history import Watcher
@@ -23,6 +24,7 @@ from nodesmith_cli.local.following import Following
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 _TIMEOUT_SECONDS = (5.0, 30.0)  # to connect, to read
+_PATIENCE_SECONDS = 30.0  # with what the server says will pass: people wait for it too
 _JSON, _MERGE, _APPLY = (
     "application/json",
     "application/merge-patch+json",
@@ -76,7 +78,7 @@ class ServerObjects:
         """Follow a resource from now on, in a thread that ends after the watcher is closed, or with the process."""
         served = self._resource(resource)
         watcher = Watcher(served.name, namespace, None)
-        following = Following(ApiServer(self._client), _path(served, namespace), watcher)
+        following = Following(ApiServer(self._client, _PATIENCE_SECONDS), _path(served, namespace), watcher)
         following.begin()
         Thread(target=following.run, name=f"watch-{resource}", daemon=True).start()
         return watcher
@@ -124,19 +126,24 @@ class ServerObjects:
         accept: str = _JSON,
         write: Write | None = None,
     ) -> Object:
-        """Raises ApiError for what is refused, Transient where nobody answers."""
+        """Raises ApiError for what is refused, Transient where nobody answers or what should pass does not."""
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         target = f"{path}?{_options(write, content_type)}" if write else path
         try:
             signed = self._client.param_serialize(
                 method, target, header_params=headers, body=body, auth_settings=["BearerToken"]
             )
-            response = self._client.call_api(*signed, _request_timeout=_TIMEOUT_SECONDS)
-            content = response.response.read()
+            response = send_patiently(
+                lambda: self._client.call_api(*signed, _request_timeout=_TIMEOUT_SECONDS), _PATIENCE_SECONDS
+            )
+            content = response.read()
         except (HTTPError, OSError, ApiException) as error:
             raise Transient(f"{method} {path}: {error}") from error
         if response.status >= 400:
-            raise _refusal(response.status, content)
+            refusal = _refusal(response.status, content)
+            if passes(response):
+                raise Transient(f"{method} {path}: {response.status} {refusal.reason}: {refusal}")
+            raise refusal
         if write:
             write.warnings.extend(_warning(text) for text in response.response.headers.getlist("Warning"))
         answer: Object = json.loads(content)

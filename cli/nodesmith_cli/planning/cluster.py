@@ -19,6 +19,8 @@ _CLASSES = (
     ("scheduling.k8s.io/v1", "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses"),
     ("node.k8s.io/v1", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses"),
 )
+_PATIENCE_SECONDS = 30.0
+"""How long a command waits for what the API server says will pass."""
 
 
 def cluster_documents(context: str) -> Iterator[Document]:
@@ -38,7 +40,7 @@ def cluster_documents(context: str) -> Iterator[Document]:
 
 def server_of(context: str) -> ApiServer:
     """Give the API server of a kubeconfig; `context` as above. Raises Rejected."""
-    return ApiServer(_client(context))
+    return ApiServer(_client(context), _PATIENCE_SECONDS)
 
 
 def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:

@@ -16,6 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.deepjson import read_json
+from nodesmith.adapters.retryafter import send_patiently
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.frozen import thaw
 
@@ -27,6 +28,8 @@ PAGE_SIZE = 100
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 _CONNECTIONS = 32  # the forwarder watches each kind on one of its own
+_PATIENCE_SECONDS = 2.0
+"""A function that waits longer is paid for it: its messages come back within seconds."""
 _PLAIN = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _RETRIED_4XX = frozenset({401, 403, 408, 429})
@@ -45,10 +48,14 @@ class NotServed(Transient):
 
 
 class ApiServer:
-    """One API server. Every method may raise Transient, Rejected or Conflict; see `failure`."""
+    """One API server. Every method may raise Transient, Rejected or Conflict; see `failure`.
 
-    def __init__(self, client: ApiClient) -> None:
+    What the server says will pass is waited for, up to `patience_seconds` a request.
+    """
+
+    def __init__(self, client: ApiClient, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._client = client
+        self._patience_seconds = patience_seconds
 
     def get(self, path: str, *, read_seconds: float = _READ_SECONDS) -> dict[str, Any] | None:
         """Read one object; None when it is not there."""
@@ -174,7 +181,10 @@ class ApiServer:
             method, path, header_params=headers, body=thaw(body), auth_settings=["BearerToken"]
         )
         try:
-            return self._client.call_api(*signed, _request_timeout=(_CONNECT_SECONDS, read))
+            return send_patiently(
+                lambda: self._client.call_api(*signed, _request_timeout=(_CONNECT_SECONDS, read)),
+                self._patience_seconds,
+            )
         except ApiException as error:  # TLS failures are wrapped; refusals of the server are not raised here
             raise Transient(f"{method} {path}: {error.reason}") from error
 
