@@ -1,4 +1,4 @@
-"""The page of differences names every option and feature gate of Karpenter that nodesmith does not have by that name."""
+"""The page of differences names every option and feature gate of Karpenter that nodesmith lacks by that name."""
 
 from __future__ import annotations
 
