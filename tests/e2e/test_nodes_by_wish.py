@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.model.labels import ZONE
-from tests.e2e.conftest import Start
+from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, Manifest, System
+from tests.patience import eventually
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vCPUs, 3.92 of them allocatable
 READY = "Ready"
@@ -81,6 +84,35 @@ def test_a_nodeclaim_made_by_hand_becomes_a_node_and_goes_with_its_object(start:
     system.kubectl("delete", "nodeclaim", "mine", "--wait=false")
     system.until("its instance is gone", lambda: system.instances() == [], seconds=120)
     system.until("its object is gone", lambda: claim_named(system, "mine") == {}, seconds=60)
+
+
+def with_ready(status: str) -> str:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": READY, "status": status, "reason": "Audit", "message": "", "lastTransitionTime": now}
+    return json.dumps({"status": {"conditions": [condition]}})
+
+
+def test_a_nodeclaim_made_by_hand_goes_at_once_without_a_nodeclass_that_is_ready(
+    start: Start, figures: Figures
+) -> None:
+    system = start()
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
+    system.until_nodepools_ready()
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "none"}
+
+    system.apply(by_hand("orphan", nodeClassRef=ref))
+    took = eventually(lambda: not claim_named(system, "orphan"), "the orphan is gone", 15, system.state)
+    figures("nodeclaim-without-nodeclass-gone-seconds", round(took, 1))
+
+    patch = ["patch", "ec2nodeclass", "default", "--subresource=status", "--type=merge", "-p"]
+    system.kubectl(*patch, with_ready("False"))
+    system.apply(by_hand("early"), deployment("web", 1))
+    took = eventually(lambda: not claim_named(system, "early"), "the other is gone", 15, system.state)
+    figures("nodeclaim-of-unready-nodeclass-gone-seconds", round(took, 1))
+    assert system.instances() == []
+
+    system.kubectl(*patch, with_ready("True"))
+    system.until_running(1, "web", seconds=180)
 
 
 def test_a_static_nodepool_is_spread_over_zones_and_scaled_by_kubectl(start: Start) -> None:

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.errors import Transient
+from nodesmith.model.events import Concern
+from nodesmith.model.nodeclaims import BY_HAND, Phase
 from nodesmith.model.times import format_time
 from tests import builders, crashes
 from tests.crashes import Story
-from tests.world import World, pod_manifest
+from tests.fakes.cloud import Call
+from tests.world import STEP, World, pod_manifest
 
 Manifest = dict[str, Any]
 
@@ -96,10 +99,6 @@ def test_pods_use_the_room_of_a_users_node_before_anything_is_bought_for_them() 
     [
         ({"resources": {"requests": {"cpu": "4000"}}}, "offers all that it requests"),
         (
-            {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "none"}},
-            "EC2NodeClass 'none' is missing",
-        ),
-        (
             {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "Thing", "name": "default"}},
             "only EC2NodeClass.karpenter.k8s.aws",
         ),
@@ -120,14 +119,132 @@ def test_what_cannot_be_launched_says_why_on_the_object_and_disturbs_nobody(
     assert world.runs < 60, "nobody wakes anybody for it"
 
 
-def test_what_was_refused_is_launched_once_it_can_be() -> None:
+def test_one_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
     world = world_with(nodeclaim(nodeClassRef=ref))
-    world.settle(patience=timedelta(minutes=3))
-    assert world.store.claims == {}
     world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
+    began = world.now
+
+    def not_yet(call: Call) -> None:
+        if call.method == "resolve" and world.now < began + timedelta(minutes=2):
+            raise Transient("EC2 is away")
+
+    world.cloud.raise_before = not_yet
+    world.settle(patience=timedelta(minutes=1))
+    assert "mine" in world.cluster.nodeclaims
+    assert world.store.claims == {}
     world.settle()
     assert conditions(world)["Ready"] == ("True", "Ready")
+
+
+def set_ready(world: World, status: str, **fields: Any) -> None:
+    """Say on the NodeClass whether it is Ready, as anybody may who can write its status."""
+    condition = {"type": "Ready", "status": status, "reason": "Audit", "message": "not approved", **fields}
+    there = world.cluster.nodeclasses["default"]
+    others = [c for c in there.get("status", {}).get("conditions", ()) if c["type"] != "Ready"]
+    status = {**there.get("status", {}), "conditions": [*others, condition]}
+    world.cluster.nodeclasses["default"] = {**there, "status": status}
+
+
+def until_gone(world: World, name: str = "mine") -> timedelta:
+    began = world.now
+    while name in world.cluster.nodeclaims and world.now < began + timedelta(minutes=3):
+        world.step()
+    assert name not in world.cluster.nodeclaims
+    return world.now - began
+
+
+def test_one_whose_nodeclass_is_missing_is_deleted_at_once() -> None:
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "none"}
+    world = world_with(nodeclaim(nodeClassRef=ref))
+    world.observe()
+    assert until_gone(world) <= STEP
+    (event,) = (each for each in world.cluster.events if each.name == "mine")
+    assert (event.kind, event.reason) == ("NodeClaim", "InsufficientCapacityError")
+    assert "EC2NodeClass 'none' does not exist" in event.message
+    assert world.cloud.instances == {}
+
+
+def test_one_whose_nodeclass_is_being_deleted_is_deleted() -> None:
+    world = world_with(nodeclaim())
+    leaving = builders.nodeclass_manifest()
+    leaving["metadata"] |= {"deletionTimestamp": format_time(builders.NOW), "finalizers": ["example.com/x"]}
+    world.cluster.nodeclasses["default"] = leaving
+    world.observe()
+    assert until_gone(world) <= STEP
+
+
+def test_one_whose_nodeclass_is_not_ready_by_its_status_is_deleted_whoever_wrote_that() -> None:
+    world = World({})
+    world.observe()
+    world.run(Concern.READINESS)
+    set_ready(world, "False")
+    world.cluster.nodeclaims["mine"] = nodeclaim()
+    world.observe()
+    world.run(Concern.READINESS)  # lets it stand
+    world.run(Concern.LIFECYCLE)
+    assert "mine" not in world.cluster.nodeclaims
+    (event,) = (each for each in world.cluster.events if each.name == "mine")
+    assert (event.reason, event.message) == (
+        "NodeClassNotReady",
+        "EC2NodeClass 'default' is not Ready: not approved",
+    )
+    world.run(Concern.PROVISIONING)
+    assert world.cloud.instances == {}
+
+
+def test_a_nodeclass_that_is_younger_than_the_snapshot_keeps_its_nodeclaim() -> None:
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
+    world = world_with(nodeclaim(nodeClassRef=ref))
+    world.observe()
+    world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
+    world.run(Concern.LIFECYCLE)
+    assert "mine" in world.cluster.nodeclaims
+
+
+def test_one_that_another_run_has_begun_to_launch_meanwhile_is_not_deleted() -> None:
+    world = world_with(nodeclaim())
+    set_ready(world, "False")
+    world.observe()
+
+    def launched_meanwhile(call: Call) -> None:
+        if call.method == "nodeclaim":
+            world.store.claims["mine"] = builders.claim("mine", origin=BY_HAND)
+
+    world.cluster.raise_before = launched_meanwhile
+    world.run(Concern.LIFECYCLE)
+    assert "mine" in world.store.claims
+    assert "mine" in world.cluster.nodeclaims
+
+
+def test_pods_get_no_node_of_a_nodeclass_that_is_not_ready_by_its_status() -> None:
+    world = World({})
+    world.observe()
+    world.run(Concern.READINESS)
+    set_ready(world, "False")
+    world.add("web-0")
+    world.settle(patience=timedelta(minutes=8))  # readiness resolves it again meanwhile
+    assert world.cloud.instances == {}
+    pool = world.cluster.nodepools["default"]["status"]["conditions"]
+    assert next(c["status"] for c in pool if c["type"] == "NodeClassReady") == "False"
+    set_ready(world, "True")
+    world.settle()
+    assert len(world.cloud.instances) == 1
+
+
+def test_a_nodeclass_whose_readiness_was_denied_is_judged_anew_once_it_changes() -> None:
+    world = World({"web-0": pod_manifest("web-0")})
+    world.cluster.nodeclasses["default"]["metadata"]["generation"] = 1
+    world.observe()
+    world.run(Concern.READINESS)
+    set_ready(world, "False")
+    world.settle(patience=timedelta(minutes=3))
+    assert world.cloud.instances == {}
+    there = world.cluster.nodeclasses["default"]
+    there["metadata"]["generation"] = 2
+    there["spec"] |= {"tags": {"team": "web"}}
+    world.settle()
+    assert len(world.cloud.instances) == 1
 
 
 def test_without_capacity_the_object_goes_and_is_not_tried_again_from_an_old_snapshot() -> None:

@@ -20,6 +20,7 @@ from nodesmith.decisions.readiness import (
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclassstatus import CapacityReservation, Image, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.reduction import reduce_custom
@@ -367,3 +368,18 @@ def test_a_nodepool_says_with_which_generation_of_its_nodeclass_it_was_looked_at
     missing = pooled(builders.nodepool_manifest(), snapshot=builders.snapshot(nodeclasses=()))
     assert missing is not None
     assert "nodeClassObservedGeneration" not in missing.status
+
+
+def test_a_ready_that_somebody_denied_stands_and_one_that_somebody_claimed_does_not() -> None:
+    manifest = builders.nodeclass_manifest()
+    parsed = Parsed(builders.nodeclass())
+    good = builders.nodeclass_status(conditions=(StatusCondition("SubnetsReady", "True", "SubnetsReady"),))
+    bad = builders.nodeclass_status(conditions=(StatusCondition("SubnetsReady", "False", "SubnetsNotFound"),))
+    for status, claimed, stands in ((good, "False", True), (bad, "True", False)):
+        told = nodeclass_update(manifest, parsed, status, NOW)
+        assert told is not None
+        shown = {**told.status, "conditions": [dict(c) for c in told.status["conditions"]]}
+        shown["conditions"][-1] |= {"status": claimed, "reason": "Audit"}
+        again = nodeclass_update({**manifest, "status": shown}, parsed, status, NOW)
+        assert (again is None) is stands
+        assert ready_condition(again, {**manifest, "status": shown}).status == "False"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from nodesmith.model.labels import NODECLASS
@@ -64,7 +65,11 @@ def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetim
 def nodeclass_update(
     manifest: Mapping[str, Any], parsed: Parsed[EC2NodeClass], status: NodeClassStatus | None, now: datetime
 ) -> StatusUpdate | None:
-    """Give the status an EC2NodeClass should show, None where it shows it already."""
+    """Give the status an EC2NodeClass should show, None where it shows it already.
+
+    A Ready that somebody else has denied stays so until one of the conditions changes that it rests on, as with
+    Karpenter, or the EC2NodeClass does.
+    """
     name, generation = _name(manifest), _generation(manifest)
     if parsed.value is None:
         conditions = [_invalid("ValidationSucceeded", "NodeClassValidationFailed", parsed.problems)]
@@ -73,7 +78,8 @@ def nodeclass_update(
         conditions, wanted = [StatusCondition("ValidationSucceeded", "Unknown", "AwaitingReconciliation")], {}
     else:
         conditions, wanted = list(status.conditions), _resolved(status)
-    conditions.append(_root(conditions))
+    if not _is_denied(manifest, [_shown(c, generation, now) for c in conditions]):
+        conditions.append(_root(conditions))
     wanted["conditions"] = [_shown(c, generation, now) for c in conditions]
     return _update("EC2NodeClass", name, manifest, wanted, parsed.problems)
 
@@ -123,8 +129,8 @@ def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datet
 
 def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) -> StatusCondition:
     """Give the Ready condition that an object shows once `update` is written."""
-    status = update.status if update else manifest.get("status") or {}
-    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
+    statuses = (update.status if update else {}, manifest.get("status") or {})
+    conditions: Iterable[Mapping[str, Any]] = chain(*(each.get("conditions") or () for each in statuses))
     found: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
     return StatusCondition(
         "Ready",
@@ -194,6 +200,13 @@ def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
         return StatusCondition("Ready", "True", "Ready")
     message = f"{failing.type}={failing.status}: {failing.message or failing.reason}"
     return StatusCondition("Ready", failing.status, "UnhealthyDependents", shortened(message))
+
+
+def _is_denied(manifest: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether an object shows all these conditions, each True, and still a Ready that is not."""
+    shown, rests_on = _conditions(manifest.get("status") or {}), _conditions({"conditions": wanted})
+    says_no = shown.get("Ready", ("True",))[0] != "True"
+    return says_no and all(c[0] == "True" and shown.get(type_) == c for type_, c in rests_on.items())
 
 
 def _resolved(status: NodeClassStatus) -> dict[str, Any]:

@@ -88,6 +88,8 @@ class EC2NodeClass:
     content: str = ""
     """Hash of all that it says, see `content_hash`."""
     deleting: bool = False
+    obstacle: str = ""
+    """Why its status, whoever wrote that, says that it is not Ready; empty where it does not say so."""
 
     @property
     def block_devices(self) -> tuple[BlockDeviceMapping, ...]:
@@ -131,6 +133,7 @@ def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
             annotations=FrozenMap(read.metadata.get("annotations")),
             hash=_hash(read.spec, family),
             content=content_hash(read),
+            obstacle=_shown_obstacle(manifest),
         ),
         read.report.problems,
     )
@@ -143,6 +146,22 @@ def _gets_default_role(manifest: Mapping[str, object]) -> bool:
     metadata = manifest.get("metadata") if isinstance(manifest, Mapping) else None
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     return isinstance(annotations, Mapping) and annotations.get(DEFAULT_ROLE) == "true"
+
+
+def shown_ready(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the Ready condition that an EC2NodeClass shows; None without one, or with one of an earlier generation."""
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] | None = next((each for each in conditions if each.get("type") == "Ready"), None)
+    generation = int((manifest.get("metadata") or {}).get("generation") or 0)
+    is_of_old = ready is not None and int(ready.get("observedGeneration") or generation) < generation
+    return None if is_of_old else ready
+
+
+def _shown_obstacle(manifest: Mapping[str, Any]) -> str:
+    ready = shown_ready(manifest)
+    if ready is None or ready.get("status") == "True":
+        return ""
+    return str(ready.get("message") or ready.get("reason") or f"Ready is {ready.get('status')}")
 
 
 _TERMS = {

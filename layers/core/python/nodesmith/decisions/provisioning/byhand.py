@@ -5,9 +5,9 @@ They may name a NodePool by its label, and need none; limits and weights are not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.launch import launch_plan
@@ -19,11 +19,13 @@ from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import NODEPOOL, RESERVED, restriction
+from nodesmith.model.labels import NODECLASS, NODEPOOL, RESERVED, restriction
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
+from nodesmith.model.nodeclasses import shown_ready
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.ownership import is_unclaimed
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.schema.hashing import HASH_VERSION
@@ -46,6 +48,34 @@ def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[st
     return sorted(found, key=lambda m: str(m["metadata"]["name"]))
 
 
+def unlaunchable(
+    asked: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
+) -> dict[str, tuple[str, str]]:
+    """Say which of users' NodeClaims are to be deleted, as Karpenter does: name → reason and message of the Event.
+
+    Their EC2NodeClass is missing, being deleted, or not Ready by its status. One of which nothing is known yet may
+    become Ready, and they wait for it.
+    """
+    shown = {str(manifest["metadata"]["name"]): manifest for manifest in nodeclasses}
+    claims = (parse_nodeclaim(manifest, now).value for manifest in asked)
+    found = ((claim, _nodeclass_trouble(claim.nodeclass, shown)) for claim in claims if claim is not None)
+    return {claim.name: trouble for claim, trouble in found if trouble is not None}
+
+
+def _nodeclass_trouble(ref: NodeClassRef, shown: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+    if ref.label != NODECLASS:
+        return None
+    manifest = shown.get(ref.name)
+    if manifest is None or manifest["metadata"].get("deletionTimestamp"):
+        state = "does not exist" if manifest is None else "is being deleted"
+        return "InsufficientCapacityError", f"EC2NodeClass {ref.name!r} {state}"
+    ready = shown_ready(manifest)
+    if ready is None or ready.get("status") != "False":
+        return None
+    why = ready.get("message") or ready.get("reason") or "Ready is False"
+    return "NodeClassNotReady", f"EC2NodeClass {ref.name!r} is not Ready: {why}"
+
+
 def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
     """Name the users' NodeClaims that readiness has not found in the API server as they are here."""
     asked = {str(m["metadata"]["name"]): nodeclaim_content(m) for m in unclaimed(snapshot, ledger.claims)}
@@ -66,13 +96,18 @@ def is_about_to_buy(inputs: Inputs) -> bool:
 
 
 def by_hand(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
-    """Give nodes for users' NodeClaims, and why there is none for the others, by name."""
+    """Give nodes for users' NodeClaims, and why there is none for the others, by name.
+
+    Of those that are to be deleted nothing is said: lifecycle deletes them.
+    """
     planned: list[PlannedNode] = []
     refused: dict[str, str] = {}
     if inputs.now - inputs.snapshot.taken_at > FRESH:
         return planned, refused
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
-    for manifest in unclaimed(inputs.snapshot, inputs.ledger.claims):
+    wishes = unclaimed(inputs.snapshot, inputs.ledger.claims)
+    doomed = unlaunchable(wishes, inputs.snapshot.nodeclasses, inputs.now)
+    for manifest in (each for each in wishes if each["metadata"]["name"] not in doomed):
         parsed = parse_nodeclaim(manifest, inputs.now)
         if parsed.value is None:
             refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))

@@ -128,7 +128,7 @@ def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass
         condition = status.first_obstacle
         why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
         return f"its EC2NodeClass {ref.name!r} is not ready ({why})"
-    return ""
+    return f"its EC2NodeClass {ref.name!r} is not Ready ({nodeclass.obstacle})" if nodeclass.obstacle else ""
 
 
 def template_of(
