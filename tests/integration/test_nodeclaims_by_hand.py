@@ -137,13 +137,40 @@ def test_one_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:
     assert conditions(world)["Ready"] == ("True", "Ready")
 
 
+def test_a_refusal_that_is_out_of_date_is_not_said_of_what_has_been_launched_since() -> None:
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
+    world = world_with(nodeclaim(nodeClassRef=ref))
+    world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
+    world.observe()
+
+    def not_yet(call: Call) -> None:
+        if call.method == "resolve":
+            raise Transient("EC2 is away")
+
+    world.cloud.raise_before, at_once = not_yet, world.cloud.raise_before
+    world.run(Concern.READINESS)
+    world.run(Concern.PROVISIONING)  # refuses it: its EC2NodeClass has not been resolved
+    world.cloud.raise_before = at_once
+    world.run(Concern.READINESS)
+    world.run(Concern.PROVISIONING)
+    assert len(world.cloud.instances) == 1
+    told: list[str] = []
+
+    def note(_: Call) -> None:
+        told.append(conditions(world).get("Launched", ("absent",))[0])
+
+    world.cluster.raise_after = note
+    world.run(Concern.LIFECYCLE)  # by a snapshot from before the launch
+    assert set(told) == {"True"}
+
+
 def set_ready(world: World, status: str, **fields: Any) -> None:
     """Say on the NodeClass whether it is Ready, as anybody may who can write its status."""
     condition = {"type": "Ready", "status": status, "reason": "Audit", "message": "not approved", **fields}
     there = world.cluster.nodeclasses["default"]
     others = [c for c in there.get("status", {}).get("conditions", ()) if c["type"] != "Ready"]
-    status = {**there.get("status", {}), "conditions": [*others, condition]}
-    world.cluster.nodeclasses["default"] = {**there, "status": status}
+    said = {**there.get("status", {}), "conditions": [*others, condition]}
+    world.cluster.nodeclasses["default"] = {**there, "status": said}
 
 
 def until_gone(world: World, name: str = "mine") -> timedelta:

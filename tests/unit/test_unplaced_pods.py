@@ -11,6 +11,7 @@ from nodesmith.model.reasons import Reason
 from tests.builders import CLUSTER, NOW, bind, nodepool_manifest, pods, shape, snapshot
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.store import FakeStore
 
 LIMIT = Reason(
     "NodePool a: its limit of 1 cpu is reached", "a", "limit cpu", "raise spec.limits.cpu to at least 2"
@@ -36,7 +37,7 @@ class Cluster:
         write_unplaced(self.blobs, CLUSTER, Plan(unplaced=unplaced), at)
 
     def tell(self, now: datetime = NOW) -> int:
-        return tell_unplaced(self.blobs, self.objects, self.seen, self.told, now)
+        return tell_unplaced(self.blobs, self.objects, FakeStore(), self.seen, self.told, now)
 
 
 def test_each_pod_that_stays_has_an_event_with_the_reason_and_what_would_help() -> None:

@@ -109,7 +109,7 @@ def _steps(
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
     done.update({"PodEvent": stamped} if stamped else {})
     with failures.of():
-        told = tell_unplaced(run.blobs, run.cluster, snapshot, run.told, now)
+        told = tell_unplaced(run.blobs, run.cluster, run.store, snapshot, run.told, now)
         told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
         done.update({"Event": told} if told else {})
     tagging = write_tags(run, ledger.claims, run.spread, done, failures)

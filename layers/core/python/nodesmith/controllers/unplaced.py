@@ -21,7 +21,7 @@ from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.reasons import Reason
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Blobs, Cluster
+from nodesmith.ports import Blobs, Cluster, Store
 from nodesmith.settings import unplaced_key
 
 AGAIN_AFTER = timedelta(minutes=5)
@@ -64,25 +64,34 @@ def read_tried(blobs: Blobs, cluster: str) -> tuple[str, ...]:
     return tuple(json.loads(data).get("tried", ())) if data else ()
 
 
-def tell_unplaced(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, told: Told, now: datetime) -> int:
-    """Publish Events on what still waits; give how many. `told` is kept from run to run."""
+def tell_unplaced(
+    blobs: Blobs, cluster: Cluster, store: Store, snapshot: Snapshot, told: Told, now: datetime
+) -> int:
+    """Publish Events on what still waits; give how many. `told` is kept from run to run.
+
+    Of a NodeClaim that the ledger holds by now nothing is said: whatever was decided before, it is being launched, and
+    the ledger alone says what its conditions are.
+    """
     data = blobs.get(unplaced_key(snapshot.cluster))
     if data is None:
         return 0
     written = json.loads(data)
     if now - datetime.fromisoformat(written["at"]) > _STALE_AFTER:
         return 0
-    objects = [*_of_nodepools(written, snapshot), *_of_nodeclaims(written, snapshot)]
-    for event in unsaid(objects, told, now):
-        if event.kind == "NodeClaim":
-            _show_refusal(cluster, event)
+    refused = unsaid(_of_nodeclaims(written, snapshot), told, now)
+    launched = store.known([event.name for event in refused]) if refused else ()
+    refused = [event for event in refused if event.name not in launched]
+    for event in refused:
+        _show_refusal(cluster, event)
     pending = {pod.key for pod in snapshot.pods if not pod.node and not pod.deleting}
     pods = [
         ObjectEvent("Pod", pod, FAILED_SCHEDULING, message, warning=True)
         for pod, message in _messages(written)
         if pod in pending
     ]
-    return tell(cluster, [*objects, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE)
+    return tell(
+        cluster, [*_of_nodepools(written, snapshot), *refused, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE
+    )
 
 
 def tell_pods(
