@@ -33,13 +33,30 @@ OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 
 app = typer.Typer(
     name="nodesmith",
-    help="A node autoscaler for Kubernetes on Amazon EKS that nobody has to host.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # importing what draws boxes around the help takes longer than all the rest
 )
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit(OK)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """A node autoscaler for Kubernetes on Amazon EKS that nobody has to host."""
+
+
 local_app = typer.Typer(help="The whole system on this machine: no cloud, no cluster.", no_args_is_help=True)
 
 

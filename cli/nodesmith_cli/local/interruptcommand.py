@@ -1,24 +1,25 @@
-"""What `nodesmith local interrupt` does: let EC2 announce, to a local system that runs, that it takes an instance."""
+"""What `nodesmith local interrupt` does: let EC2 announce, to a local system that runs, that it takes an instance.
+
+What takes seconds to import is imported once it is known that a system runs.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nodesmith.adapters.observer import Observer
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.notices import WARNING
-from nodesmith.observation.wire import decode, encode
-from nodesmith_cli.explainnode import Subject, label_of, named, nobody, subjects
-from nodesmith_cli.local.cloud.announcing import announce_interruption
-from nodesmith_cli.local.commands import OK
-from nodesmith_cli.local.reaching import Reached, reach
-from nodesmith_cli.local.upcommand import default_kubeconfig
-from nodesmith_cli.planning.cluster import server_of
+from nodesmith_cli.local.reaching import Reached, default_kubeconfig, reach
 
+if TYPE_CHECKING:
+    from nodesmith_cli.explainnode import Subject
+
+_OK = 0
 _DURATION = re.compile(r"(?:\d+[ms])+", re.ASCII)
 
 
@@ -26,13 +27,15 @@ def interrupt(node: str, *, within: str, kubeconfig: Path | None) -> int:
     """Send the warning and say what comes. Raises Rejected, with what would be right."""
     ahead = _ahead(within)
     system = reach(kubeconfig or default_kubeconfig())
+    from nodesmith_cli.local.cloud.announcing import announce_interruption
+
     now = system.clock.now()
     victim = _victim(node, system, now)
     instance = next(name for name in victim.names if name.startswith("i-"))
     announce_interruption(system.client("events"), system.region, instance, now + ahead - WARNING)
     print(f"EC2 takes {instance} at {now + ahead:%H:%M:%S} UTC: Node {victim.name}, {_kind(victim)}")
     print(f"  nodesmith status --kubeconfig {system.kubeconfig}   # what becomes of it")
-    return OK
+    return _OK
 
 
 def _ahead(text: str) -> timedelta:
@@ -46,6 +49,11 @@ def _ahead(text: str) -> timedelta:
 
 def _victim(name: str, system: Reached, now: datetime) -> Subject:
     """Find a node by its name (also as `local up` shows it, cut short), its NodeClaim's or its instance's id."""
+    from nodesmith.adapters.observer import Observer
+    from nodesmith.observation.wire import decode, encode
+    from nodesmith_cli.explainnode import label_of, named, nobody, subjects
+    from nodesmith_cli.planning.cluster import server_of
+
     try:
         observed = Observer(server_of(str(system.kubeconfig))).observe()
     except Transient as error:
@@ -66,4 +74,6 @@ def _victim(name: str, system: Reached, now: datetime) -> Subject:
 
 
 def _kind(subject: Subject) -> str:
+    from nodesmith_cli.explainnode import label_of
+
     return f"spot {label_of(subject, INSTANCE_TYPE)} in {label_of(subject, ZONE)}"

@@ -35,6 +35,11 @@ class Reached:
         return local_client(service, self.region, self.aws_url)
 
 
+def default_kubeconfig() -> Path:
+    """Name the file that `local up` writes where the user names none."""
+    return Path.home() / ".kube" / "nodesmith-local"
+
+
 def reachable(kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock) -> dict[str, Any]:
     """Give a kubeconfig of one cluster that also says what `reach` has to know."""
     told = {"aws": aws_url, "region": region, "clock": clock.to_json()}

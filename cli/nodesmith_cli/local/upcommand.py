@@ -21,7 +21,7 @@ from nodesmith_cli.local.commands import OK, place_of, show_faults
 from nodesmith_cli.local.controlplane import find_binaries
 from nodesmith_cli.local.manifests import Manifests, load_manifests
 from nodesmith_cli.local.progress import RunProgress
-from nodesmith_cli.local.reaching import reachable
+from nodesmith_cli.local.reaching import default_kubeconfig, reachable
 from nodesmith_cli.local.running import apply, with_defaults
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem
 from nodesmith_cli.local.timeline import Entry, Timeline
@@ -60,11 +60,6 @@ def up(
             _greet(to_user, system, path)
             _watch(to_user, system, stop)
     return OK
-
-
-def default_kubeconfig() -> Path:
-    """Name the file that is written where the user names none."""
-    return Path.home() / ".kube" / "nodesmith-local"
 
 
 def _access(system: LocalSystem) -> dict[str, Any]:
