@@ -444,3 +444,119 @@ def test_the_same_files_give_the_same_plan_whatever_the_hash_seed(tmp_path: Path
         return {**found, "seconds": 0}
 
     assert plan("1") == plan("2")
+
+
+def test_a_nodeclass_that_no_node_can_be_launched_from_buys_nothing(run: Run, tmp_path: Path) -> None:
+    broken = nodeclass_manifest("default", amiFamily="Bottlerocket", amiSelectorTerms=[{"id": "ami-1"}])
+    file = written(tmp_path, "all.json", nodepool_manifest(), broken, pod("web"))
+
+    ran = run("-f", file, "-o", "json")
+
+    assert "no node can be launched from it" in ran.err
+    assert ran.plan["nodes"] == []
+    assert "EC2NodeClass 'default' is not ready" in ran.unplaced["default/web"]["reason"]
+
+
+def test_a_nodeclass_that_its_status_calls_not_ready_buys_nothing(run: Run, tmp_path: Path) -> None:
+    denied = nodeclass_manifest()
+    denied["status"] = {"conditions": [{"type": "Ready", "status": "False", "message": "not approved"}]}
+    file = written(tmp_path, "all.json", nodepool_manifest(), denied, pod("web"))
+
+    ran = run("-f", file, "-o", "json")
+
+    assert ran.plan["nodes"] == []
+    assert "not approved" in ran.unplaced["default/web"]["reason"]
+
+
+def static(replicas: int, **labels: str) -> dict[str, Any]:
+    pool = nodepool_manifest("fixed")
+    pool["spec"]["replicas"] = replicas
+    pool["spec"]["template"].setdefault("metadata", {})["labels"] = labels
+    return pool
+
+
+def test_the_nodes_of_a_static_nodepool_are_planned_and_take_the_pods_that_fit(
+    run: Run, tmp_path: Path
+) -> None:
+    needy = pod("needy", "500m")
+    needy["spec"]["nodeSelector"] = {"team": "web"}
+    file = written(tmp_path, "all.json", static(2, team="web"), nodeclass_manifest(), needy)
+
+    ran = run("-f", file, "-o", "json", "--audit")
+
+    assert ran.status == 0, ran.err
+    assert [node["nodePool"] for node in ran.plan["nodes"]] == ["fixed", "fixed"]
+    assert ran.pods == ["default/needy"]
+    assert ran.plan["unplaced"] == []
+    assert ran.plan["priceHourly"] == pytest.approx(sum(n["priceHourly"] for n in ran.plan["nodes"]))
+    assert ran.plan["lowerBoundHourly"] <= ran.plan["priceHourly"] + 1e-9
+    assert "buys nothing" not in ran.err
+
+
+def test_nodes_that_a_static_nodepool_has_already_are_not_planned_again(run: Run, tmp_path: Path) -> None:
+    labels = {"karpenter.sh/nodepool": "fixed", "kubernetes.io/hostname": "there"}
+    there = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "there", "labels": labels},
+        "spec": {"providerID": "aws:///us-east-1a/i-1"},
+        "status": {"capacity": {"cpu": "2", "memory": "4Gi", "pods": "10"}},
+    }
+    file = written(tmp_path, "all.json", static(2), nodeclass_manifest(), there)
+
+    assert len(run("-f", file, "-o", "json").plan["nodes"]) == 1
+
+
+def test_a_static_nodepool_without_pods_is_planned_in_a_table_too(run: Run, tmp_path: Path) -> None:
+    file = written(tmp_path, "all.json", static(3), nodeclass_manifest())
+
+    ran = run("-f", file)
+
+    assert ran.status == 0
+    assert "3 nodes to buy" in ran.out
+
+
+def test_a_preferred_zone_of_another_region_does_not_choose_the_region(run: Run, tmp_path: Path) -> None:
+    wish = {
+        "weight": 1,
+        "preference": {"matchExpressions": [expression("topology.kubernetes.io/zone", "In", "eu-west-1a")]},
+    }
+    moved = pod("moved")
+    moved["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    stays = pod("stays")
+    stays["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": "us-east-1b"}
+    file = written(tmp_path, "all.json", nodepool_manifest(), nodeclass_manifest(), moved, stays)
+
+    ran = run("-f", file, "-o", "json")
+
+    assert ran.status == 0, ran.err
+    assert ran.pods == ["default/moved", "default/stays"]
+
+
+def test_nobody_is_advised_to_label_new_nodes_with_their_hostname(run: Run, tmp_path: Path) -> None:
+    tied = pod("tied")
+    tied["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
+    file = written(tmp_path, "all.json", nodepool_manifest(), nodeclass_manifest(), tied)
+
+    told = run("-f", file, "-o", "json").unplaced["default/tied"]
+
+    assert told["fix"].startswith("take kubernetes.io/hostname from the pods")
+    assert "the label" not in told["fix"]
+
+
+@pytest.mark.parametrize("asks", ["pool", "pod"])
+def test_an_image_of_another_architecture_is_named(run: Run, tmp_path: Path, asks: str) -> None:
+    arm = expression("kubernetes.io/arch", "In", "arm64")
+    pool = nodepool_manifest(requirements=(arm,) if asks == "pool" else ())
+    image = {"id": "ami-0123", "requirements": [expression("kubernetes.io/arch", "In", "amd64")]}
+    nodeclass = nodeclass_manifest()
+    nodeclass["status"] = {"amis": [image]}
+    web = pod("web")
+    if asks == "pod":
+        web["spec"]["nodeSelector"] = {"kubernetes.io/arch": "arm64"}
+    file = written(tmp_path, "all.json", pool, nodeclass, web)
+
+    told = run("-f", file, "-o", "json").unplaced["default/web"]
+
+    assert "ami-0123 boots kubernetes.io/arch In [amd64] only" in told["reason"]
+    assert told["fix"] == "let its EC2NodeClass select images of an architecture that it may buy"

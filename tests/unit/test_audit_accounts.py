@@ -170,7 +170,8 @@ def test_a_node_is_an_offering_that_the_nodepool_may_buy() -> None:
     assert bought(zone="z-x") == [("offering", "n")]
     assert bought(capacityType="reserved") == [("offering", "n")]
     assert bought(nodePool="other") == [("nodepool", "n")]
-    assert bought(pool=nodepool(replicas=2)) == [("nodepool", "n")]
+    assert bought(pool=nodepool(replicas=0)) == [("nodepool", "n")]
+    assert bought(pool=nodepool(replicas=2)) == []
     assert bought(pool=nodepool(requirements=[wants("karpenter.sh/capacity-type", "In", "spot")])) == [
         ("requirements", "n")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from nodesmith_cli.audit.nodeclasses import RESERVATION_ID
 from nodesmith_cli.audit.places import Place
 from nodesmith_cli.audit.plans import Plan, PlannedNode
 from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.pools import Pool, read_pool
+from nodesmith_cli.audit.pools import FIXED, Pool, read_pool
 from nodesmith_cli.audit.purchases import Misfit, Purchase, purchase
 from nodesmith_cli.audit.reading import HOSTNAME, UNREADABLE
 from nodesmith_cli.audit.violations import Kind, Violation
@@ -86,6 +87,7 @@ class _Shop:
 
     def __init__(self, result: Outcome) -> None:
         self._result = result
+        self._bought: Counter[str] = Counter()
         self._machines: dict[tuple[str, ...], Machine | Refusal] = {}
         self._purchases: dict[tuple[object, ...], Purchase] = {}
 
@@ -98,14 +100,17 @@ class _Shop:
         place = Place(node.name, {HOSTNAME: node.name}, (), None, is_new=True, pods=pods)
         result.places[node.name] = place
         pool = result.pools.get(node.pool)
-        if pool is None or pool.closed:
+        self._bought[node.pool] += 1
+        is_static = pool is not None and pool.closed == FIXED
+        is_owed = pool is not None and is_static and self._bought[node.pool] <= (pool.replicas or 0)
+        if pool is None or (pool.closed and not is_owed):
             why = f"buys nothing: {pool.closed}" if pool else "does not exist, or cannot be read"
             result.report(Kind.NODEPOOL, node.name, f"NodePool {node.pool} {why}")
         if node.instance_type not in node.instance_types:
             result.report(
                 Kind.INSTANCE_TYPE, node.name, f"{node.instance_type} is not among its instanceTypes"
             )
-        if not node.pods:
+        if not node.pods and not is_static:
             result.report(Kind.NODE_EMPTY, node.name, "is bought for no pod")
         if pool is not None:
             bought = result.purchases[node.name] = self._purchase(pool, node, pods)

@@ -16,6 +16,8 @@ from nodesmith_cli.audit.places import NODEPOOL
 from nodesmith_cli.audit.reading import Amounts, Manifest, amounts, dig, node_labels, today
 from nodesmith_cli.audit.selectors import holds
 
+FIXED = "it has a fixed number of nodes (spec.replicas)"
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:
@@ -32,6 +34,8 @@ class Pool:
     types: Mapping[str, InstanceType]
     images: Sequence[Sequence[Manifest]] | None = None
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    replicas: int | None = None
+    """how many nodes it has whatever pods there are; None where it follows pods"""
 
 
 def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: NodeSettings) -> Pool:
@@ -67,6 +71,7 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
         {t.name: t for t in instance_types(catalog, configuration, settings)},
         read_images(nodeclass),
         read_reservations(nodeclass),
+        None if spec.get("replicas") is None else int(spec["replicas"]),
     )
 
 
@@ -74,7 +79,7 @@ def _closed(pool: Manifest, nodeclass: Manifest | None, told: bool) -> str:
     if "deletionTimestamp" in pool["metadata"]:
         return "it is being deleted"
     if pool["spec"].get("replicas") is not None:
-        return "it has a fixed number of nodes (spec.replicas)"
+        return FIXED
     if told and nodeclass is None:
         return "its EC2NodeClass does not exist"
     if nodeclass and "deletionTimestamp" in nodeclass["metadata"]:

@@ -17,23 +17,33 @@ DEFAULT_CLUSTER = "nodesmith-local"
 DISCOVERY_TAG = "karpenter.sh/discovery"
 USUAL_ZONES = 3
 _REGION_OF_ZONE = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-.+)")
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
 
 
 def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
     """Give the region whose zones the manifests name, us-east-1 where they name none.
 
+    What pods only prefer says nothing of where the cluster is, unless it is all that is named, and of one region.
     Raises Rejected when they name zones of several regions: a cluster lives in one.
     """
-    found: dict[str, str] = {}
-    for key, value in (pair for manifest in manifests for pair in _labels(manifest)):
-        match = _REGION_OF_ZONE.fullmatch(value) if normalised(key) == ZONE else None
-        if match or normalised(key) == REGION:
-            found.setdefault(match.group(1) if match else value, value)
+    given = list(manifests)
+    found = _regions(pair for manifest in given for pair in _labels(manifest, but=_PREFERRED))
     if len(found) > 1:
         named = ", ".join(found[region] for region in sorted(found))
         raise Rejected(f"zones of {len(found)} regions are named ({named}): choose one with --region")
-    return next(iter(found), DEFAULT_REGION)
+    preferred = found or _regions(pair for manifest in given for pair in _labels(manifest))
+    return next(iter(preferred)) if len(preferred) == 1 else DEFAULT_REGION
+
+
+def _regions(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Give the regions that labels name, each with the first value that names it."""
+    found: dict[str, str] = {}
+    for key, value in labels:
+        match = _REGION_OF_ZONE.fullmatch(value) if normalised(key) == ZONE else None
+        if match or normalised(key) == REGION:
+            found.setdefault(match.group(1) if match else value, value)
+    return found
 
 
 def zones_of(manifests: Iterable[Mapping[str, Any]], region: str, sold_in: Iterable[str]) -> tuple[str, ...]:
@@ -96,8 +106,11 @@ def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
-def _labels(value: Any) -> Iterator[tuple[str, str]]:
-    """Give every pair of key and text in a manifest: map entries, and key and values of label expressions."""
+def _labels(value: Any, but: str = "") -> Iterator[tuple[str, str]]:
+    """Give every pair of key and text in a manifest: map entries, and key and values of label expressions.
+
+    What is in a field of the name `but` is left out.
+    """
     if isinstance(value, Mapping):
         key, values = value.get("key"), value.get("values")
         if isinstance(key, str) and isinstance(values, list):
@@ -105,8 +118,8 @@ def _labels(value: Any) -> Iterator[tuple[str, str]]:
         for name, inner in value.items():
             if isinstance(inner, str):
                 yield str(name), inner
-            else:
-                yield from _labels(inner)
+            elif name != but:
+                yield from _labels(inner, but)
     elif isinstance(value, list):
         for inner in value:
-            yield from _labels(inner)
+            yield from _labels(inner, but)

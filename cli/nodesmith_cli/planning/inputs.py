@@ -17,6 +17,7 @@ from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
 from nodesmith.observation.wire import decode, encode
 from nodesmith_cli.planning.claims import claims
+from nodesmith_cli.planning.launching import judged
 from nodesmith_cli.planning.manifests import Manifests
 from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_nodeclass, assumed_zones, statuses
 
@@ -50,9 +51,14 @@ def plan_inputs(
         if manifest["kind"] in mirrors:
             mirrors[manifest["kind"]].put(manifest)
     data = encode(CLUSTER, now, observed(mirrors.values()))
+    resolved = statuses(nodeclasses, assumed_zones(catalog))
+    for manifest in nodeclasses:
+        name = str(manifest["metadata"]["name"])
+        if name in resolved:
+            resolved[name] = judged(resolved[name], manifest)
     ledger = Ledger(
         claims=claims(manifests.of_kind("NodeClaim"), now),
-        nodeclasses=statuses(nodeclasses, assumed_zones(catalog)),
+        nodeclasses=resolved,
         cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", KUBERNETES),
     )
     content = gzip.decompress(data)  # whoever compresses: another zlib writes other bytes

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from nodesmith.decisions.launch.validation import launch_obstacle
 from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.nodeclasses import KUBERNETES
 
 _CLUSTER = ClusterInfo("cluster", "https://cluster.invalid", "", "10.100.0.0/16", KUBERNETES)
 """Any: what stands in the way is in the EC2NodeClass."""
+
+
+def judged(status: NodeClassStatus, manifest: Mapping[str, Any]) -> NodeClassStatus:
+    """Give the status that says so too where no node can be launched from an EC2NodeClass."""
+    nodeclass = parse_nodeclass(manifest).value
+    obstacle = launch_obstacle(nodeclass, _CLUSTER) if nodeclass else None
+    if obstacle is None:
+        return status
+    failed = StatusCondition("ValidationSucceeded", "False", obstacle.reason, obstacle.message)
+    return replace(status, conditions=(failed,))
 
 
 def unlaunchable(document: Document) -> Fault | None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from nodesmith.adapters.catalogfiles import read_catalog_file
 from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.decisions.provisioning import Inputs, Plan, decide
+from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.nodeconfiguration import NodeSettings
@@ -26,6 +26,7 @@ from nodesmith_cli.local.manifests import STDIN
 from nodesmith_cli.local.places import region_of
 from nodesmith_cli.local.view import console
 from nodesmith_cli.planning.consolidating import consolidated
+from nodesmith_cli.planning.deciding import planned
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json
@@ -64,7 +65,7 @@ def run(wanted: Wanted, output: str) -> int:
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
     began = time.process_time()
     with told(side, f"deciding on {waiting:,} pods"):
-        plan = decide(inputs)
+        plan = planned(inputs)
     written = plan_json(plan, time.process_time() - began)
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
     _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")

@@ -48,7 +48,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
     new = sum(len(node["pods"]) for node in written["nodes"])
     there = sum(len(node["pods"]) for node in written["existing"])
     stay = len(written["unplaced"])
-    if not new + there + stay:
+    if not new + there + stay + len(plan.nodes):
         to.print("nothing to do: no pod waits for a node", style="bold")
         return
     to.print(f"pending: {counted(new + there + stay, 'pod')}", style="bold")

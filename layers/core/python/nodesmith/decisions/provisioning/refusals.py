@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from nodesmith.decisions.provisioning.remedies import of_obstacle
 from nodesmith.decisions.scheduling.admission import Admission
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.stock import Choice, limit_cost
-from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.decisions.scheduling.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.frozen import NO_ITEMS
-from nodesmith.model.labels import ZONE
+from nodesmith.model.labels import ZONE, restriction
 from nodesmith.model.nodepools import NODES
 from nodesmith.model.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
@@ -77,7 +78,9 @@ def refusal(demand: Demand, template: Template) -> Refusal:
 
 def _conflict(conflict: Conflict, template: Template) -> Refusal:
     wanted = conflict.wanted
-    if conflict.offered is None:
+    if restriction(wanted.key) is not None:
+        fix = f"take {wanted.key} from the pods: no NodePool can give it to new nodes"
+    elif conflict.offered is None:
         fix = f"give nodes of NodePool {template.name} the label {wanted.key}, or take it from the pods"
     else:
         fix = f"let NodePool {template.name} have {wanted}"
@@ -89,6 +92,13 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
         owner = admission.port_holders[0].owner
         why = f"{owner} uses the pods' host port on every node that would do"
         return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
+    if all(
+        image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
+    ):
+        found = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
+        return Refusal(
+            Filter.OFFERING, f"{NO_IMAGE}: {found}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
+        )
     culprit = next(_culprits(demand, template), None)
     return Refusal(
         Filter.OFFERING,

@@ -21,12 +21,13 @@ from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.labels import NODEPOOL
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus
+from nodesmith.model.nodeclassstatus import CapacityReservation, Image, NodeClassStatus
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.shapes import Shape
 
+NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
 _MANY_CLOSED, _MOST_NAMED = 15, 3
 _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
@@ -104,7 +105,7 @@ def template(
         tuple((by_name[name], reserved[name]) for name in sorted(reserved)),
         tuple(each for _, each in daemons),
     )
-    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, bool(offered.types))
+    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, status.images, offered)
     remaining = (
         Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
     )
@@ -235,16 +236,40 @@ def _removing(types: TypeSet, requirements: Requirements) -> str:
     return f"of {len(types.types):,} {named}"
 
 
+def image_conflict(images: Sequence[Image], requirements: Requirements) -> str:
+    """Say what keeps every image from nodes that meet the requirements; empty where one goes with them.
+
+    `ami-1 (al2023) boots kubernetes.io/arch In [amd64] only, asked for is kubernetes.io/arch In [arm64]`.
+    """
+    found = []
+    for image in images:
+        asked = Requirements({key: r for key, r in requirements.items() if key in image.requirements})
+        conflict = image.requirements.conflict(asked)
+        if conflict is None:
+            return ""
+        name = f"{image.id} ({image.name})" if image.name else image.id
+        found.append(f"{name} boots {conflict.offered} only, asked for is {conflict.wanted}")
+    return "; ".join(found[:_MOST_NAMED])
+
+
 def _no_choice(
-    types: TypeSet, bootable: TypeSet, allowed: TypeSet, requirements: Requirements, offered: bool
+    types: TypeSet,
+    bootable: TypeSet,
+    allowed: TypeSet,
+    requirements: Requirements,
+    images: Sequence[Image],
+    offered: _Offered,
 ) -> str:
     if not types.types:
         return "the catalogue has no instance types for its region"
     if not bootable.types:
-        return "no instance type can boot the images of its EC2NodeClass"
+        return NO_IMAGE
     if not allowed.types:
+        found = image_conflict(images, requirements) if matching_types(types, requirements).types else ""
+        if found:
+            return f"{NO_IMAGE}: {found}"
         return f"no instance type meets its requirements ({_removing(bootable, requirements)})"
-    if offered:
+    if offered.types:
         return "its DaemonSets ask for more than any of its instance types offers"
     return (
         f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity,"
