@@ -4,7 +4,8 @@
 
 FACTS.json is `{"onDemand": {region: {"currency", "onDemandHourly": {type: price}}}, "networkBandwidthMbps":
 {type: n}, "branchInterfaces": {type: n}}`. Instance types, and the zones each is offered in, come from moto's
-resource files, which are EC2's own answers. The same inputs give the same bytes.
+resource files, which are EC2's own answers; those of families that moto has dropped, and EC2 still sells, from an
+older version of the same files (older_types.json, which names it). The same inputs give the same bytes.
 
 A region with prices that those files do not list (GovCloud, China) is taken to sell its types in all its zones.
 """
@@ -32,6 +33,7 @@ from nodesmith.model.catalog import InstanceFacts
 from nodesmith.model.times import format_time, parse_time
 
 RESOURCES = Path(moto.ec2.__file__).parent / "resources"
+OLDER = Path(__file__).with_name("older_types.json")
 OFFERINGS = RESOURCES / "instance_type_offerings" / "availability-zone"
 
 
@@ -64,19 +66,24 @@ def main() -> None:
 def read_types(known: Mapping[str, Any]) -> dict[str, InstanceFacts]:
     """Read all usable instance types, sorted by name."""
     limits = PublishedLimits(known["networkBandwidthMbps"], known["branchInterfaces"])
-    described = json.loads(gzip.decompress((RESOURCES / "instance_types.json.gz").read_bytes()))
+    older = {one["InstanceType"]: one for one in json.loads(OLDER.read_text())["types"]}
+    described = older | json.loads(gzip.decompress((RESOURCES / "instance_types.json.gz").read_bytes()))
     found = (instance_facts(described[name], limits) for name in sorted(described))
     return {facts.name: facts for facts in found if facts}
 
 
 def read_regions(facts: Mapping[str, InstanceFacts], priced: Mapping[str, Any]) -> dict[str, Any]:
     """Give, by region, its zones and a character per type for the zones that offer it."""
-    regions = {}
+    regions: dict[str, dict[str, set[str]]] = {}
+    older = json.loads(OLDER.read_text())["zones"]
     for path in sorted(OFFERINGS.glob("*.json.gz")):
         offered: dict[str, set[str]] = {}
         for row in json.loads(gzip.decompress(path.read_bytes())):
             offered.setdefault(row["InstanceType"], set()).add(row["Location"])
-        regions[path.name.removesuffix(".json.gz")] = offered
+        region = path.name.removesuffix(".json.gz")
+        for name, zones in older.get(region, {}).items():
+            offered.setdefault(name, set(zones))
+        regions[region] = offered
     for region in sorted(set(priced) - set(regions)):
         zones = {zone.name for zone in RegionsAndZonesBackend.zones[region]}
         regions[region] = dict.fromkeys(priced[region]["onDemandHourly"], zones)

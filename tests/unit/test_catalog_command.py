@@ -29,7 +29,7 @@ def names(*arguments: str) -> list[str]:
 
 
 def test_json_lists_every_type_of_the_region() -> None:
-    assert len(names()) == 1366
+    assert len(names()) == 1372
 
 
 def test_types_are_chosen_by_pattern_architecture_zone_and_capacity_type() -> None:

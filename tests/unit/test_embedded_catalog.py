@@ -11,6 +11,8 @@ import pytest
 from nodesmith.adapters.catalogs import EMBEDDED, embedded_catalog, embedded_prices, embedded_regions
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import InstanceFacts
+from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.nodeconfiguration import NodeConfiguration
 
 
 def test_us_east_1_sells_over_1300_types_at_prices_of_its_own() -> None:
@@ -105,3 +107,28 @@ def test_the_data_is_small_and_holds_no_time_of_its_making() -> None:
     assert sorted(json.loads(gzip.decompress(data))) == [
         "digest", "format", "madeAt", "onDemand", "regions", "types", "unlisted",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "count", "hourly"),
+    [
+        ("g4ad.xlarge", "amd.com/gpu", 1, 0.37853),
+        ("g4ad.16xlarge", "amd.com/gpu", 4, 3.468),
+        ("dl1.24xlarge", "habana.ai/gaudi", 8, 13.10904),
+    ],
+)
+def test_accelerators_that_moto_no_longer_lists_can_be_bought(
+    name: str, device: str, count: int, hourly: float
+) -> None:
+    catalog = embedded_catalog()
+    (one,) = (each for each in instance_types(catalog, NodeConfiguration()) if each.name == name)
+    assert one.capacity.of(device) == count
+    sold = [o for o in catalog.offerings[name] if o.capacity_type == "on-demand"]
+    assert {o.price_hourly_usd for o in sold} == {hourly}
+    assert {o.zone for o in sold} <= {f"us-east-1{letter}" for letter in "abcd"}
+
+
+def test_a_type_for_which_no_price_is_published_is_known_where_it_is_offered_and_not_sold() -> None:
+    catalog = embedded_catalog("us-west-2")
+    assert "dl2q.24xlarge" in catalog.facts
+    assert "dl2q.24xlarge" not in catalog.offerings
