@@ -30,13 +30,16 @@ EBS_KEY_USES = (
 Conditions = Mapping[str, Mapping[str, object]]
 
 
-def launch_grants(cluster: str, region: str, vpc_id: str, node_roles: Sequence[str]) -> list[Grant]:
+def launch_grants(
+    cluster: str, region: str, vpc_id: str, node_roles: Sequence[str], nodepool: str = "*"
+) -> list[Grant]:
     """Launch instances that carry the cluster's tags, from templates that carry them, with the named node roles.
 
+    `nodepool` is the only one that they may be tagged with, if it is not any.
     They are launched in the cluster's VPC only, which may belong to another account and be shared with this one.
     """
     created = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in CREATED)
-    tags = _tagged("Request", cluster)
+    tags = _tagged("Request", cluster, nodepool)
     return [
         Grant("LaunchOn", LAUNCHING, _chosen(region), wildcard=NODE_CHOICE),
         _vpc_grant(region, vpc_id),
@@ -44,7 +47,7 @@ def launch_grants(cluster: str, region: str, vpc_id: str, node_roles: Sequence[s
             "LaunchFromTemplate",
             LAUNCHING,
             (names.arn("ec2", "launch-template/*", region=region),),
-            _tagged("Resource", cluster),
+            _tagged("Resource", cluster, nodepool),
             NO_IDS_YET,
         ),
         Grant(
@@ -157,8 +160,11 @@ def made_by_us(cluster: str) -> Mapping[str, str]:
     return {"aws:ResourceTag/nodesmith.dev/managed-by": cluster}
 
 
-def instance_profile_grants(cluster: str, region: str, node_roles: Sequence[str]) -> list[Grant]:
-    """Make the instance profiles of the cluster's EC2NodeClasses: in the cluster's own path, with its tags."""
+def instance_profile_grants(cluster: str, region: str) -> list[Grant]:
+    """Make the instance profiles of the cluster's EC2NodeClasses: in the cluster's own path, with its tags.
+
+    Which roles may be put into them says `pass_role_grant`, which is among the grants to launch.
+    """
     made = _made_profiles(cluster, region)
     return [
         Grant(
@@ -176,7 +182,6 @@ def instance_profile_grants(cluster: str, region: str, node_roles: Sequence[str]
             PER_NODECLASS,
         ),
         _read_profile_grant(cluster, region),
-        pass_role_grant(node_roles),
     ]
 
 
@@ -210,13 +215,13 @@ def _chosen(region: str) -> tuple[str, ...]:
     return (*foreign, shared)
 
 
-def _tagged(whose: str, cluster: str) -> Conditions:
-    """Require the cluster's tags, of the request or of the resource."""
+def _tagged(whose: str, cluster: str, nodepool: str = "*") -> Conditions:
+    """Require the cluster's tags and a NodePool's, of the request or of the resource."""
     owner = {
         f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
         f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
     }
-    return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.sh/nodepool": "*"}}
+    return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.sh/nodepool": nodepool}}
 
 
 def _made_for(cluster: str) -> Conditions:

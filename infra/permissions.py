@@ -17,6 +17,7 @@ from infra.launching import (
     volume_key_grants,
 )
 from nodesmith.settings import (
+    DRY_RUN_NODEPOOL,
     INDEXES,
     INFORMED,
     catalog_key,
@@ -187,7 +188,11 @@ def termination_grants(scope: Scope) -> list[Grant]:
 
 
 def readiness_grants(scope: Scope) -> list[Grant]:
-    """Resolve EC2NodeClasses: subnets, security groups, images, instance profiles."""
+    """Resolve EC2NodeClasses: subnets, security groups, images, instance profiles; try in dry runs whether they launch.
+
+    IAM has no condition that tells dry runs from launches: these rights are for things tagged with a NodePool of
+    their own, so no node that serves pods can be launched by them.
+    """
     public = names.arn("ssm", "parameter/aws/service/*", region=scope.region, account="")
     own = (
         names.arn("ssm", f"parameter/{name.removeprefix('/')}", region=scope.region)
@@ -203,7 +208,8 @@ def readiness_grants(scope: Scope) -> list[Grant]:
             (public, *own),
             wildcard="AWS's public parameters: one per Kubernetes version, family, architecture and image version",
         ),
-        *instance_profile_grants(scope.cluster, scope.region, scope.node_roles),
+        *instance_profile_grants(scope.cluster, scope.region),
+        *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles, DRY_RUN_NODEPOOL),
         describe_cluster_grant(scope),
         send_grant(scope, "provisioning"),
     ]

@@ -47,6 +47,7 @@ OPERATIONS = {
             "DescribeSpotPriceHistory",
             "DescribeSubnets",
             "DescribeVolumes",
+            "RunInstances",
             "TerminateInstances",
         }
     ),

@@ -18,6 +18,7 @@ _LAUNCHING = ("ec2:CreateFleet", "ec2:RunInstances")
 _INSTANCES = {"iam:PassedToService": "ec2.amazonaws.com"}
 _TEMPLATE = re.compile(r"LaunchTemplateConfigs\.\d+\.LaunchTemplateSpecification\.LaunchTemplateName")
 _SUBNET = re.compile(r"LaunchTemplateConfigs\.\d+\.Overrides\.\d+\.SubnetId")
+_INTERFACE_SUBNET = re.compile(r"NetworkInterface\.\d+\.SubnetId")
 _INSTANCE = re.compile(r"InstanceId\.\d+")
 _DELETIONS = {
     "DeleteLaunchTemplate": ("launch-template", "LaunchTemplateId"),
@@ -34,6 +35,9 @@ def ec2(request: Request) -> Iterator[Call]:
         case "CreateFleet":
             yield from _creations(request, "CreateFleet")
             yield from _launch(request)
+        case "RunInstances":
+            yield from _creations(request, "RunInstances")
+            yield from _run(request)
         case "TerminateInstances":
             for id_ in _named(request, _INSTANCE):
                 yield Call(
@@ -109,6 +113,19 @@ def _launch(request: Request) -> Iterator[Call]:
         for action in _LAUNCHING:
             tags = _resource_tags(request, template.id)
             yield Call(action, request.arn(f"launch-template/{template.id}"), tags)
+        yield from _as_the_template_says(request, template.latest_version().data)
+
+
+def _run(request: Request) -> Iterator[Call]:
+    """What instances are run from and in, where nothing but a launch template and interfaces are named."""
+    subnets = ec2_backends[DEFAULT_ACCOUNT_ID][request.region].subnets
+    for id_ in _named(request, _INTERFACE_SUBNET):
+        subnet = next((of_zone[id_] for of_zone in list(subnets.values()) if id_ in of_zone), None)
+        yield Call("ec2:RunInstances", request.arn(f"subnet/{id_}"), _in_vpc(request, subnet))
+    template = _template(request, request.parameters.get("LaunchTemplate.LaunchTemplateName", ""))
+    if template is not None:
+        arn = request.arn(f"launch-template/{template.id}")
+        yield Call("ec2:RunInstances", arn, _resource_tags(request, template.id))
         yield from _as_the_template_says(request, template.latest_version().data)
 
 

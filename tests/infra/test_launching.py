@@ -121,6 +121,16 @@ def test_only_who_buys_can_launch(alpha: Template) -> None:
             assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
 
 
+def test_readiness_may_create_what_is_tagged_for_dry_runs_and_nothing_else(alpha: Template) -> None:
+    statements = alpha.statements(alpha.role_of("readiness"))
+    own = tags("Request", "alpha") | {"aws:RequestTag/karpenter.sh/nodepool": "validation"}
+    for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
+        assert allows(statements, action, f"{EC2}:instance/i-1", own)
+        assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
+    template = f"{EC2}:launch-template/lt-1"
+    assert not allows(statements, "ec2:RunInstances", template, tags("Resource", "alpha"))
+
+
 def test_whoever_buys_may_look_for_the_instances_that_it_bought(alpha: Template) -> None:
     for concern in BUYING:
         assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION), concern

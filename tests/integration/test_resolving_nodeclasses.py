@@ -29,6 +29,7 @@ NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def world() -> Iterator[Account]:
     with account() as furnished:
+        furnished.strict.limit_rates(on=False)  # many resolutions at one moment, each with dry runs
         yield furnished
 
 

@@ -28,6 +28,8 @@ _PARTITION = "CLUSTER#"
 INDEXES = ("instance", "reservation")
 """Attributes of claims by which the table has an index each, of that name: to tell whose an event is."""
 _MOST_HOURS = 1000
+DRY_RUN_NODEPOOL = "validation"
+"""The NodePool that the tags of dry runs name: readiness may make nothing that is tagged with another."""
 PROFILE_HASH_LENGTH = 16
 """An instance profile is named by its cluster, and a hash so long of what it is for."""
 LONGEST_NAME = 64  # Lambda's limit, the tightest of those that use `physical_name`

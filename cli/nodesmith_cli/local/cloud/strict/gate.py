@@ -112,6 +112,8 @@ class StrictAws:
     def _seen(
         self, request: AwsRequest, response: Any, carry_out: Callable[[], ActionResult]
     ) -> ActionResult:
+        if request.service == "ec2" and request.parameters.get("DryRun"):
+            response.error_on_dryrun()
         if request.operation == "CreateFleet":
             self.visibility.check_fleet(request.parameters, response.ec2_backend)
             self.visibility.check_profiles(request.parameters, response.ec2_backend)

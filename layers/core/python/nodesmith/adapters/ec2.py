@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -28,6 +28,9 @@ from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.notices import Notice
 from nodesmith.settings import Settings
+
+if TYPE_CHECKING:
+    from nodesmith.adapters.dryruns import DryRuns
 
 PARALLEL_CALLS = 16
 EC2_CONFIG = Config(
@@ -61,6 +64,7 @@ class AwsCloud:
         self._settings = settings
         self._now = now
         self._templates = Templates(client, now)
+        self._dry_runs: DryRuns | None = None
         self._fleets = FleetCalls(client, settings.cluster_name, self._templates, now, self._looked_up)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
@@ -162,9 +166,12 @@ class AwsCloud:
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
         """Resolve a NodeClass; what is missing is a condition of the answer. Raises Transient."""
+        from nodesmith.adapters.dryruns import DryRuns
         from nodesmith.adapters.nodeclasses import resolve
 
-        return resolve(self._client, self._settings, nodeclass, cluster, now)
+        if self._dry_runs is None:
+            self._dry_runs = DryRuns(self._client, self._settings.cluster_name, self._now)
+        return resolve(self._client, self._settings, nodeclass, cluster, now, self._dry_runs)
 
     def _in_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Work on all items, answers in their order; a single one needs no thread."""

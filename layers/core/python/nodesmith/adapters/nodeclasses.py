@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError, ParamValidationError
 
 from nodesmith.adapters.awserrors import error_code, error_message, transient_errors
+from nodesmith.adapters.dryruns import DryRuns
 from nodesmith.adapters.images import images
 from nodesmith.adapters.instanceprofiles import ensure_profile
 from nodesmith.adapters.networks import security_groups, subnets
@@ -31,6 +32,7 @@ def resolve(
     nodeclass: EC2NodeClass,
     cluster: ClusterInfo,
     now: datetime,
+    dry_runs: DryRuns,
 ) -> NodeClassStatus:
     """Resolve a NodeClass. Whatever its author wrote, the answer is a status; raises Transient for AWS's troubles."""
     conditions: list[StatusCondition] = []
@@ -52,8 +54,7 @@ def resolve(
             "CapacityReservationsReady",
             lambda: capacity_reservations(client("ec2"), nodeclass.capacity_reservation_selector_terms, now),
         )
-    step(VALIDATION, lambda: _validate(nodeclass, cluster, conditions))
-    return NodeClassStatus(
+    status = NodeClassStatus(
         nodeclass.name,
         nodeclass.generation,
         nodeclass.hash,
@@ -62,10 +63,11 @@ def resolve(
         groups or (),
         found or (),
         profile or "",
-        tuple(conditions),
-        reserved or (),
-        nodeclass.content,
+        capacity_reservations=reserved or (),
+        content=nodeclass.content,
     )
+    step(VALIDATION, lambda: _validate(with_role, status, cluster, conditions, dry_runs))
+    return replace(status, conditions=tuple(conditions))
 
 
 def _attempt(kind: str, find: Callable[[], T], now: datetime, said: str) -> tuple[T | None, StatusCondition]:
@@ -108,11 +110,18 @@ def _profile(client: Callable[[str], Any], settings: Settings, nodeclass: EC2Nod
     return ensure_profile(client("iam"), nodeclass, settings.cluster_name, settings.region)
 
 
-def _validate(nodeclass: EC2NodeClass, cluster: ClusterInfo, others: list[StatusCondition]) -> bool:
+def _validate(
+    nodeclass: EC2NodeClass,
+    status: NodeClassStatus,
+    cluster: ClusterInfo,
+    others: list[StatusCondition],
+    dry_runs: DryRuns,
+) -> bool:
     obstacle = launch_obstacle(nodeclass, cluster)
     if obstacle:
         raise Unresolved(obstacle.reason, obstacle.message)
     waiting = [condition.type for condition in others if condition.status != "True"]
     if waiting:
         raise Unresolved("DependenciesNotReady", f"waiting for {', '.join(waiting)}")
+    dry_runs.check(nodeclass, status, cluster)
     return True

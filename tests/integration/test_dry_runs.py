@@ -1,0 +1,136 @@
+"""Dry runs ask whether EC2 would let nodes of an EC2NodeClass be launched; what it denies is a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.dryruns import BELIEVED
+from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.errors import Transient
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
+from tests.account import NODECLASS, SETTINGS, account, client
+from tests.fakes.cloud import CLUSTER
+
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)
+ASKED = ["create_launch_template", "create_fleet", "run_instances"]
+
+
+class Ec2:
+    """EC2 that answers some calls with an error, and notes which were asked."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, str] = {}
+        self.asked: list[str] = []
+        self.parameters: list[dict[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**parameters: Any) -> Any:
+            if name in ASKED:
+                self.asked.append(name)
+                self.parameters.append(parameters)
+            if name in self.errors:
+                raise ClientError(
+                    {"Error": {"Code": self.errors[name], "Message": "by a policy of the organization"}}, name
+                )
+            return getattr(client("ec2"), name)(**parameters)
+
+        return call if name in ASKED else getattr(client("ec2"), name)
+
+
+class Subject:
+    """An AwsCloud under a clock of its own."""
+
+    def __init__(self) -> None:
+        self.ec2 = Ec2()
+        self.now = START
+        self.cloud = AwsCloud(
+            lambda service: self.ec2 if service == "ec2" else client(service), SETTINGS, lambda: self.now
+        )
+
+    def resolve(self, nodeclass: EC2NodeClass = NODECLASS) -> NodeClassStatus:
+        return self.cloud.resolve(nodeclass, CLUSTER, self.now)
+
+    def validation(self, nodeclass: EC2NodeClass = NODECLASS) -> StatusCondition:
+        return next(c for c in self.resolve(nodeclass).conditions if c.type == "ValidationSucceeded")
+
+
+@pytest.fixture
+def subject() -> Iterator[Subject]:
+    with account():
+        yield Subject()
+
+
+def test_what_ec2_allows_is_ready_and_nothing_has_been_launched(subject: Subject) -> None:
+    status = subject.resolve()
+    assert status.is_ready
+    assert subject.ec2.asked == ASKED
+    _, fleet, run = subject.ec2.parameters
+    assert fleet["DryRun"] is run["DryRun"] is True
+    assert client("ec2").describe_instances()["Reservations"] == []
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("create_launch_template", "CreateLaunchTemplateAuthCheckFailed"),
+        ("create_fleet", "CreateFleetAuthCheckFailed"),
+        ("run_instances", "RunInstancesAuthCheckFailed"),
+    ],
+)
+def test_what_ec2_denies_is_a_condition_with_karpenters_reason(
+    subject: Subject, call: str, reason: str
+) -> None:
+    subject.ec2.errors[call] = "UnauthorizedOperation"
+    found = subject.validation()
+    assert (found.status, found.reason) == ("False", reason)
+    assert "by a policy of the organization" in found.message
+    assert not subject.resolve().is_ready
+
+
+def test_one_subnet_that_is_allowed_is_enough(subject: Subject) -> None:
+    subject.ec2.errors["run_instances"] = "UnauthorizedOperation"
+    subject.validation()
+    subnets = [each["NetworkInterfaces"][0]["SubnetId"] for each in subject.ec2.parameters[2:]]
+    assert len(subnets) == len(set(subnets)) == 3
+
+
+def test_any_other_error_says_nothing_of_the_nodeclass(subject: Subject) -> None:
+    subject.ec2.errors["run_instances"] = "Unsupported"
+    assert subject.validation().status == "True"
+
+
+def test_what_may_pass_is_tried_again_and_decides_nothing(subject: Subject) -> None:
+    subject.ec2.errors["create_fleet"] = "RequestLimitExceeded"
+    with pytest.raises(Transient, match=r"ec2:CreateFleet \(dry run\)"):
+        subject.resolve()
+    del subject.ec2.errors["create_fleet"]
+    assert subject.validation().status == "True"
+
+
+@pytest.mark.parametrize("code", ["", "UnauthorizedOperation"])
+def test_an_answer_is_believed_for_half_an_hour_and_for_the_same_nodeclass(
+    subject: Subject, code: str
+) -> None:
+    subject.ec2.errors = {"create_launch_template": code} if code else {}
+    subject.resolve()
+    count = len(subject.ec2.asked)
+    subject.now += BELIEVED - timedelta(seconds=1)
+    subject.resolve()
+    assert len(subject.ec2.asked) == count
+    subject.resolve(replace(NODECLASS, annotations={"checked": "again"}))
+    assert len(subject.ec2.asked) == 2 * count
+    subject.now += BELIEVED
+    subject.resolve(replace(NODECLASS, annotations={"checked": "again"}))
+    assert len(subject.ec2.asked) == 3 * count
+
+
+def test_a_nodeclass_that_lacks_something_is_not_tried(subject: Subject) -> None:
+    subject.resolve(replace(NODECLASS, subnet_selector_terms=()))
+    assert subject.ec2.asked == []
