@@ -14,6 +14,7 @@ from nodesmith.model.nodeclaimobjects import shown_pod_event
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.ages import todays
 from nodesmith.observation.attachments import Attachments
+from nodesmith.observation.daemonpods import expected_pods
 from nodesmith.observation.endingnodes import ending_nodes, held_volumes
 from nodesmith.observation.observed import (
     DELETING,
@@ -38,7 +39,8 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
     index_of = {name: index for index, name in enumerate(names)}
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
-    shapes = {*(pod.shape for pod in observed.pods), *map(_text, observed.daemonsets)}
+    daemons = list(expected_pods(observed.daemonsets, observed.pods))
+    shapes = {*(pod.shape for pod in observed.pods), *map(_text, daemons)}
     nodes = sorted(observed.nodes, key=_name)
     karpenters = todays(observed)
     document = {
@@ -50,7 +52,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "nodes": [_node(node, attachments.offered(node)) for node in nodes],
         "podEvents": _pod_events(observed, nodes),
         "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
-        "daemonsets": sorted(observed.daemonsets, key=_text),
+        "daemonsets": sorted(daemons, key=_text),
         "nodepools": sorted(karpenters.nodepools, key=_name),
         "nodeclasses": sorted(karpenters.nodeclasses, key=_name),
         "nodeclaims": sorted(observed.nodeclaims, key=_name),

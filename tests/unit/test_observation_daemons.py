@@ -1,0 +1,96 @@
+"""What a snapshot says that a DaemonSet's next pod will ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.model.labels import ARCH
+from nodesmith.model.shapes import Shape
+from nodesmith.observation.podreduction import ReducedPod, reduce_daemonset, reduce_pod
+from nodesmith.observation.wire import Observed, decode, encode
+from tests.clusters import Manifest
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def template(requests: Mapping[str, str], **spec: Any) -> Manifest:
+    return {"containers": [{"name": "a", "resources": {"requests": dict(requests)}}], **spec}
+
+
+def daemonset(spec: Manifest, name: str = "logs", namespace: str = "kube-system") -> Manifest:
+    return reduce_daemonset(
+        {"metadata": {"name": name, "namespace": namespace}, "spec": {"template": {"spec": spec}}}
+    )
+
+
+def pod(
+    name: str, requests: Mapping[str, str], *, minute: int = 0, owner: str = "logs", **spec: Any
+) -> ReducedPod:
+    """Give a DaemonSet's pod, made so many minutes after noon and pinned to a node of its own."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"node-of-{name}"]}]}]
+    manifest = {
+        "metadata": {
+            "name": name,
+            "namespace": "kube-system",
+            "uid": name,
+            "creationTimestamp": f"2026-11-21T12:{minute:02}:00Z",
+            "ownerReferences": [{"kind": "DaemonSet", "name": owner, "controller": True}],
+        },
+        "spec": {
+            **template(requests),
+            "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
+            **spec,
+        },
+    }
+    reduced = reduce_pod(manifest)
+    assert reduced is not None
+    return reduced
+
+
+def only(observed: Observed) -> Shape:
+    (shape,) = decode(encode("c", NOW, observed)).daemonsets
+    return shape
+
+
+def test_a_daemonset_without_pods_asks_for_what_its_template_says() -> None:
+    shape = only(Observed(daemonsets=[daemonset(template({"cpu": "100m"}))], pods=[]))
+    assert shape.requests.cpu_milli == 100
+
+
+def test_a_daemonset_asks_for_what_its_newest_pod_was_given() -> None:
+    pods = [
+        pod("z-old", {"cpu": "3"}),
+        pod("resized", {"cpu": "2"}, minute=9),
+        pod("between", {"cpu": "1"}, minute=5),
+    ]
+    shape = only(Observed(daemonsets=[daemonset(template({"cpu": "100m"}))], pods=pods))
+    assert shape.requests.cpu_milli == 2000
+
+
+def test_a_daemonset_keeps_the_affinity_of_its_template_for_its_pods_are_pinned_to_their_nodes() -> None:
+    expression = {"key": ARCH, "operator": "In", "values": ["arm64"]}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
+    pinned = daemonset(template({"cpu": "100m"}, affinity=affinity))
+    shape = only(Observed(daemonsets=[pinned], pods=[pod("a", {"cpu": "2"})]))
+    assert not shape.refusal
+    assert [term[ARCH].values for term in shape.terms] == [{"arm64"}]
+    assert shape.requests.cpu_milli == 2000
+
+
+def test_pods_of_another_daemonset_say_nothing() -> None:
+    others = [
+        pod("a", {"cpu": "2"}, owner="metrics"),
+        pod("b", {"cpu": "2"}, owner="logs"),
+    ]
+    elsewhere = daemonset(template({"cpu": "100m"}), namespace="default")
+    assert only(Observed(daemonsets=[elsewhere], pods=others)).requests.cpu_milli == 100
+
+
+def test_what_admission_gave_a_pod_besides_requests_counts_too() -> None:
+    given = pod("a", {"cpu": "1"}, overhead={"cpu": "250m"}, nodeSelector={ARCH: "arm64"})
+    shape = only(Observed(daemonsets=[daemonset(template({"cpu": "100m"}))], pods=[given]))
+    assert shape.requests.cpu_milli == 1250
+    assert [term[ARCH].values for term in shape.terms] == [{"arm64"}]
