@@ -72,7 +72,7 @@ def main() -> int:
     for name in wanted.parts or PARTS:
         with console.status(f"measuring {name} …"):
             measured += (QUICK if wanted.quick else {}).get(name, PARTS[name])()
-    _write(measured)
+        _write(measured)  # after each part: some take many minutes
     console.print(_table(measured))
     console.print(f"written to {WRITTEN}")
     return 0 if all(figure.holds for figure in measured) else 1

@@ -512,6 +512,14 @@ def test_a_nodeclaim_that_somebody_has_edited_is_shown_as_it_was(part: str, edit
         assert next_steps([INITIALIZED], seen, {}, (), NOW) == commands
 
 
+def test_a_condition_that_somebody_else_has_written_is_no_reason_to_write() -> None:
+    there = manifest(INITIALIZED)
+    theirs = {"type": "example.com/Scanned", "status": "True", "reason": "Scanned"}
+    status = {**there["status"], "conditions": [*there["status"]["conditions"], theirs]}
+    seen = builders.snapshot(nodes=(NODE,), nodeclaims=({**there, "status": status},))
+    assert next_steps([INITIALIZED], seen, {}, (), NOW) == []
+
+
 def test_a_nodeclaim_that_is_being_deleted_takes_no_finalizer_any_more() -> None:
     there = manifest(INITIALIZED)
     going = {

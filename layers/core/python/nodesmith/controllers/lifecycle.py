@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.controllers import registering
+from nodesmith.controllers.consolidatable import show_consolidatable
 from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.outside import Outside
@@ -112,8 +113,11 @@ def _steps(
         told = tell_unplaced(run.blobs, run.cluster, run.store, snapshot, run.told, now)
         told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
         done.update({"Event": told} if told else {})
-    tagging = write_tags(run, ledger.claims, run.spread, done, failures)
-    _wake(run, commands, snapshot, done, moving, tagging)
+    waits = [
+        write_tags(run, ledger.claims, run.spread, done, failures),
+        show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, done, failures),
+    ]
+    _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     registering.wake(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, [each for each in wishes if each["metadata"]["name"] not in deleted])
     return done
@@ -207,14 +211,14 @@ def _wake(
     snapshot: Snapshot,
     done: Counter[str],
     moving: Collection[str],
-    tagging: timedelta | None,
+    waits: Iterable[timedelta],
 ) -> None:
     kinds = {type(command) for command in commands}
     now = run.clock()
     soon = [timedelta(seconds=SOON_SECONDS)] if GiveUp in kinds or done["Conflict"] else []
     soon += [timedelta(seconds=SOON_SECONDS)] if _was_open(commands, snapshot) else []
     soon += _until_looks_at_held(commands, now)
-    soon += [tagging] if tagging is not None else []
+    soon += waits
     if soon:
         hint = Hint(run.cluster_name, "claims advanced")
         run.self_hints.send(run.hints, Concern.LIFECYCLE, hint, min(soon), now)

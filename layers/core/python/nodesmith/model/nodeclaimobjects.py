@@ -146,7 +146,7 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
         "imageID": claim.image_id,
         "capacity": format_resources(claim.capacity),
         "allocatable": format_resources(claim.allocatable),
-        "conditions": [_written(condition) for condition in conditions_of(claim)],
+        "conditions": [condition_item(condition) for condition in conditions_of(claim)],
     }
     return {field: value for field, value in status.items() if value}
 
@@ -206,7 +206,8 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
             at_work = False
 
 
-def _written(condition: ObjectCondition) -> dict[str, Any]:
+def condition_item(condition: ObjectCondition) -> dict[str, Any]:
+    """Write a condition as a NodeClaim shows it."""
     return {
         "type": condition.type,
         "status": condition.status,

@@ -175,7 +175,8 @@ def _is_stale(claim: NodeClaim, shown: Manifest | None) -> bool:
     if shown is None:
         return True
     metadata, status = shown.get("metadata") or {}, shown.get("status") or {}
-    if _conditions(status) != {each.type: (each.status, each.reason) for each in conditions_of(claim)}:
+    own = {each.type: (each.status, each.reason) for each in conditions_of(claim)}
+    if not own.items() <= _conditions(status).items():  # others may write conditions of their own
         return True
     if (status.get("providerID") or "") != claim.provider_id:
         return True
