@@ -56,6 +56,7 @@ def _figure(name: str, nodes: int, warned: int, at_most: float, repeats: int) ->
             done = time.perf_counter() if start + BATCH < warned else cloud.asked_at
             spent += done - started
             launched += report.counts["NodeClaimsLaunched"]
+        assert launched, "nothing was bought, so nothing is measured"
         quality = f"{warned} of {nodes} nodes with {PODS_A_NODE} pods each, {launched} bought"
         return spent * 1000
 
@@ -99,7 +100,8 @@ def _letter(claim: NodeClaim) -> Letter:
 
 
 def _store(world: World, claims: Sequence[NodeClaim]) -> WritingStore:
-    store = WritingStore(nodeclasses=world.store.nodeclasses, cluster=world.store.cluster)
+    known = world.store
+    store = WritingStore(nodeclasses=known.nodeclasses, cluster=known.cluster, contents=known.contents)
     store.claims = {claim.name: claim for claim in claims}
     return store
 
@@ -149,6 +151,7 @@ def _node(claim: NodeClaim, kind: InstanceType) -> dict[str, Any]:
         labels.ZONE: claim.zone,
         labels.CAPACITY_TYPE: claim.capacity_type,
         labels.NODEPOOL: claim.nodepool,
+        labels.NODECLASS: claim.nodeclass.name,
         labels.REGISTERED: "true",
         labels.INITIALIZED: "true",
     }
