@@ -27,6 +27,7 @@ PACKAGES = {
     "autoscaling": "api@{}/autoscaling/v1/types.go",
     "batch": "api@{}/batch/v1/types.go",
     "coordination": "api@{}/coordination/v1/types.go",
+    "node": "api@{}/node/v1/types.go",
     "policy": "api@{}/policy/v1/types.go",
     "rbac": "api@{}/rbac/v1/types.go",
     "scheduling": "api@{}/scheduling/v1/types.go",
@@ -42,7 +43,8 @@ ROOTS = (
     "rbac.ClusterRoleBinding scheduling.PriorityClass storage.CSIDriver storage.CSINode storage.StorageClass "
     "storage.VolumeAttachment apiextensions.CustomResourceDefinition meta.DeleteOptions "
     "authentication.TokenReview authentication.SelfSubjectReview authorization.SelfSubjectAccessReview "
-    "authorization.SelfSubjectRulesReview authorization.SubjectAccessReview authorization.LocalSubjectAccessReview"
+    "authorization.SelfSubjectRulesReview authorization.SubjectAccessReview authorization.LocalSubjectAccessReview "
+    "core.LimitRange node.RuntimeClass"
 ).split()
 SCALARS = set("string bool int32 int64 float64 bytes Quantity IntOrString Time MicroTime any".split())
 SPECIAL = {

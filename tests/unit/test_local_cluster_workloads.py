@@ -107,6 +107,21 @@ def test_a_pod_that_the_server_refuses_is_told_in_an_event_and_hurts_nobody_else
     assert "no PriorityClass with name nobody was found" in failed[0]["message"]
 
 
+def test_a_limit_range_gives_pods_the_requests_that_they_do_not_say() -> None:
+    world = StandIns()
+    world.add_node("n1")
+    limits = [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "300m"}}]
+    about = {"name": "limits", "namespace": "default"}
+    world.store.create("limitranges", {"metadata": about, "spec": {"limits": limits}})
+    container = {"name": "c", "image": "i"}
+    world.add_workload("daemonsets", "agent", pod={"containers": [container]})
+
+    world.settle()
+
+    (agent,) = world.pods()
+    assert dig(agent, "spec", "containers", 0, "resources", "requests") == {"cpu": "300m"}
+
+
 def test_a_stateful_set_makes_its_pods_one_after_the_other() -> None:
     world = StandIns()
     world.add_node("n1", cpu="2")

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from nodesmith.model.labels import ARCH
 from nodesmith.model.shapes import Shape
+from nodesmith.observation.limitranges import reduce_limit_range, reduce_runtime_class
 from nodesmith.observation.podreduction import ReducedPod, reduce_daemonset, reduce_pod
 from nodesmith.observation.wire import Observed, decode, encode
 from tests.clusters import Manifest
@@ -94,3 +97,61 @@ def test_what_admission_gave_a_pod_besides_requests_counts_too() -> None:
     shape = only(Observed(daemonsets=[daemonset(template({"cpu": "100m"}))], pods=[given]))
     assert shape.requests.cpu_milli == 1250
     assert [term[ARCH].values for term in shape.terms] == [{"arm64"}]
+
+
+def limits(name: str = "limits", namespace: str = "kube-system", **item: Any) -> Manifest:
+    limits = [{"type": "Container", **item}]
+    return reduce_limit_range(
+        {"metadata": {"name": name, "namespace": namespace}, "spec": {"limits": limits}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "cpu_milli"),
+    [
+        ({"default": {"cpu": "2"}}, 2000),
+        ({"default": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}}, 1000),
+        ({"max": {"cpu": "3"}}, 3000),
+        ({"max": {"cpu": "3"}, "min": {"cpu": "1"}, "default": {"cpu": "2"}}, 2000),
+        ({"min": {"cpu": "500m"}}, 500),
+    ],
+)
+def test_a_template_without_requests_gets_those_of_the_namespaces_limit_range(
+    item: Mapping[str, Any], cpu_milli: int
+) -> None:
+    bare = daemonset(template({}))
+    assert only(Observed(daemonsets=[bare], limitranges=[limits(**item)])).requests.cpu_milli == cpu_milli
+
+
+def test_a_limit_range_leaves_what_a_container_says_itself() -> None:
+    ranged = limits(default={"cpu": "2"})
+    own = daemonset(template({"cpu": "100m"}))
+    assert only(Observed(daemonsets=[own], limitranges=[ranged])).requests.cpu_milli == 100
+
+
+def test_limit_ranges_of_other_namespaces_and_of_whole_pods_say_nothing() -> None:
+    ranges = [limits(namespace="default", default={"cpu": "2"}), limits(type="Pod", max={"cpu": "2"})]
+    assert only(Observed(daemonsets=[daemonset(template({}))], limitranges=ranges)).requests.cpu_milli == 0
+
+
+def test_each_container_is_given_its_own() -> None:
+    two = {"containers": [{"name": "a"}, {"name": "b"}]}
+    ranges = [limits(default={"cpu": "2"}), limits("more", default={"cpu": "1", "memory": "1Gi"})]
+    requests = only(Observed(daemonsets=[daemonset(two)], limitranges=ranges)).requests
+    assert (requests.cpu_milli, requests.memory_bytes) == (4000, 2 * 2**30)
+
+
+def test_a_template_gets_what_its_runtime_class_adds() -> None:
+    gvisor = reduce_runtime_class(
+        {
+            "metadata": {"name": "gvisor"},
+            "handler": "runsc",
+            "overhead": {"podFixed": {"cpu": "250m"}},
+            "scheduling": {"nodeSelector": {ARCH: "arm64"}, "tolerations": [{"operator": "Exists"}]},
+        }
+    )
+    within = daemonset(template({"cpu": "1"}, runtimeClassName="gvisor"))
+    shape = only(Observed(daemonsets=[within], runtimeclasses=[gvisor]))
+    assert shape.requests.cpu_milli == 1250
+    assert [term[ARCH].values for term in shape.terms] == [{"arm64"}]
+    assert [toleration.operator for toleration in shape.tolerations] == ["Exists"]

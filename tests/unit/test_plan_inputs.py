@@ -310,6 +310,18 @@ def test_a_priority_class_gives_its_value() -> None:
     assert priority() == 0
 
 
+def test_a_limit_range_gives_pods_of_its_namespace_the_requests_that_they_do_not_say() -> None:
+    limits = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "limits"},
+        "spec": {"limits": [{"type": "Container", "default": {"cpu": "2"}}]},
+    }
+    silent = [{"name": "c", "image": "i"}]
+    assert shape_of(limits, pod(containers=silent)).requests.of(CPU) == 2000
+    assert shape_of(pod(containers=silent)).requests.of(CPU) == 0
+
+
 def test_a_runtime_class_adds_its_overhead_selector_and_tolerations_once() -> None:
     gvisor = cluster_scoped(
         "RuntimeClass",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.spelling import did_you_mean
+from nodesmith.observation.limitranges import reduce_limit_range, with_default_requests
 from nodesmith.observation.wire import UNREADABLE
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.existing import is_active
@@ -75,6 +76,7 @@ class _Classes:
         self._priority = dict(_SYSTEM)
         self._runtime: dict[str, _Runtime] = {}
         self._default = 0
+        self._requests: dict[str, dict[str, Any]] = {}
         for document in documents:
             try:
                 self._learn(document.manifest)
@@ -89,10 +91,15 @@ class _Classes:
                 self._default = self._priority[name]
         elif manifest["kind"] == "RuntimeClass":
             self._runtime[name] = _runtime(manifest)
+        elif manifest["kind"] == "LimitRange":
+            reduced = reduce_limit_range(manifest)
+            namespace = reduced["metadata"]["namespace"]
+            self._requests[namespace] = {**reduced["requests"], **self._requests.get(namespace, {})}
 
     def admit(self, document: Document) -> Manifest:
         """Complete one pod. Raises as UNREADABLE lists."""
         pod, spec = document.manifest, dict(document.manifest["spec"])
+        spec = with_default_requests(spec, self._requests.get(str(pod["metadata"]["namespace"]), {}))
         if spec.get("priority") is None:
             spec["priority"] = self._priority_of(document, spec.get("priorityClassName"))
         if spec.get("runtimeClassName"):

@@ -15,10 +15,7 @@ from nodesmith.model.spelling import did_you_mean
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.local.manifests import Document
 
-_CLASSES = (
-    ("scheduling.k8s.io/v1", "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses"),
-    ("node.k8s.io/v1", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses"),
-)
+_PRIORITIES = ("/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass")
 _PATIENCE_SECONDS = 30.0
 """How long a command waits for what the API server says will pass."""
 
@@ -29,8 +26,7 @@ def cluster_documents(context: str) -> Iterator[Document]:
     `context` is one of the usual kubeconfig's, a kubeconfig's path, or empty for the current context.
     """
     server = server_of(context)
-    kinds = [(kind.path, kind.kind) for kind in WATCHED]
-    kinds += [(path, kind) for _, kind, path in _CLASSES]
+    kinds = [*((kind.path, kind.kind) for kind in WATCHED), _PRIORITIES]
     where = f"cluster {context}" if context else "cluster"
     for path, kind in kinds:
         group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]

@@ -20,6 +20,7 @@ GROUPS: Mapping[str, str] = {
     "Pod": "",
     "Node": "",
     "Namespace": "",
+    "LimitRange": "",
     "PersistentVolume": "",
     "PersistentVolumeClaim": "",
     "DaemonSet": "apps",

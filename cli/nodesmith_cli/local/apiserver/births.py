@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from uuid import uuid4
 
-from nodesmith_cli.local.apiserver import crds, defaults, pods
+from nodesmith_cli.local.apiserver import crds, defaults, podclasses, pods
 from nodesmith_cli.local.apiserver.deletion import CRD_CLEANUP
 from nodesmith_cli.local.apiserver.drafts import KEPT, Write, completed
 from nodesmith_cli.local.apiserver.errors import (
@@ -24,6 +24,7 @@ _SUFFIX = (
     "bcdfghjklmnpqrstvwxz2456789"  # no vowels and nothing to mistake: the server's own alphabet for names
 )
 _PRIORITIES = "priorityclasses.scheduling.k8s.io"
+_RUNTIMES = "runtimeclasses.node.k8s.io"
 
 
 def born(history: History, served: Resource, obj: Object, write: Write, now: Clock) -> Object:
@@ -38,7 +39,9 @@ def born(history: History, served: Resource, obj: Object, write: Write, now: Clo
         return obj
     if served.name == "pods" and obj.get("spec"):
         classes = {name_of(each.object): each.object for each in history.scan(_PRIORITIES)}
-        return pods.admitted(obj, classes)
+        ranges = [each.object for each in history.scan("limitranges")]
+        runtimes = {name_of(each.object): each.object for each in history.scan(_RUNTIMES)}
+        return pods.admitted(podclasses.completed(obj, ranges, runtimes), classes)
     return defaults.at_birth(served.kind, obj)
 
 

@@ -90,6 +90,7 @@ _RBAC = "rbac.authorization.k8s.io/v1"
 BUILTIN: tuple[Resource, ...] = (
     _kind("v1", "ConfigMap", "configmaps", "n", "cm"),
     _kind("v1", "Event", "events", "n", "ev"),
+    _kind("v1", "LimitRange", "limitranges", "n", "limits"),
     _kind("v1", "Namespace", "namespaces", "s", "ns"),
     _kind("v1", "Node", "nodes", "s", "no"),
     _kind("v1", "PersistentVolume", "persistentvolumes", "s", "pv"),
@@ -109,6 +110,7 @@ BUILTIN: tuple[Resource, ...] = (
     _kind("batch/v1", "CronJob", "cronjobs", "nsg", "cj", "all"),
     _kind("batch/v1", "Job", "jobs", "nsg", "", "all"),
     _kind("coordination.k8s.io/v1", "Lease", "leases", "n"),
+    _kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses"),
     _kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "nsg", "pdb"),
     _kind(_RBAC, "ClusterRole", "clusterroles"),
     _kind(_RBAC, "ClusterRoleBinding", "clusterrolebindings"),

@@ -11,21 +11,40 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nodesmith.model.pods import Manifest
+from nodesmith.observation.limitranges import with_default_requests, with_runtime_class
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.podreduction import ReducedPod
 
 _Key = tuple[str, str]
 """A DaemonSet's namespace and name."""
 
 
-def expected_pods(daemonsets: Iterable[Manifest], pods: Iterable[ReducedPod]) -> Iterator[dict[str, Any]]:
-    """Give the pod that each DaemonSet would make: like its newest one, and where there is none, like its template.
+def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
+    """Give the pod that each DaemonSet would make.
 
-    Its affinity is always the template's, for the controller pins every pod to a node of its own.
+    That is one like its newest pod, and where there is none, what admission will make of its template. Its affinity is
+    always the template's, for the controller pins every pod to a node of its own.
     """
-    newest = _newest(pods)
-    for daemonset in daemonsets:
-        known = newest.get(_key(daemonset))
-        yield {**daemonset, "spec": _unpinned(known, daemonset["spec"])} if known else {**daemonset}
+    newest, defaults = _newest(observed.pods), _default_requests(observed.limitranges)
+    classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
+    for daemonset in observed.daemonsets:
+        known, (namespace, _) = newest.get(_key(daemonset)), _key(daemonset)
+        template = {**daemonset["spec"]}
+        runtime = classes.get(template.pop("runtimeClassName", ""), {})
+        if known:
+            yield {**daemonset, "spec": _unpinned(known, template)}
+        else:
+            spec = with_default_requests(template, defaults.get(namespace, {}))
+            yield {**daemonset, "spec": with_runtime_class(spec, runtime)}
+
+
+def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
+    """Give what containers of each namespace request by default; of two LimitRanges the first by name counts."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in sorted(limit_ranges, key=lambda each: str(each["metadata"]["name"])):
+        namespace = str(each["metadata"]["namespace"])
+        found[namespace] = {**each["requests"], **found.get(namespace, {})}
+    return found
 
 
 def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:

@@ -10,6 +10,7 @@ from nodesmith.model.pods import Manifest
 from nodesmith.observation.budgetreduction import reduce_budget
 from nodesmith.observation.csinodes import reduce_csi_node
 from nodesmith.observation.endingnodes import reduce_attachment
+from nodesmith.observation.limitranges import reduce_limit_range, reduce_runtime_class
 from nodesmith.observation.observed import UNREADABLE, Observed
 from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction import (
@@ -38,6 +39,10 @@ class WatchedKind:
 PODS = WatchedKind("pods", "Pod", "/api/v1/pods", reduce_pod)
 NODES = WatchedKind("nodes", "Node", "/api/v1/nodes", reduce_node)
 DAEMONSETS = WatchedKind("daemonsets", "DaemonSet", "/apis/apps/v1/daemonsets", reduce_daemonset)
+LIMIT_RANGES = WatchedKind("limitranges", "LimitRange", "/api/v1/limitranges", reduce_limit_range)
+RUNTIME_CLASSES = WatchedKind(
+    "runtimeclasses", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", reduce_runtime_class
+)
 NODEPOOLS = WatchedKind(
     "nodepools", "NodePool", "/apis/karpenter.sh/v1/nodepools", reduce_custom, custom=True
 )
@@ -88,6 +93,8 @@ WATCHED = (
     NAMESPACES,
     BUDGETS,
     ATTACHMENTS,
+    LIMIT_RANGES,
+    RUNTIME_CLASSES,
 )
 
 

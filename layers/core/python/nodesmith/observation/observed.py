@@ -41,5 +41,7 @@ class Observed:
     namespaces: Sequence[Manifest] = ()
     poddisruptionbudgets: Sequence[Manifest] = ()
     volumeattachments: Sequence[ReducedAttachment] = ()
+    limitranges: Sequence[Manifest] = ()
+    runtimeclasses: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

@@ -125,7 +125,8 @@ def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
         "annotations": _annotations(inner),
         "ownerReferences": [owner],
     }
-    return {"metadata": without_empty(about), "spec": reduce_spec(template["spec"])}
+    named = without_empty({"runtimeClassName": template["spec"].get("runtimeClassName")})
+    return {"metadata": without_empty(about), "spec": {**reduce_spec(template["spec"]), **named}}
 
 
 def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest], owner: Manifest) -> str:

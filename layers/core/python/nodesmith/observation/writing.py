@@ -39,7 +39,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
     index_of = {name: index for index, name in enumerate(names)}
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
-    daemons = list(expected_pods(observed.daemonsets, observed.pods))
+    daemons = list(expected_pods(observed))
     shapes = {*(pod.shape for pod in observed.pods), *map(_text, daemons)}
     nodes = sorted(observed.nodes, key=_name)
     karpenters = todays(observed)
