@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodesmith.model.resources import parse_resources, total
 from nodesmith_cli.local.cloud.stages import USUAL
-from tests.e2e.conftest import Start
+from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 
@@ -64,6 +64,38 @@ def test_a_preempting_pod_does_not_get_a_second_node(start: Start) -> None:
     system.stays("the fleet, for two minutes of the clock", lambda: len(system.instances()) == 1, seconds=12)
     assert len(running(system)) == 3
     assert len({each["spec"]["nodeName"] for each in system.pods()}) == 1
+
+
+def test_a_node_has_room_for_a_daemonset_that_a_limit_range_makes_large(
+    start: Start, figures: Figures
+) -> None:
+    system = start(speed=HURRIED, delays=USUAL)
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+    limits = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "limits", "namespace": "default"},
+    }
+    large = {"limits": [{"type": "Container", "default": {"cpu": "2"}}]}
+    sizes = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.xlarge")
+    system.apply(
+        {**high, "value": 1000}, {**limits, "spec": large}, nodeclass(CLUSTER), nodepool(requirements=[sizes])
+    )
+    silent = [{"name": "main", "image": "busybox"}]
+    system.apply(daemonset("agent", containers=silent, priorityClassName="high"))
+    system.until_nodepools_ready()
+    system.apply(deployment("web", 1))
+    system.until_running(1, "web")
+    (web,) = system.pods("web")
+    system.until("the agent runs beside it", lambda: daemons_on(system, system.node_of(web)) == {"agent"})
+    (machine,) = system.instances()
+
+    def undisturbed() -> bool:
+        return [i["InstanceId"] for i in system.instances()] == [machine["InstanceId"]]
+
+    system.stays("the one node, for two minutes of the clock", undisturbed, seconds=12)
+    figures("churn-nodes", len(system.instances()) - 1)
+    system.until_running(1, "web")
 
 
 def running(system: System) -> set[str]:
