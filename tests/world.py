@@ -313,6 +313,10 @@ class World:
             self.run(concern)
         self.pass_time()
 
+    def until_tick(self) -> timedelta:
+        """Return how long it is to the next tick."""
+        return self._next_tick - self.now
+
     def add(self, name: str, **asked: Any) -> None:
         """Let a pod be made."""
         pod = pod_manifest(name, **asked)

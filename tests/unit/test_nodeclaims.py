@@ -50,6 +50,7 @@ FULLEST = NodeClaim(
     capacity_type="spot",
     image_id="ami-1",
     subnet_id="subnet-1",
+    replaced_by=("default-b",),
     security_groups=("sg-1", "sg-2"),
     price_hourly_usd=0.0331,
     private_dns_name="ip-10-0-0-1.ec2.internal",

@@ -104,3 +104,26 @@ def test_it_says_what_it_waits_for() -> None:
     (wait,) = [c for c in steps(ending(3 * MINUTE), bought(Phase.LAUNCHED)) if isinstance(c, Wait)]
     assert wait.claim.reason == "AwaitingReplacement"
     assert wait.claim.message == "its pods stay until what was bought for them is ready"
+
+
+def test_pods_go_at_once_where_what_replaces_their_node_is_ready() -> None:
+    moved = replace(ending(timedelta(0), "Drifted"), replaced_by=("default-b",))
+    assert evicts(steps(moved, bought(Phase.INITIALIZED)))
+    assert not evicts(steps(moved, bought(Phase.TERMINATING))), "it is to go itself"
+    assert not evicts(steps(moved)), "it is gone"
+
+
+def test_pods_go_at_once_when_what_was_bought_since_the_end_began_is_ready() -> None:
+    since = replace(bought(Phase.INITIALIZED), created_at=NOW - timedelta(seconds=2))
+    assert evicts(steps(ending(timedelta(seconds=4)), since))
+
+
+def test_what_was_bought_for_a_pod_before_it_came_to_another_node_is_no_replacement() -> None:
+    before = replace(bought(Phase.INITIALIZED), created_at=NOW - timedelta(seconds=60))
+    assert not evicts(steps(ending(timedelta(seconds=4)), before))
+
+
+def test_pods_stay_while_more_is_on_its_way_for_them_beside_what_is_ready() -> None:
+    moved = replace(ending(timedelta(0), "Drifted"), replaced_by=("default-b",))
+    more = replace(bought(Phase.LAUNCHED), name="default-c")
+    assert not evicts(steps(moved, bought(Phase.INITIALIZED), more))

@@ -118,6 +118,7 @@ def _steps(
         show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, done, failures),
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
+    _wake_for_ends(run, commands, ledger.claims, snapshot)
     registering.wake(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, [each for each in wishes if each["metadata"]["name"] not in deleted])
     return done
@@ -238,6 +239,18 @@ def _wake(
         )
     if kinds & {Initialize, Forget}:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
+
+
+def _wake_for_ends(
+    run: Lifecycle, commands: Iterable[Command], claims: Iterable[NodeClaim], snapshot: Snapshot
+) -> None:
+    """Have nodes drained whose pods wait for what is ready now; each claim comes here once."""
+    ready = {pod for c in commands if isinstance(c, Initialize) for pod in c.claim.nominated}
+    if not ready:
+        return
+    ending = {node.name for c in claims if c.is_ending and (node := snapshot.node_of(c)) is not None}
+    if any(pod.node in ending and pod.key in ready for pod in snapshot.pods):
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "what replaces nodes is ready"))
 
 
 def _until_looks_at_held(commands: Iterable[Command], now: datetime) -> list[timedelta]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import ceil
 
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.outside import Outside
@@ -14,6 +15,7 @@ from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
+from nodesmith.decisions.termination.moments import next_change
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
 from nodesmith.decisions.termination.telling import of_evictions
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
@@ -42,6 +44,8 @@ SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
 TURN = timedelta(seconds=10)
 """How long a run has the nodes that end to itself: two would ask for the same evictions, and make each other wait."""
+AHEAD = timedelta(seconds=90)
+"""How soon a look must be due, because of the time alone, for us to ask for it now: further off, a tick will."""
 HURRY = timedelta(minutes=3)
 """Before a deadline: from then on looks come as fast as after something was done, so that each pod has its grace."""
 DENIAL = timedelta(minutes=5)
@@ -121,7 +125,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
         if lesson is not None:
             with failures.of():
                 run.store.save_drain_time(nodepool, lesson)
-    _wake(run, claims, commands, done, now)
+    _wake(run, claims, snapshot, commands, done, now)
 
 
 def _begun(
@@ -219,11 +223,15 @@ def _each(
 def _wake(
     run: Termination,
     claims: Sequence[NodeClaim],
+    snapshot: Snapshot,
     commands: Sequence[TerminationCommand],
     done: Counter[str],
     now: datetime,
 ) -> None:
-    """Ask to look again where something was done, once; events tell the rest, and a tick what they do not."""
+    """Ask to look again where something was done, once, and when time lets an end go on.
+
+    Events tell the rest, and a tick what they do not.
+    """
     kinds = {type(command) for command in commands}
     if Release in kinds:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
@@ -237,6 +245,9 @@ def _wake(
     nearest = min(ahead, default=None)
     if nearest is not None and nearest - now < HURRY:
         _set(run, min(SOON, nearest - now), now)
+    due = next_change(claims, snapshot, now)
+    if due is not None and due - now <= AHEAD:
+        _set(run, timedelta(seconds=ceil((due - now).total_seconds())), now)
 
 
 def _set(run: Termination, wait: timedelta, now: datetime) -> None:

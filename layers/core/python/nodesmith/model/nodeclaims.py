@@ -129,6 +129,8 @@ class NodeClaim:
     terminating_at: datetime | None = None
     """When its end was decided. `cause` says by what, in one CamelCase word."""
     cause: str = ""
+    replaced_by: tuple[str, ...] = ()
+    """NodeClaims that were bought for its pods, and were ready, before its end began."""
     deadline: datetime | None = None
     """When its instance goes whatever is still on it; None for never."""
     drained_at: datetime | None = None
@@ -272,7 +274,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "nodeclass": lambda value: NodeClassRef(**value),
     "phase": Phase,
     "requirements": read_requirements,
-    **dict.fromkeys(("nominated", "security_groups"), tuple),
+    **dict.fromkeys(("nominated", "security_groups", "replaced_by"), tuple),
     **dict.fromkeys(("taints", "startup_taints"), read_taints),
     **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
     **dict.fromkeys(("labels", "annotations", "launch"), FrozenMap),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -155,7 +155,8 @@ def _ends(move: Move, scene: Scene) -> Iterable[NodeClaim]:
         claim = scene.claims.get(name)
         if claim is not None and claim.phase is Phase.INITIALIZED:
             deadline = deadline_of(claim, shown.get(name), scene.now)
-            yield claim.terminating(move.reason.value, move.why, scene.now, deadline)
+            ending = claim.terminating(move.reason.value, move.why, scene.now, deadline)
+            yield replace(ending, replaced_by=move.replacements)
 
 
 def _abandoned(move: Move, scene: Scene) -> Step:

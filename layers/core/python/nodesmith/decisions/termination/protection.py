@@ -41,6 +41,14 @@ def refuses_disruption(pod: Pod, now: datetime) -> bool:
     return span == timedelta.max or pod.started_at is None or now - pod.started_at < span
 
 
+def protected_until(pod: Pod) -> datetime | None:
+    """Return when a pod stops asking not to be disrupted; None where it never asks, or never stops."""
+    span = protected_for(pod.shape.annotations.get(DO_NOT_DISRUPT))
+    if span is None or span == timedelta.max or pod.started_at is None:
+        return None
+    return pod.started_at + span
+
+
 class Allowances:
     """What PodDisruptionBudgets still allow in one look; it shrinks as pods are chosen for eviction."""
 

@@ -6,7 +6,7 @@ are evicted once what was bought for them is ready, or nothing was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.draining import must_go
@@ -39,17 +39,42 @@ def replacement(claim: NodeClaim) -> Waiting:
 
 
 def awaits_replacement(
-    claim: NodeClaim, node: Node | None, pods: Iterable[Pod], claims: Iterable[NodeClaim], now: datetime
+    claim: NodeClaim, node: Node | None, pods: Iterable[Pod], claims: Collection[NodeClaim], now: datetime
 ) -> bool:
     """Tell whether the pods of a node that ends are to stay on it for now."""
-    waited = now - (claim.terminating_at or claim.phase_since)
-    if claim.phase is not Phase.TERMINATING or claim.cause not in CHOSEN or waited >= LONGEST_WAIT:
+    if claim.phase is not Phase.TERMINATING or claim.cause not in CHOSEN or now >= _longest(claim):
         return False
     if node is None or not node.is_ready:
         return False
     moving = {pod.key for pod in pods if must_go(pod.shape) and not pod.shape.is_daemon and not pod.deleting}
     if not moving:
         return False
-    return waited < (FIRST_LOOK_WARNED if claim.cause in WARNED else FIRST_LOOK) or any(
-        c.phase in _COMING and not moving.isdisjoint(c.nominated) for c in claims
-    )
+    if any(c.phase in _COMING and not moving.isdisjoint(c.nominated) for c in claims):
+        return True
+    return now < _first_look(claim) and not _is_replaced(claim, moving, claims)
+
+
+def patient_until(claim: NodeClaim) -> tuple[datetime, ...]:
+    """Return the moments at which the pods of a chosen end may no longer have to stay."""
+    return (_first_look(claim), _longest(claim)) if claim.cause in CHOSEN else ()
+
+
+def _first_look(claim: NodeClaim) -> datetime:
+    wait = FIRST_LOOK_WARNED if claim.cause in WARNED else FIRST_LOOK
+    return (claim.terminating_at or claim.phase_since) + wait
+
+
+def _longest(claim: NodeClaim) -> datetime:
+    return (claim.terminating_at or claim.phase_since) + LONGEST_WAIT
+
+
+def _is_replaced(claim: NodeClaim, moving: Collection[str], claims: Iterable[NodeClaim]) -> bool:
+    """Tell whether what was bought for pods of the node is ready, before its end began or since.
+
+    A pod may run on another node than the one that was bought for it once: what is older than the end says nothing.
+    """
+    begun = claim.terminating_at or claim.phase_since
+    ready = [c for c in claims if c.phase is Phase.INITIALIZED]
+    if claim.replaced_by:
+        return set(claim.replaced_by) <= {c.name for c in ready}
+    return any(c.created_at >= begun and not set(c.nominated).isdisjoint(moving) for c in ready)

@@ -1,0 +1,76 @@
+"""Ends of nodes go on when what they wait for has come, and not at the next tick. The world's steps are of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from nodesmith.model.events import INFORMED, Concern
+from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.times import format_time
+from tests import moves
+from tests.moves import LIVES
+from tests.world import World, pod_manifest
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.world.STEP", SECOND)
+    # A forwarder tells termination of nodes that end, and of no others.
+    monkeypatch.setattr("tests.world.INFORMED", tuple(c for c in INFORMED if c is not Concern.TERMINATION))
+
+
+def until(world: World, reached: Callable[[], object], within: timedelta = timedelta(minutes=6)) -> datetime:
+    """Let the world live until something is so; give when."""
+    end = world.now + within
+    while not reached():
+        assert world.now < end, [(c.name, c.phase, c.reason) for c in world.store.claims.values()]
+        world.live(SECOND)
+    return world.now
+
+
+def evicted(world: World) -> bool:
+    return any(call.method == "evict" for call in world.cluster.calls)
+
+
+def is_replaced(world: World) -> bool:
+    """Tell whether a node is ready that was bought since the world had settled."""
+    young = max(world.store.claims.values(), key=lambda claim: claim.created_at)
+    return len(world.store.claims) > 1 and young.phase is Phase.INITIALIZED
+
+
+def test_a_node_whose_replacement_is_ready_is_drained_within_3_seconds() -> None:
+    world = LIVES[0].begun()
+    ready = until(world, lambda: is_replaced(world))
+    took = until(world, lambda: evicted(world)) - ready
+    assert took <= timedelta(seconds=3)
+
+
+def test_a_node_that_expires_is_drained_within_3_seconds_of_its_replacement_being_ready() -> None:
+    world = moves.settled(2)
+    (claim,) = world.store.claims.values()
+    world.store.claims[claim.name] = replace(claim, created_at=world.now - timedelta(hours=720))
+    ready = until(world, lambda: is_replaced(world))
+    assert until(world, lambda: evicted(world)) - ready <= timedelta(seconds=3)
+
+
+@pytest.mark.parametrize("before_tick", [8, 31, 57])
+def test_a_pod_is_evicted_within_2_seconds_of_the_end_of_its_protection(before_tick: int) -> None:
+    world = World({"web-0": pod_manifest("web-0")})
+    world.settle()
+    until(world, lambda: world.until_tick() == before_tick * SECOND)
+    pod = world.pods["web-0"]
+    pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "1m"}
+    pod["status"]["startTime"] = format_time(world.now)
+    ends = world.now + timedelta(minutes=1)
+    (claim,) = world.store.claims.values()
+    world.cluster.delete("NodeClaim", claim.name)
+    world.observe()
+    world.run(Concern.TERMINATION)
+    took = until(world, lambda: evicted(world)) - ends
+    assert timedelta(0) <= took <= timedelta(seconds=2)
