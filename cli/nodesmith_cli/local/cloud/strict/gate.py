@@ -104,6 +104,8 @@ class StrictAws:
         check_sqs(request)
         if self._limits_rates:
             self.buckets.check(request)
+        if request.service == "ec2" and request.parameters.get("DryRun"):
+            response.error_on_dryrun()
         change = self.answers.next(request.operation)
         if change:
             return change(response, carry_out)
@@ -112,8 +114,6 @@ class StrictAws:
     def _seen(
         self, request: AwsRequest, response: Any, carry_out: Callable[[], ActionResult]
     ) -> ActionResult:
-        if request.service == "ec2" and request.parameters.get("DryRun"):
-            response.error_on_dryrun()
         if request.operation == "CreateFleet":
             self.visibility.check_fleet(request.parameters, response.ec2_backend)
             self.visibility.check_profiles(request.parameters, response.ec2_backend)
