@@ -97,6 +97,7 @@ FULL_CLAIM = NodeClaim(
     initialized_at=NOW + timedelta(seconds=60),
     held_until=NOW + timedelta(seconds=340),
     terminating_at=NOW + timedelta(minutes=9),
+    replaced_by=("default-y",),
     cause="Deleted",
     deadline=NOW + timedelta(hours=1),
     drained_at=NOW + timedelta(minutes=10),
