@@ -359,14 +359,14 @@ def ready(obj: Manifest) -> str:
     return next(str(c["status"]) for c in obj["status"]["conditions"] if c["type"] == "Ready")
 
 
-def test_a_new_cluster_is_described_its_nodeclasses_resolved_and_provisioning_woken(scene: Scene) -> None:
+def test_a_new_cluster_is_described_its_nodeclasses_resolved_and_others_woken(scene: Scene) -> None:
     two_nodeclasses(scene)
     assert scene.make_ready() == (f"cluster {CLUSTER}", "a", "b")
     assert scene.store.cluster == builders.cluster_info()
     assert set(scene.store.nodeclasses) == {"a", "b"}
     objects = (*scene.cluster.nodeclasses.values(), *scene.cluster.nodepools.values())
     assert [ready(o) for o in objects] == ["True"] * 4
-    assert scene.hints.concerns() == [Concern.PROVISIONING]
+    assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION]
     calls = len(scene.cluster.calls)
     assert scene.make_ready() == ()
     assert len(scene.cluster.calls) == calls
@@ -461,7 +461,7 @@ def test_a_nodeclass_that_cannot_be_resolved_now_keeps_no_other_from_it(scene: S
         scene.make_ready()
     assert set(scene.store.nodeclasses) == {"b"}
     assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["Unknown", "True"]
-    assert scene.hints.concerns() == [Concern.PROVISIONING]
+    assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION]
 
 
 def test_one_status_that_cannot_be_written_keeps_no_other_from_it(scene: Scene) -> None:

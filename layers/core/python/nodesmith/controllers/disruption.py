@@ -12,6 +12,7 @@ from nodesmith.controllers.look import Disruption, Look, Memory
 from nodesmith.controllers.moves import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.disruption import telling
+from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.lots import in_lots
 from nodesmith.decisions.disruption.moments import next_change
 from nodesmith.decisions.disruption.proposals import Proposal
@@ -53,17 +54,33 @@ def disrupt(run: Disruption) -> Look | None:
         began = run.clock()
         carry_on(look)
         if run.clock() - began < ENOUGH and _is_worthwhile(look):
-            _search(look)
+            _note_drift(look)
+            if _may_search(look):
+                _search(look)
     return look
 
 
 def _is_worthwhile(look: Look) -> bool:
     """Tell whether a search may come to something else than the last one."""
     memory, now = look.run.memory, look.run.clock()
-    if memory.searched_at is not None and now - memory.searched_at < SEARCH_EVERY:
-        return False
     is_same = memory.seen is not None and memory.seen == _seen(look)
     return not (is_same and memory.until is not None and now < memory.until)
+
+
+def _may_search(look: Look) -> bool:
+    """Tell whether the last search is long enough ago; where it is not, the next tick searches."""
+    searched_at = look.run.memory.searched_at
+    return searched_at is None or look.run.clock() - searched_at >= SEARCH_EVERY
+
+
+def _note_drift(look: Look) -> None:
+    """Show what drifts, before a search that may take long and not only when one is due."""
+    inputs = look.inputs()
+    drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
+    written = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
+    look.done["ClaimsDrifting"] = written
+    if written:
+        look.reload()
 
 
 def _seen(look: Look) -> tuple[Snapshot, Ledger]:
@@ -86,7 +103,6 @@ def _search(look: Look) -> None:
             look.supersede(inputs.decision, written)
     elif found.is_finished:
         memory.seen, memory.until = _seen(look), next_change(inputs)
-    look.done["ClaimsDrifting"] = note_drift(found.drift, inputs, run.store, run.cluster, look.failures)
     with look.failures.of():
         run.tell(telling.of_blocked(found.blocked, look.ledger.claims), TOLD_AT_ONCE)
 

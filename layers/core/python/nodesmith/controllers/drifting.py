@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodesmith.controllers.rewriting import rewrite
-from nodesmith.decisions.disruption.drift import noted
+from nodesmith.decisions.disruption.drift import judged, noted
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.errors import Failures
 from nodesmith.ports import Cluster, Store
@@ -18,6 +18,6 @@ def note_drift(
     drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
 ) -> int:
     """Write down which claims drift now, or do no longer; count them. The oldest come first, as they do to go."""
-    changed = noted(inputs.ledger.claims, drift, inputs.now)
+    changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
     changed.sort(key=lambda claim: (claim.created_at, claim.name))
     return rewrite(changed[:MOST_AT_ONCE], store, cluster, failures)

@@ -87,9 +87,11 @@ def make_ready(run: Readiness) -> ReadinessReport:
         written += _hashed(run, pools, parsed, ledger, failures)
         released = _released(run, snapshot, ledger, now, failures)
         if changed or read:
-            run.hints.send(
-                Concern.PROVISIONING, Hint(run.cluster_name, "EC2NodeClasses resolved, or NodePools read")
-            )
+            for concern in (
+                Concern.PROVISIONING,
+                Concern.DISRUPTION,
+            ):  # pods may have a node now, nodes may drift
+                run.hints.send(concern, Hint(run.cluster_name, "EC2NodeClasses resolved, or NodePools read"))
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released))
 

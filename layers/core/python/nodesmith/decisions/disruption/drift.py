@@ -77,6 +77,13 @@ def drifting(snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime
     return {name: why for name, why in found.items() if why}
 
 
+def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
+    """Return the claims whose drift can be told: readiness has read their NodePool and EC2NodeClass as they are now."""
+    pools = {n for n, pool in parsed_nodepools(snapshot.nodepools).items() if not ledger.has_read(pool)}
+    classes = {n for n, one in parsed_nodeclasses(snapshot).items() if not ledger.has_read(one)}
+    return [c for c in ledger.claims if c.nodepool not in pools and c.nodeclass.name not in classes]
+
+
 def noted(claims: Iterable[NodeClaim], drift: Mapping[str, str], now: datetime) -> list[NodeClaim]:
     """Give the claims whose drift is not what the ledger says, as they are to be written."""
     found = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in _LIVING)
