@@ -16,6 +16,7 @@ from nodesmith.decisions.provisioning import canonical
 from nodesmith.model.backoffs import FIRST_BACKOFF
 from nodesmith.model.events import Concern
 from nodesmith.model.moves import MoveKind, Stage
+from nodesmith.model.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.taints import DISRUPTED
 from nodesmith.observation.wire import decode
@@ -349,3 +350,14 @@ def test_why_a_node_stays_is_said_once_in_a_quarter_of_an_hour() -> None:
         e for e in world.cluster.events if e.reason == "DisruptionBlocked" and "do-not-disrupt" in e.message
     ]
     assert sorted(event.kind for event in told) == ["Node", "NodeClaim"]
+
+
+def test_what_replaces_a_node_says_for_which_disruption_it_was_made() -> None:
+    world = proposed(CHEAPER)
+    until(world, lambda: stages(world) == [Stage.REPLACING])
+    (move,) = world.store.moves.values()
+    made = [world.store.claims[name].annotations for name in move.replacements]
+    assert made
+    assert {each[CREATED_FOR] for each in made} == {"underutilized"}
+    others = [c for name, c in world.store.claims.items() if name not in move.replacements]
+    assert [c.name for c in others if CREATED_FOR in c.annotations] == []

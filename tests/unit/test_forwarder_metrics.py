@@ -13,7 +13,7 @@ import pytest
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WATCHED, WatchedKind
 from nodesmith_forwarder.health import serve_health
 from nodesmith_forwarder.metrics import gauges, written
-from nodesmith_forwarder.metrics.exposition import Family, Histogram, labelled
+from nodesmith_forwarder.metrics.exposition import Family, Histogram, Summary, labelled
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests.builders import nodepool_manifest
@@ -64,7 +64,13 @@ def nodeclaim(
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodeClaim",
-        "metadata": {"name": "web-1", "creationTimestamp": made, "labels": labels, **about},
+        "metadata": {
+            "name": "web-1",
+            "creationTimestamp": made,
+            "labels": labels,
+            "annotations": {"nodesmith.dev/decision": "d-1"},
+            **about,
+        },
         "spec": {},
         "status": {"conditions": [{"type": t, "status": s, "reason": r} for t, s, r in conditions]},
     }
@@ -86,7 +92,9 @@ def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> 
     scene.time = BEGAN + timedelta(minutes=11)
     scene.world.drop(NODECLAIMS, nodeclaim())
 
-    assert scene.series("nodeclaims_created_total") == {'{nodepool="web"}': 1}
+    assert scene.series("nodeclaims_created_total") == {
+        '{min_values_relaxed="false",nodepool="web",reason="provisioned"}': 1
+    }
     where = '{capacity_type="spot",nodepool="web",reason="underutilized"}'
     assert scene.series("nodeclaims_disrupted_total") == {where: 1}
     assert scene.series("nodes_drained_total") == {'{nodepool="web"}': 1}
@@ -95,6 +103,19 @@ def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> 
     assert scene.series("nodeclaims_termination_duration_seconds_sum") == {'{nodepool="web"}': 60.5}
     buckets = scene.series("nodeclaims_termination_duration_seconds_bucket")
     assert (buckets['{nodepool="web",le="60"}'], buckets['{nodepool="web",le="120"}']) == (0, 1)
+
+
+def test_a_nodeclaim_says_which_disruption_it_was_made_for_and_a_users_own_does_not_count() -> None:
+    scene = Scene()
+    ours = {
+        "nodesmith.dev/decision": "d-1",
+        "nodesmith.dev/created-for": "drifted",
+        "karpenter.sh/nodeclaim-min-values-relaxed": "true",
+    }
+    scene.put(NODECLAIMS, nodeclaim(annotations=ours))
+    scene.put(NODECLAIMS, nodeclaim(name="by-hand", annotations={}))
+    where = '{min_values_relaxed="true",nodepool="web",reason="drifted"}'
+    assert scene.series("nodeclaims_created_total") == {where: 1}
 
 
 def test_how_long_an_instance_took_to_go_is_told_once_ec2_was_asked_to_end_it() -> None:
@@ -162,6 +183,8 @@ def test_a_node_is_counted_when_it_registers_and_when_it_goes() -> None:
     where = '{nodepool="default",zone="us-east-1a"}'
     assert scene.series("nodes_created_total") == scene.series("nodes_terminated_total") == {where: 1}
     assert scene.series("nodes_termination_duration_seconds_sum") == {'{nodepool="default"}': 40}
+    quantiles = scene.series("nodes_termination_duration_seconds")
+    assert quantiles['{nodepool="default",quantile="0.99"}'] == 40
     assert scene.series("nodes_lifetime_duration_seconds_sum") == {'{nodepool="default"}': 1200}
 
 
@@ -179,7 +202,10 @@ def test_nodes_show_what_they_offer_and_what_is_asked_of_them() -> None:
     scene = Scene()
     scene.put(NODES, a_node())
     pod = deployment_pod(0, DICE, "node-1")
-    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500m", "memory": "1Gi"}
+    pod["spec"]["containers"][0]["resources"] = {
+        "requests": {"cpu": "500m", "memory": "1Gi"},
+        "limits": {"cpu": "2"},
+    }
     scene.put(PODS, pod)
     offered = {
         labels: value for labels, value in scene.series("nodes_allocatable").items() if '"cpu"' in labels
@@ -191,9 +217,12 @@ def test_nodes_show_what_they_offer_and_what_is_asked_of_them() -> None:
         'nodepool="default"',
         'instance_type="m5.xlarge"',
         'capacity_type="spot"',
+        'managed="true"',
     ):
         assert part in labels
     assert scene.series("nodes_total_pod_requests")[labels] == 0.5
+    assert scene.series("nodes_total_pod_limits")[labels] == 2
+    assert scene.series("nodes_total_daemon_limits").get(labels, 0) == 0
     assert scene.series("nodes_total_daemon_requests").get(labels, 0) == 0
     assert scene.series("nodes_system_overhead")[labels] == 0.08
     assert scene.series("cluster_state_node_count") == {"": 1}
@@ -365,6 +394,20 @@ def test_labels_are_escaped_and_buckets_add_up() -> None:
     assert 'karpenter_spans_bucket{pool="a\\"b\\\\c\\nd",le="5"} 2' in text
     assert 'le="+Inf"} 4' in text
     assert text.splitlines()[-1].endswith("} 4")
+
+
+def test_quantiles_are_those_of_the_last_ten_minutes_and_sums_of_all() -> None:
+    summary = Summary()
+    for minute, seconds in ((0, 100), (8, 1), (9, 2), (10, 3), (11, 4)):
+        summary.observe(seconds, BEGAN + timedelta(minutes=minute))
+    shown = summary.copy(BEGAN + timedelta(minutes=11))
+    assert dict(shown.quantiles()) == {0: 1, 0.5: 2, 0.9: 4, 0.99: 4, 1: 4}
+    lines = written([Family("spans", "summary", "Some.", {(): shown})]).splitlines()
+    assert "# TYPE karpenter_spans summary" in lines
+    assert 'karpenter_spans{quantile="0.5"} 2' in lines
+    assert lines[-2:] == ["karpenter_spans_sum 110", "karpenter_spans_count 5"]
+    late = written([Family("spans", "summary", "Some.", {(): summary.copy(BEGAN + timedelta(hours=1))})])
+    assert 'karpenter_spans{quantile="1"} NaN' in late
 
 
 def test_prometheus_reads_them_beside_the_probes() -> None:

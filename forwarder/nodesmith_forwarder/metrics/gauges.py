@@ -15,6 +15,7 @@ from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.ownership import is_foreign
+from nodesmith.model.pods import pod_requests
 from nodesmith.model.quantities import QuantityError
 from nodesmith.model.resources import CPU, Resources, parse_resources, total
 from nodesmith.model.shapereading import parse_shape
@@ -72,6 +73,7 @@ def _of_nodes(observed: Observed, now: datetime) -> Iterator[Family]:
         pods.setdefault(pod.node, []).append(pod)
     offered: dict[Labels, float] = {}
     overhead, asked, daemons, ages = dict(offered), dict(offered), dict(offered), dict(offered)
+    limited, limited_daemons = dict(offered), dict(offered)
     used: Counter[str] = Counter()
     there: Counter[str] = Counter()
     for node in observed.nodes:
@@ -80,12 +82,14 @@ def _of_nodes(observed: Observed, now: datetime) -> Iterator[Family]:
         allocatable = _amounts(status.get("allocatable"))
         mine = pods.get(name, ())
         requests = total([_requests(pod.shape) for pod in mine])
-        of_daemons = total([_requests(pod.shape) for pod in mine if pod.owner_kind == "DaemonSet"])
+        its_daemons = [pod for pod in mine if pod.owner_kind == "DaemonSet"]
         for series, amounts in (
             (offered, allocatable),
             (overhead, _amounts(status.get("capacity")) - allocatable),
             (asked, requests),
-            (daemons, of_daemons),
+            (daemons, total([_requests(pod.shape) for pod in its_daemons])),
+            (limited, total([_limits(pod.limits) for pod in mine])),
+            (limited_daemons, total([_limits(pod.limits) for pod in its_daemons])),
         ):
             series.update({(*about, ("resource_type", r)): value for r, value in _values(amounts)})
         there.update(dict(_values(allocatable)))
@@ -99,6 +103,11 @@ def _of_nodes(observed: Observed, now: datetime) -> Iterator[Family]:
         "nodes_total_pod_requests", "What the pods of Nodes ask for, those of DaemonSets too.", asked
     )
     yield _gauge("nodes_total_daemon_requests", "What the pods of DaemonSets on Nodes ask for.", daemons)
+    yield _gauge(
+        "nodes_total_pod_limits", "What the pods of Nodes may take, those of DaemonSets too.", limited
+    )
+    text = "What the pods of DaemonSets on Nodes may take."
+    yield _gauge("nodes_total_daemon_limits", text, limited_daemons)
     yield _gauge("nodes_current_lifetime_seconds", "How old Nodes are.", ages)
     shares = {labelled(resource_type=r): 100 * used[r] / amount for r, amount in there.items() if amount > 0}
     yield _gauge("cluster_utilization_percent", "What pods ask for, of what Nodes offer.", shares)
@@ -195,13 +204,22 @@ def _written(value: bool) -> str:
 def _node_labels(node: Mapping[str, Any]) -> Labels:
     known = node["metadata"].get("labels") or {}
     shown = {key.rpartition("/")[2].replace("-", "_"): str(known.get(key, "")) for key in _SHOWN}
-    return labelled(node_name=node["metadata"]["name"], **shown)
+    managed = _written(NODEPOOL in known)
+    return labelled(node_name=node["metadata"]["name"], managed=managed, **shown)
 
 
 @lru_cache(maxsize=4096)  # pods that are alike have one text
 def _requests(shape: str) -> Resources:
     try:
         return parse_shape(json.loads(shape)).requests
+    except UNREADABLE:
+        return Resources({})
+
+
+@lru_cache(maxsize=4096)
+def _limits(text: str) -> Resources:
+    try:
+        return pod_requests(json.loads(text) if text else {})
     except UNREADABLE:
         return Resources({})
 

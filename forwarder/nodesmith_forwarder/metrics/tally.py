@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.labels import CAPACITY_TYPE, NODEPOOL, REGISTERED, ZONE
+from nodesmith.model.labels import CAPACITY_TYPE, MIN_VALUES_RELAXED, NODEPOOL, REGISTERED, ZONE
+from nodesmith.model.nodeclaimobjects import CREATED_FOR, DECISION, PROVISIONED
 from nodesmith.observation.mirror import NODECLAIMS, NODES, PODS, Change
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith_forwarder.metrics.conditions import KINDS, Transitions
-from nodesmith_forwarder.metrics.exposition import Family, Histogram, Labels, labelled
+from nodesmith_forwarder.metrics.exposition import Family, Histogram, Labels, Summary, labelled
 from nodesmith_forwarder.metrics.objects import conditions_of, is_true, moment, says_true, time_of
 
 _BY_HAND = frozenset({"Deleted", "Unclaimed"})
@@ -23,7 +24,7 @@ _BY_HAND = frozenset({"Deleted", "Unclaimed"})
 _GIVEN_UP = frozenset({"InsufficientCapacity", "LaunchTimeout", "RegistrationTimeout"})
 _CAUSES = {"InstanceTerminated": "garbage_collected", "SpotInterrupted": "spot_interrupted"}
 _HELP = {
-    "nodeclaims_created_total": "NodeClaims made, by NodePool.",
+    "nodeclaims_created_total": "NodeClaims that nodesmith made, by reason and NodePool.",
     "nodeclaims_terminated_total": "NodeClaims gone, by NodePool, capacity type and zone.",
     "nodeclaims_disrupted_total": "NodeClaims that nodesmith ended, by reason, NodePool and capacity type.",
     "nodes_created_total": "Nodes registered, by NodePool and zone.",
@@ -36,6 +37,7 @@ _HELP = {
     "pods_bound_duration_seconds": "From the creation of a pod until it is bound to a node.",
     "pods_startup_duration_seconds": "From the creation of a pod until it is ready for the first time.",
 }
+_SUMMARIES = frozenset({"nodes_termination_duration_seconds", "pods_startup_duration_seconds"})
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -45,7 +47,9 @@ class Tally:
     def __init__(self, began: datetime) -> None:
         self._began = began
         self._counts: dict[str, Counter[Labels]] = {n: Counter() for n in _HELP if n.endswith("_total")}
-        self._spans: dict[str, dict[Labels, Histogram]] = {n: {} for n in _HELP if n.endswith("_seconds")}
+        spans = [name for name in _HELP if name.endswith("_seconds")]
+        self._spans: dict[str, dict[Labels, Histogram]] = {n: {} for n in spans if n not in _SUMMARIES}
+        self._summaries: dict[str, dict[Labels, Summary]] = {name: {} for name in _SUMMARIES}
         self._transitions = Transitions()
         self._starting: dict[str, int] = {}
         """When pods were made that have been seen Pending, and not ready since; in seconds since 1970"""
@@ -66,6 +70,9 @@ class Tally:
         counters = [Family(name, "counter", _HELP[name], dict(at)) for name, at in self._counts.items()]
         spans = {name: {key: span.copy() for key, span in at.items()} for name, at in self._spans.items()}
         counters += [Family(name, "histogram", _HELP[name], at) for name, at in spans.items()]
+        for name in sorted(_SUMMARIES):
+            summaries = {key: summary.copy(now) for key, summary in self._summaries[name].items()}
+            counters.append(Family(name, "summary", _HELP[name], summaries))
         return [*counters, self._unstarted(now), *self._transitions.families()]
 
     def _unstarted(self, now: datetime) -> Family:
@@ -79,8 +86,15 @@ class Tally:
     def _nodeclaim(self, before: Any, after: Any, now: datetime) -> None:
         claim = after or before
         pool = _labels(claim, nodepool=NODEPOOL)
-        if before is None and self._is_new(claim):
-            self._counts["nodeclaims_created_total"][pool] += 1
+        annotations = claim["metadata"].get("annotations") or {}
+        if before is None and self._is_new(claim) and DECISION in annotations:
+            relaxed = str(annotations.get(MIN_VALUES_RELAXED, "false"))
+            why = labelled(
+                **dict(pool),
+                reason=str(annotations.get(CREATED_FOR, PROVISIONED)),
+                min_values_relaxed=relaxed,
+            )
+            self._counts["nodeclaims_created_total"][why] += 1
         for reason in set(_disruptions(after)) - set(_disruptions(before)):
             where = _labels(claim, nodepool=NODEPOOL, capacity_type=CAPACITY_TYPE)
             self._counts["nodeclaims_disrupted_total"][(*where, ("reason", reason))] += 1
@@ -108,11 +122,11 @@ class Tally:
             return
         age = now.timestamp() - after.created
         if before is not None and after.node and not before.node:
-            self._observe("pods_bound_duration_seconds", (), age)
+            self._observe("pods_bound_duration_seconds", (), age, now)
         if after.phase == "Pending":
             self._starting[key] = after.created
         elif after.ready and self._starting.pop(key, None) is not None:
-            self._observe("pods_startup_duration_seconds", (), age)
+            self._observe("pods_startup_duration_seconds", (), age, now)
 
     def _gone(self, what: str, obj: Mapping[str, Any], now: datetime, **more: str) -> None:
         self._counts[f"{what}_terminated_total"][_labels(obj, nodepool=NODEPOOL, zone=ZONE, **more)] += 1
@@ -125,10 +139,13 @@ class Tally:
         self, name: str, obj: Mapping[str, Any], began: datetime | None, now: datetime
     ) -> None:
         if began is not None:
-            self._observe(name, _labels(obj, nodepool=NODEPOOL), (now - began).total_seconds())
+            self._observe(name, _labels(obj, nodepool=NODEPOOL), (now - began).total_seconds(), now)
 
-    def _observe(self, name: str, labels: Labels, seconds: float) -> None:
-        self._spans[name].setdefault(labels, Histogram()).observe(max(0.0, seconds))
+    def _observe(self, name: str, labels: Labels, seconds: float, now: datetime) -> None:
+        if name in _SUMMARIES:
+            self._summaries[name].setdefault(labels, Summary()).observe(max(0.0, seconds), now)
+        else:
+            self._spans[name].setdefault(labels, Histogram()).observe(max(0.0, seconds))
 
     def _is_new(self, obj: Mapping[str, Any]) -> bool:
         """Tell whether an object was made since we began; times of objects are whole seconds."""

@@ -17,7 +17,8 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.moves import Move
+from nodesmith.model.moves import Move, Reason
+from nodesmith.model.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodepools import parsed_nodepools
@@ -57,6 +58,8 @@ def buy(
 ) -> Settled:
     """Commit the intents, with the stage of the move that they are part of, and launch. Raises Conflict, Transient."""
     claims = intents(nodes, run.clock())
+    if move is not None:
+        claims = [_created_for(claim, move.reason) for claim in claims]
     run.store.commit(ledger.version, claims, decision, move)
     return _launched(run, nodes, claims, ledger, types)
 
@@ -97,6 +100,10 @@ def _launched(
     committed = [replace(claim, revision=1) for claim in claims]
     wanted = [templates[name] for name in sorted(templates)]
     return launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
+
+
+def _created_for(claim: NodeClaim, reason: Reason) -> NodeClaim:
+    return replace(claim, annotations={**claim.annotations, CREATED_FOR: reason.lower()})
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:

@@ -40,6 +40,10 @@ END: Mapping[str, Phase] = {
     "InstanceTerminating": Phase.TERMINATED,
 }
 """Conditions of the object on the way to a Node, and on the way out: in order, the phase that is reached with each."""
+CREATED_FOR = "nodesmith.dev/created-for"
+"""On NodeClaims that replace others: the reason of the disruption, as Karpenter's metrics write it."""
+PROVISIONED = "provisioned"
+"""What NodeClaims without it were made for."""
 AWAITING = "AwaitingReconciliation"
 DISRUPTION_REASON = "DisruptionReason"
 """The condition whose reason is the cause of an end."""

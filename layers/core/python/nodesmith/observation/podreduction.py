@@ -18,6 +18,7 @@ from nodesmith.model.pods import Manifest
 from nodesmith.model.times import parse_time
 from nodesmith.observation.podspecs import (
     container_statuses,
+    limits_text,
     reduce_spec,
     resized,
     with_infeasible,
@@ -38,8 +39,8 @@ class ReducedPod:
     `deletion` is when its grace ends and None unless it is being deleted; `started` is kept where a decision counts
     from it, of pods that are not to be disrupted for a while. `moved` is when it came to its node or began to leave it;
     0 for a DaemonSet's, which do so with their node. `claims` are those of its volumes.
-    `startup_minutes` see `startups`. `phase` is for metrics: no decision reads it, and a pod of which only that changes
-    has not changed.
+    `startup_minutes` see `startups`. `phase` and `limits` (the spec with limits alone, as JSON; empty for none) are for
+    metrics: no decision reads them, and a pod of which only they change has not changed.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ReducedPod:
     moved: int = 0
     startup_minutes: int = 0
     phase: str = field(default="", compare=False)
+    limits: str = field(default="", compare=False)
 
     @property
     def deleting(self) -> bool:
@@ -108,6 +110,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         moved=_moved(metadata, conditions.get("PodScheduled", {})) if _counts(owner, node) else 0,
         startup_minutes=startup_minutes(metadata, status) if _counts(owner, node) else 0,
         phase=sys.intern(str(status.get("phase") or "")),
+        limits=sys.intern(limits_text(spec)),
     )
 
 

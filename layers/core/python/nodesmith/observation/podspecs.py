@@ -5,11 +5,14 @@ While a container is resized in place, what it is allocated is kept beside what 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.pods import Manifest
 from nodesmith.model.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS
+
+_PARTS = ("containers", "initContainers")
 
 
 def without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +75,19 @@ def _requests(holder: Manifest) -> dict[str, Any]:
     resources = holder.get("resources") or {}
     requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {"requests": requests} if requests else {}
+
+
+def limits_text(spec: Manifest) -> str:
+    """Write the limits of a pod's containers, by which metrics show what it may take; empty where it has none."""
+    kept = {part: list(filter(None, map(_limits, spec.get(part) or ()))) for part in _PARTS}
+    own = _limits(spec)
+    return json.dumps({**kept, **own}, separators=(",", ":")) if own or any(kept.values()) else ""
+
+
+def _limits(holder: Manifest) -> dict[str, Any]:
+    limits = (holder.get("resources") or {}).get("limits")
+    again = {"restartPolicy": "Always"} if holder.get("restartPolicy") == "Always" else {}
+    return {"resources": {"limits": limits}, **again} if limits else {}
 
 
 def resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any]]:

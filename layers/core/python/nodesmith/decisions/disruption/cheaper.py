@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 
-from nodesmith.decisions.provisioning.claims import MIN_VALUES_RELAXED
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import (
@@ -21,6 +20,7 @@ from nodesmith.model.labels import (
     INSTANCE_CPU,
     INSTANCE_FAMILY,
     INSTANCE_TYPE,
+    MIN_VALUES_RELAXED,
     SPOT,
     ZONE,
 )

@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.reservations import reservation_labels
 from nodesmith.decisions.scheduling.templates import Template, template_labels
 from nodesmith.model.catalog import Offering
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, MIN_VALUES_RELAXED, WELL_KNOWN, ZONE
 from nodesmith.model.launches import LaunchRequest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclassstatus import ClusterInfo
@@ -27,7 +27,6 @@ from nodesmith.model.schema.hashing import HASH_VERSION
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
 _SUFFIX_LENGTH = 8
-MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 _LONGEST_POOL_IN_NAME = 54  # a claim's name is a label value and a tag: 63 at most
 
 
