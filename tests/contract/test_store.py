@@ -92,6 +92,8 @@ FULL_CLAIM = NodeClaim(
     capacity=parse_resources({"cpu": "2", "memory": "8Gi"}),
     allocatable=parse_resources({"cpu": "1930m", "memory": "7Gi"}),
     nominated=("default/web-1", "default/web-2"),
+    attempts=FrozenMap({"a1b2c3d4-e5f6a7b8": 3, "a1b2c3d4-00000000": 1}),
+    served=("a1b2c3d4-e5f6a7b8",),
     launched_at=NOW + timedelta(seconds=3),
     registered_at=NOW + timedelta(seconds=40),
     initialized_at=NOW + timedelta(seconds=60),
@@ -304,16 +306,24 @@ def test_the_end_of_a_claim_is_remembered_as_a_departure_when_it_is_forgotten(st
     store.commit(0, [replace(FULL_CLAIM, terminating_at=NOW), PENDING], "d1")
     for claim in store.load().claims:
         store.forget(claim)
-    assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, NOW),)
+    kept = FULL_CLAIM.attempts, FULL_CLAIM.served
+    moments = NOW, FULL_CLAIM.created_at, FULL_CLAIM.initialized_at
+    assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, *moments, *kept),)
 
 
-def test_a_departure_is_forgotten_by_the_clock_that_the_store_is_given(dynamodb: Any) -> None:
+@pytest.mark.parametrize(("attempt", "hours"), [(1, 1), (2, 2)])
+def test_a_departure_is_forgotten_by_the_clock_that_the_store_is_given(
+    dynamodb: Any, attempt: int, hours: int
+) -> None:
     times = [NOW]
     store = DynamoStore(dynamodb, TABLE, "test", lambda: times[0])
-    store.commit(0, [replace(FULL_CLAIM, terminating_at=NOW)], "d1")
+    made = replace(FULL_CLAIM, terminating_at=NOW, attempts=FrozenMap({"a-b": attempt}))
+    store.commit(0, [made], "d1")
     (claim,) = store.load().claims
     store.forget(claim)
-    times[0] = NOW + timedelta(hours=1, seconds=1)
+    times[0] = NOW + timedelta(hours=hours)
+    assert len(store.load().departures) == 1
+    times[0] += timedelta(seconds=1)
     assert store.load().departures == ()
 
 

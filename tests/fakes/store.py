@@ -28,7 +28,7 @@ from nodesmith.model.ledgeritems import (
 from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.pauses import Departure, Pause
+from nodesmith.model.pauses import Departure, Pause, departure_of
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
 
@@ -115,8 +115,9 @@ class FakeStore:
         known = self.claims.get(claim.name)
         if known is not None and known.revision != claim.revision:
             raise Conflict(f"NodeClaim {claim.name} has moved on")
-        if claim.terminating_at is not None:
-            self.departures[claim.name] = Departure(claim.name, claim.nodepool, claim.terminating_at)
+        departure = departure_of(claim)
+        if departure is not None:
+            self.departures[claim.name] = departure
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.disruption.budgets import allowed, is_active, room
 from nodesmith.model.budgets import Budget, read_budget, write_budget
 from nodesmith.model.cron import last_hit, parse_cron
+from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
 from nodesmith.model.moves import Move, Reason, Stage
@@ -249,7 +250,9 @@ def test_a_budget_keeps_its_time_zone_in_the_ledger() -> None:
 
 
 def test_a_ledger_keeps_its_pause_and_its_departures() -> None:
-    ledger = Ledger(paused=Pause(NOW, "a release"), departures=(Departure("a", "default", NOW),))
+    attempted = Departure("b", "default", NOW, NOW, NOW, FrozenMap({"a-b": 2}), ("a-b",))
+    lately = (Departure("a", "default", NOW), attempted)
+    ledger = Ledger(paused=Pause(NOW, "a release"), departures=lately)
     assert read_ledger(json.loads(json.dumps(ledger_item(ledger)))) == ledger
 
 

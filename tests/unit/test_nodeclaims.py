@@ -58,6 +58,8 @@ FULLEST = NodeClaim(
     capacity=Resources({"cpu": 2000, "pods": 29}),
     allocatable=Resources({"cpu": 1930, "pods": 29}),
     nominated=("default/a", "default/b"),
+    attempts={"a1b2c3d4-e5f6a7b8": 2},
+    served=("a1b2c3d4-e5f6a7b8",),
     launched_at=CREATED + timedelta(seconds=3),
     registered_at=CREATED + timedelta(seconds=40),
     initialized_at=CREATED + timedelta(seconds=50),

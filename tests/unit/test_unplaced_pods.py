@@ -120,3 +120,11 @@ def test_a_nodepool_that_no_instance_type_is_left_for_is_told_so_once_in_five_mi
         True,
     )
     assert event.message == why
+
+
+def test_pods_for_which_nodes_were_bought_in_vain_are_told_so_by_a_reason_of_its_own() -> None:
+    cluster = Cluster()
+    cluster.decide((Reason("nodes were bought 2 times", blocking="back-off"), 0, 1), (LIMIT, 1, 2))
+    cluster.tell()
+    told = {event.name: event.reason for event in cluster.objects.events}
+    assert told == {"default/web-0000": "ProvisioningBackOff", "default/web-0001": "FailedScheduling"}

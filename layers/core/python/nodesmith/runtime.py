@@ -59,12 +59,7 @@ def provisioning() -> Handler:
 
     def provision_once() -> None:
         outcome = provision(run)
-        counts = {
-            "NodeClaimsLaunched": len(outcome.launched),
-            "NodeClaimsGivenUp": len(outcome.given_up),
-            "PodsUnplaced": sum(len(u.pods) for u in outcome.plan.unplaced),
-        }
-        parts.telemetry.ran(counts, decisions=outcome.decisions)
+        parts.telemetry.ran(outcome.counts, decisions=outcome.decisions)
 
     return parts.handler(provision_once)
 

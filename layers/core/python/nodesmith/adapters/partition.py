@@ -26,7 +26,7 @@ from nodesmith.model.ledgeritems import (
 from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim, from_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, read_departure, read_pause
+from nodesmith.model.pauses import Departure, Pause, read_departure, read_pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
 
@@ -116,7 +116,7 @@ class Found:
     def ledger(self) -> Ledger:
         """Give what was read."""
         claims = tuple(sorted(self._claims, key=lambda c: c.name))
-        lately = [each for each in self._departures if self._now - each.at <= RATE_WINDOW]
+        lately = [each for each in self._departures if self._now <= each.kept_until]
         return Ledger(
             self._version,
             claims,

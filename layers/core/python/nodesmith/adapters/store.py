@@ -7,8 +7,8 @@
 by which the table has indexes: so a claim and the way to it are one write.
 
 Back-offs expire by the table's TTL a day after they end, risks when they come to nothing. `PAUSE` is there while
-disruption is paused, `DEPARTURE#claim` for an hour after a node's end began, and until the TTL. `TURN#concern` is
-there while a run does what one does at a time.
+disruption is paused, `DEPARTURE#claim` for an hour or two after a node's end began, and until the TTL.
+`TURN#concern` is there while a run does what one does at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from nodesmith.model.ledgeritems import (
 from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim, to_item
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.pauses import RATE_WINDOW, Departure, Pause, departure_item, pause_item
+from nodesmith.model.pauses import Departure, Pause, departure_item, departure_of, pause_item
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
 from nodesmith.settings import partition_key
@@ -120,8 +120,9 @@ class DynamoStore:
 
         Its departure is written before: one of a claim that is still there is no second one.
         """
-        if claim.terminating_at is not None:
-            self._section.put(_departure(self._section, claim, claim.terminating_at))
+        departure = departure_of(claim)
+        if departure is not None:
+            self._section.put(_departure(self._section, departure))
         self._section.delete_revised(f"CLAIM#{claim.name}", claim.revision, f"NodeClaim {claim.name}")
 
     def known(self, claims: Collection[str]) -> Collection[str]:
@@ -260,9 +261,9 @@ def _move(section: Section, move: Move) -> Attributes:
     return section.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
 
 
-def _departure(section: Section, claim: NodeClaim, at: datetime) -> Attributes:
-    document = departure_item(Departure(claim.name, claim.nodepool, at))
-    return section.item(f"DEPARTURE#{claim.name}", document, ttl=int((at + RATE_WINDOW).timestamp()))
+def _departure(section: Section, departure: Departure) -> Attributes:
+    expires = int(departure.kept_until.timestamp())
+    return section.item(f"DEPARTURE#{departure.claim}", departure_item(departure), ttl=expires)
 
 
 def _backoff(section: Section, sk: str, backoff: Backoff) -> Attributes:

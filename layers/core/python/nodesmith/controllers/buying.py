@@ -30,6 +30,8 @@ COMMIT_NODES = 90
 """Nodes in one commit: DynamoDB's transactions hold 100 items."""
 COMMIT_NAMES_LENGTH = 2_000_000
 """Characters of pods' names in one commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
+_ATTEMPT_LENGTH = 20
+"""Characters that a claim takes more for each workload."""
 
 
 class Buyer(Protocol):
@@ -110,7 +112,7 @@ def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
     """Give as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
     length = 0
     for number, node in enumerate(nodes[:COMMIT_NODES]):
-        length += sum(map(len, node.claim.nominated))
+        length += sum(map(len, node.claim.nominated)) + _ATTEMPT_LENGTH * len(node.claim.attempts)
         if number and length > COMMIT_NAMES_LENGTH:
             return nodes[:number]
     return nodes[:COMMIT_NODES]

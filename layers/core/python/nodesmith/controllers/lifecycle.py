@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.controllers import registering
+from nodesmith.controllers.attempts import note_stayed
 from nodesmith.controllers.consolidatable import show_consolidatable
 from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
@@ -107,6 +108,8 @@ def _steps(
     done.update({"Delete": len(deleted)} if deleted else {})
     _carry_out(run, commands, ledger.claims, snapshot, done, failures)
     _take_back(run, commands, failures)
+    moved = {command.claim.name for command in commands}
+    note_stayed(run.store, ledger, snapshot, moved, now, done, failures)
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
     done.update({"PodEvent": stamped} if stamped else {})
     with failures.of():

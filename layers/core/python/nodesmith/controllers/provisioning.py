@@ -103,6 +103,16 @@ class Outcome:
     unread: bool = False
     """that the snapshot shows something otherwise than readiness has read it"""
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What becomes metrics."""
+        return {
+            "NodeClaimsLaunched": len(self.launched),
+            "NodeClaimsGivenUp": len(self.given_up),
+            "PodsUnplaced": sum(len(group.pods) for group in self.plan.unplaced),
+            "PodsBackedOff": self.plan.backed_off,
+        }
+
     def note(self, settled: Settled) -> None:
         """Add what became of launches."""
         self.is_throttled = self.is_throttled or settled.is_throttled

@@ -15,6 +15,7 @@ from nodesmith.controllers.news import Told, tell, unsaid
 from nodesmith.decisions.podtelling import of_pods
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.byhand import unclaimed
+from nodesmith.decisions.provisioning.plan import BACK_OFF
 from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.messages import shortened
 from nodesmith.model.nodeclaims import NodeClaim
@@ -33,7 +34,7 @@ PODS_AT_ONCE = 10
 LONG = timedelta(hours=1)
 """as long as an API server remembers an Event"""
 _STALE_AFTER = timedelta(minutes=15)
-FAILED_SCHEDULING = "FailedScheduling"
+FAILED_SCHEDULING, BACKED_OFF = "FailedScheduling", "ProvisioningBackOff"
 
 
 def write_unplaced(
@@ -44,7 +45,13 @@ def write_unplaced(
     `refused` are users' NodeClaims and static NodePools (`Kind/name`), and why they get nothing.
     """
     groups = [
-        {"pods": list(group.pods), "reason": group.why.text, "fix": group.why.fix} for group in plan.unplaced
+        {
+            "pods": list(group.pods),
+            "reason": group.why.text,
+            "fix": group.why.fix,
+            "event": BACKED_OFF if group.why.blocking == BACK_OFF else FAILED_SCHEDULING,
+        }
+        for group in plan.unplaced
     ]
     barren = {name: (plan.obstacles or {})[name] for name in plan.barren}
     written: dict[str, Any] = {
@@ -85,8 +92,8 @@ def tell_unplaced(
         _show_refusal(cluster, event)
     pending = {pod.key for pod in snapshot.pods if not pod.node and not pod.deleting}
     pods = [
-        ObjectEvent("Pod", pod, FAILED_SCHEDULING, message, warning=True)
-        for pod, message in _messages(written)
+        ObjectEvent("Pod", pod, reason, message, warning=True)
+        for pod, reason, message in _messages(written)
         if pod in pending
     ]
     return tell(
@@ -131,10 +138,16 @@ def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
     cluster.merge_status(event.kind, event.name, {"conditions": [condition]})
 
 
-def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give pods and messages, one of each group in turn: many of one kind must not silence the others."""
+def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Give pods, an Event's reason and its message, one of each group in turn.
+
+    Many of one kind must not silence the others.
+    """
     groups = [
-        [(pod, str(Reason(group["reason"], fix=group["fix"]))) for pod in group["pods"]]
+        [
+            (pod, group.get("event", FAILED_SCHEDULING), str(Reason(group["reason"], fix=group["fix"])))
+            for pod in group["pods"]
+        ]
         for group in written["unplaced"]
     ]
     for turn in range(max(map(len, groups), default=0)):

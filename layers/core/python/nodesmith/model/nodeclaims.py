@@ -121,6 +121,10 @@ class NodeClaim:
     allocatable: Resources = NOTHING
     nominated: tuple[str, ...] = ()
     """namespace/name of the pods that this claim was bought for."""
+    attempts: Mapping[str, int] = FrozenMap()
+    """By workload of those pods, which purchase in a row it is without one of them having come to run, from 1."""
+    served: tuple[str, ...] = ()
+    """Of these workloads such as had more than one attempt, and pods that stayed on its Node."""
     launched_at: datetime | None = None
     registered_at: datetime | None = None
     initialized_at: datetime | None = None
@@ -274,10 +278,10 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "nodeclass": lambda value: NodeClassRef(**value),
     "phase": Phase,
     "requirements": read_requirements,
-    **dict.fromkeys(("nominated", "security_groups", "replaced_by"), tuple),
+    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
     **dict.fromkeys(("taints", "startup_taints"), read_taints),
     **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
-    **dict.fromkeys(("labels", "annotations", "launch"), FrozenMap),
+    **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),
     "budgets": lambda budgets: tuple(map(read_budget, budgets)),
     "history": lambda steps: tuple(
         Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps

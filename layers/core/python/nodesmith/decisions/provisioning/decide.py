@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.attempts import standings
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.bought import Origin, written_down
@@ -19,6 +20,7 @@ from nodesmith.decisions.provisioning.pools import Pools, pools
 from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
 from nodesmith.decisions.provisioning.reasons import reason
 from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
+from nodesmith.decisions.provisioning.repeating import Repeating
 from nodesmith.decisions.provisioning.shares import Shares, shared_out
 from nodesmith.decisions.provisioning.sparing import sparing
 from nodesmith.decisions.scheduling.assign import Known, assign
@@ -29,6 +31,7 @@ from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
 from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
 from nodesmith.decisions.scheduling.unsold import Unsold
+from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.ledger import Ledger
@@ -72,9 +75,16 @@ def decide(inputs: Inputs) -> Plan:
     keep_for_sources(free, snapshot, inputs.ledger)
     waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
+    names = Workloads()
+    expecting = [(nominated[pod.key], pod) for pod in waiting]
+    homeless = [pod for pod in fresh if not pod.node]
+    fared = standings(homeless, expecting, inputs.ledger, snapshot, inputs.now, names)
+    repeating = Repeating(fared, names, inputs.now)
+    fresh, held = repeating.split(fresh)
     if not fresh:
         return Plan(
             waiting=_waiting(waiting, nominated),
+            unplaced=_unplaced(held),
             ignored=_unplaced(_told(ignored)),
             problems=snapshot.problems,
         )
@@ -107,13 +117,13 @@ def decide(inputs: Inputs) -> Plan:
 
     chosen, least = sparing(decided) if _spares(fresh, inputs) else decided(Wishes.RULE)
     assignment, purchase = chosen.assignment, chosen.purchase
-    nodes = _written_down(purchase, inputs)
+    nodes = repeating.noted(_written_down(purchase, inputs), fresh)
     bought_for = {key for node in nodes for key in node.claim.nominated}
     return Plan(
         nodes=nodes,
         placed={name: tuple(pods) for name, pods in sorted(assignment.placed.items())},
         waiting=_waiting(waiting, nominated),
-        unplaced=_unplaced([*_stuck(chosen, offers), *_refused(purchase, offers), *shares.told()]),
+        unplaced=_unplaced([*_stuck(chosen, offers), *_refused(purchase, offers), *shares.told(), *held]),
         ignored=_unplaced(_told(ignored)),
         obstacles=offers.obstacles,
         barren=offers.barren,

@@ -10,6 +10,9 @@ from nodesmith.model.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.reasons import Reason
 
+BACK_OFF = "back-off"
+"""What blocks pods for which nodes were bought in vain: see `decisions.attempts`."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
@@ -65,6 +68,11 @@ class Plan:
     def price_hourly_usd(self) -> float:
         """What the nodes to buy cost together, each at its cheapest offering."""
         return fsum(node.price_hourly_usd for node in self.nodes)
+
+    @property
+    def backed_off(self) -> int:
+        """How many pods wait because nodes were bought for them in vain."""
+        return sum(len(group.pods) for group in self.unplaced if group.why.blocking == BACK_OFF)
 
     @property
     def is_idle(self) -> bool:

@@ -1,0 +1,204 @@
+"""Attempts: nodes that were bought for pods which did not come to run there, and how long to wait before the next.
+
+What keeps such pods off their nodes is nothing that a snapshot shows: a plugin of the scheduler, a DaemonSet's pod
+larger than anybody could know, somebody who preempts the pods or ends the node. So each claim says which attempt it is
+for whom, and the purchases themselves are judged. The first two follow each other at once. After that comes a back-off,
+and then one node is tried for one pod, until one of the workload's pods has stayed for a minute.
+
+What EC2 takes back, and claims that never became nodes, count for nothing here: they have back-offs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from nodesmith.decisions.workloads import Workloads, controller
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.pauses import counts_as_attempt
+from nodesmith.model.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+FREE_ATTEMPTS = 2
+"""How often nodes are bought for the same pods without waiting."""
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=2), timedelta(hours=1)
+"""From the second purchase to the third, of which a minute is what a node takes to be ready; doubles each time."""
+STAYED = timedelta(minutes=1)
+"""How long after its node was initialized a pod must be there to have come to run."""
+REMEMBERED = timedelta(hours=3)
+"""Older purchases say nothing about the next one."""
+
+
+def wait_after(attempt: int) -> timedelta:
+    """Return how long after the purchase of an attempt that failed the next may follow."""
+    if attempt < FREE_ATTEMPTS:
+        return timedelta()
+    doubled: int = 2 ** min(attempt - FREE_ATTEMPTS, 10)
+    return min(LONGEST_WAIT, FIRST_WAIT * doubled)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a workload fares: how many attempts in a row have `failed`, and until when nothing is bought for it.
+
+    `trial` is the NodeClaim, if any, by which it is being found out whether its pods run now.
+    """
+
+    failed: int = 0
+    until: datetime | None = None
+    trial: str = ""
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether so many attempts have failed that one node is bought for one pod, if any."""
+        return self.failed >= FREE_ATTEMPTS
+
+    def waits(self, now: datetime) -> bool:
+        """Tell whether nothing is bought for its pods now."""
+        return self.is_on_trial and (bool(self.trial) or (self.until is not None and now < self.until))
+
+
+@dataclass(frozen=True, slots=True)
+class _Purchase:
+    """A node that was bought for a workload; `ready_at` is None as long as it is on its way."""
+
+    claim: str
+    at: datetime
+    attempt: int
+    ready_at: datetime | None
+    served: bool
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it was made for one pod, to find out whether its like run now."""
+        return self.attempt > FREE_ATTEMPTS
+
+
+class Verdict(Enum):
+    """What came of a purchase: pods ran, or none did though they waited, or that is open."""
+
+    RAN = auto()
+    FAILED = auto()
+    OPEN = auto()
+
+
+def standings(
+    pods: Iterable[Pod],
+    expecting: Iterable[tuple[str, Pod]],
+    ledger: Ledger,
+    snapshot: Snapshot,
+    now: datetime,
+    names: Workloads,
+) -> dict[str, Standing]:
+    """Return how the workloads of pods without a node fare, those for which something was bought before.
+
+    `expecting` are NodeClaims with pods that may yet come to run there.
+    """
+    oldest: dict[str, datetime] = {}
+    for pod in pods:
+        workload = names.of(pod)
+        oldest[workload] = min(pod.created_at, oldest.get(workload, pod.created_at))
+    purchases: dict[str, list[_Purchase]] = {}
+    for workload, purchase in _purchases(ledger, oldest, now - REMEMBERED):
+        purchases.setdefault(workload, []).append(purchase)
+    if not purchases:
+        return {}
+    claims = {purchase.claim for mine in purchases.values() for purchase in mine}
+    hosted = {(claim.name, names.controller_of(pod)) for claim, pod in _pods_on(claims, ledger, snapshot)}
+    expected = {(claim, names.controller_of(pod)) for claim, pod in expecting if claim in claims}
+    found: dict[str, Standing] = {}
+    for workload, mine in sorted(purchases.items()):
+        who = controller(workload)
+        judged = [
+            (
+                _judge(
+                    each, oldest[workload], (each.claim, who) in hosted, (each.claim, who) in expected, now
+                ),
+                each,
+            )
+            for each in mine
+        ]
+        found[workload] = _standing(judged)
+    return found
+
+
+def _purchases(
+    ledger: Ledger, workloads: Collection[str], since: datetime
+) -> Iterator[tuple[str, _Purchase]]:
+    for claim in ledger.claims:
+        if claim.created_at < since or not counts_as_attempt(claim):
+            continue
+        for workload, attempt in claim.attempts.items():
+            if workload in workloads:
+                ready_at, served = claim.initialized_at or claim.terminating_at, workload in claim.served
+                yield workload, _Purchase(claim.name, claim.created_at, attempt, ready_at, served)
+    for gone in ledger.departures:
+        if gone.bought_at is None or gone.bought_at < since:
+            continue
+        for workload, attempt in gone.attempts.items():
+            if workload in workloads:
+                ready_at, served = gone.initialized_at or gone.at, workload in gone.served
+                yield workload, _Purchase(gone.claim, gone.bought_at, attempt, ready_at, served)
+
+
+def _pods_on(names: Collection[str], ledger: Ledger, snapshot: Snapshot) -> Iterator[tuple[NodeClaim, Pod]]:
+    """Yield the pods on the Nodes of the named claims, but those that are leaving."""
+    found = ((claim, snapshot.node_of(claim)) for claim in ledger.claims if claim.name in names)
+    nodes = {node.name: claim for claim, node in found if node is not None}
+    for pod in snapshot.pods if nodes else ():
+        if pod.node in nodes and not pod.deleting:
+            yield nodes[pod.node], pod
+
+
+def _judge(purchase: _Purchase, oldest: datetime, hosts: bool, is_expecting: bool, now: datetime) -> Verdict:
+    """Judge a purchase; `oldest` is when the oldest of its workload's pods was made that has no node."""
+    if purchase.served:
+        return Verdict.RAN
+    if purchase.ready_at is None or is_expecting:
+        return Verdict.OPEN
+    if hosts:
+        return Verdict.RAN if now - purchase.ready_at >= STAYED else Verdict.OPEN
+    # Had no pod waited once the node was there and its back-off over, those that wait now were of a later need.
+    waited_until = max(purchase.ready_at, purchase.at + wait_after(purchase.attempt)) + STAYED
+    return Verdict.FAILED if oldest <= waited_until else Verdict.RAN
+
+
+def _standing(judged: Sequence[tuple[Verdict, _Purchase]]) -> Standing:
+    """Sum up: those count that were made after the last one on which pods came to run."""
+    ran = [each.at for verdict, each in judged if verdict is Verdict.RAN]
+    later = [(verdict, each) for verdict, each in judged if not ran or each.at > max(ran)]
+    failed = [each for verdict, each in later if verdict is Verdict.FAILED]
+    trials = [(each.at, each.claim) for verdict, each in later if verdict is Verdict.OPEN and each.is_trial]
+    return Standing(
+        failed=max((each.attempt - (verdict is Verdict.OPEN) for verdict, each in later), default=0),
+        until=max((each.at + wait_after(each.attempt) for each in failed), default=None),
+        trial=max(trials)[1] if trials else "",
+    )
+
+
+def stayed(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) -> dict[str, tuple[str, ...]]:
+    """Return what repeated attempts are to say of workloads whose pods have stayed: `served`, by NodeClaim.
+
+    First attempts need not say it: after them nothing waits.
+    """
+    due = {
+        claim.name: claim
+        for claim in ledger.claims
+        if claim.initialized_at is not None
+        and not claim.is_ending
+        and now - claim.initialized_at >= STAYED
+        and any(attempt > 1 and who not in claim.served for who, attempt in claim.attempts.items())
+    }
+    found: dict[str, set[str]] = {}
+    for claim, pod in _pods_on(due, ledger, snapshot):
+        who = names.controller_of(pod)
+        mine = {name for name, attempt in claim.attempts.items() if attempt > 1 and controller(name) == who}
+        found.setdefault(claim.name, set(claim.served)).update(mine)
+    return {
+        name: tuple(sorted(served))
+        for name, served in sorted(found.items())
+        if len(served) > len(due[name].served)
+    }

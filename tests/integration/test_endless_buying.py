@@ -1,0 +1,243 @@
+"""Pods that do not come to run on the nodes that are bought for them: these are bought ever more seldom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.model.events import Concern
+from nodesmith.model.labels import INITIALIZED
+from nodesmith.model.times import format_time
+from tests import builders
+from tests.binding import Manifest, bind
+from tests.world import CONCERNS, World, pod_manifest
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+MOST_IN_AN_HOUR = 7
+MANY = 12
+Scheduler = Callable[["Oddly"], None]
+
+
+class Oddly(World):
+    """A world in which something happens to pods and nodes that no snapshot foretells."""
+
+    def __init__(self, scheduler: Scheduler, pods: int = 1, cpu: str = "1") -> None:
+        super().__init__({f"web-{n}": pod_manifest(f"web-{n}", cpu=cpu) for n in range(pods)})
+        self.scheduler = scheduler
+        self.concerns = (*CONCERNS, Concern.DISRUPTION)
+        self.observe()
+
+    @property
+    def bought(self) -> int:
+        """How many instances have been launched so far."""
+        return len(self.cloud.instances)
+
+    @property
+    def attempts(self) -> Counter[int]:
+        """The attempts that claims say they are, those that are there."""
+        return Counter(n for claim in self.store.claims.values() for n in claim.attempts.values())
+
+    def _bind(self) -> None:
+        self.scheduler(self)
+
+    def open_nodes(self) -> dict[str, Manifest]:
+        """The Nodes that pods may be bound to."""
+        return {n: node for n, node in self.cluster.nodes.items() if not node["spec"].get("taints")}
+
+    def fill(self, node: str, kind: str) -> None:
+        """Let a pod of somebody else's take a Node's room, and whoever is there make way for it."""
+        for name in self.on(node):
+            del self.cluster.pods[f"default/{name}"]
+        name, cpu = f"filler-{node}", self.cluster.nodes[node]["status"]["allocatable"]["cpu"]
+        made = pod_manifest(name, cpu=cpu, nodeName=node, priority=1000)
+        made["metadata"] |= {"creationTimestamp": format_time(self.now), "labels": {"app": "filler"}}
+        made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "filler", "controller": True}]
+        self.cluster.pods[f"default/{name}"] = {**made, "status": {}}
+
+    def on(self, node: str) -> list[str]:
+        """The pods on a Node, without those that fill it."""
+        return [n for n, p in self.pods.items() if p["spec"].get("nodeName") == node and "filler" not in n]
+
+
+def as_usual(world: Oddly) -> None:
+    bind(world.pods, world.cluster.nodes)
+
+
+def after_daemons_larger_than_their_template(world: Oddly) -> None:
+    for name in world.open_nodes():
+        world.fill(name, "DaemonSet")
+    as_usual(world)
+
+
+def with_preemption_by_pods_of_others(world: Oddly) -> None:
+    """Bind pods first, and preempt them a moment later."""
+    for name in world.open_nodes():
+        if world.on(name):
+            world.fill(name, "ReplicaSet")
+    as_usual(world)
+
+
+def where_somebody_deletes_nodes(world: Oddly) -> None:
+    """Delete NodeClaims as soon as their Nodes are initialized, before any pod is bound."""
+    for node in world.open_nodes().values():
+        if node["metadata"]["labels"].get(INITIALIZED) == "true":
+            own = node["spec"]["providerID"]
+            for claim in world.store.claims.values():
+                if claim.provider_id == own and claim.name in world.cluster.nodeclaims:
+                    world.cluster.request_deletion("NodeClaim", claim.name)
+
+
+def where_somebody_terminates_instances(world: Oddly) -> None:
+    """Terminate instances behind our back, as soon as they have joined."""
+    for name in world.open_nodes():
+        if world.is_alive(name):
+            world.lose(name.removeprefix("node-"), "shutting-down")
+
+
+def add(world: Oddly, name: str, **asked: str) -> None:
+    """Let the ReplicaSet make a pod now."""
+    world.add(name, **asked)
+    world.cluster.pods[f"default/{name}"]["metadata"]["creationTimestamp"] = format_time(world.now)
+
+
+ODDITIES = [
+    after_daemons_larger_than_their_template,
+    with_preemption_by_pods_of_others,
+    where_somebody_deletes_nodes,
+    where_somebody_terminates_instances,
+]
+
+
+@pytest.mark.parametrize("scheduler", ODDITIES)
+def test_few_nodes_are_bought_in_an_hour_for_a_pod_that_never_runs(scheduler: Scheduler) -> None:
+    world = Oddly(scheduler)
+    world.live(HOUR)
+    assert 3 <= world.bought <= MOST_IN_AN_HOUR
+
+
+def test_after_hours_one_node_an_hour_is_bought() -> None:
+    world = Oddly(after_daemons_larger_than_their_template)
+    world.live(3 * HOUR)
+    before = world.bought
+    world.live(3 * HOUR)
+    assert 2 <= world.bought - before <= 4
+
+
+def test_of_many_pods_one_is_tried_after_two_attempts_for_each() -> None:
+    world = Oddly(after_daemons_larger_than_their_template, pods=MANY, cpu="14")
+    world.live(HOUR)
+    assert 2 * MANY < world.bought <= 2 * MANY + MOST_IN_AN_HOUR - 2
+
+
+def test_pods_that_are_made_anew_while_they_wait_begin_nothing_anew() -> None:
+    world = Oddly(after_daemons_larger_than_their_template)
+
+    def made_anew(w: World) -> None:
+        for name in w.waiting():
+            del w.cluster.pods[f"default/{name}"]
+
+    world.mishaps = [(number * MINUTE, made_anew) for number in range(4, 60, 4)]
+    world.live(HOUR)
+    assert not world.mishaps
+    assert 3 <= world.bought <= MOST_IN_AN_HOUR
+
+
+def test_pods_are_told_why_they_wait() -> None:
+    world = Oddly(after_daemons_larger_than_their_template)
+    world.live(10 * MINUTE)
+    told = [event for event in world.cluster.events if event.reason == "ProvisioningBackOff"]
+    assert {event.name for event in told} == {"default/web-0"}
+    assert told[0].message.startswith(
+        "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed"
+    )
+
+
+def test_once_the_cause_is_gone_one_pod_is_tried_and_the_others_follow() -> None:
+    world = Oddly(after_daemons_larger_than_their_template, pods=MANY, cpu="14")
+    world.live(15 * MINUTE)
+    before = world.bought
+    world.scheduler = as_usual
+    world.live(20 * MINUTE)
+    assert not world.waiting()
+    assert world.bought - before <= MANY + 1
+
+
+def test_once_pods_have_run_the_next_one_is_bought_for_at_once() -> None:
+    world = Oddly(after_daemons_larger_than_their_template)
+    world.live(35 * MINUTE)
+    world.scheduler = as_usual
+    world.live(35 * MINUTE)
+    assert not world.waiting()
+    world.remove(["web-0"])
+    world.live(5 * MINUTE)
+    assert not world.cloud.alive()
+    add(world, "web-1")
+    world.live(3 * MINUTE)
+    assert not world.waiting()
+
+
+def test_a_hundred_pods_with_a_node_each_are_no_repeated_attempt() -> None:
+    world = Oddly(as_usual, pods=100, cpu="14")
+    world.live(6 * MINUTE)
+    assert not world.waiting()
+    assert world.bought == 100
+    assert world.attempts == {1: 100}
+
+
+def test_pods_that_come_in_waves_are_no_repeated_attempt() -> None:
+    world = Oddly(as_usual, cpu="14")
+    for number in range(1, 40):
+        later = timedelta(seconds=7 * number)
+        world.mishaps.append((later, lambda w, n=number: w.add(f"web-{n}", cpu="14")))
+    world.live(15 * MINUTE)
+    assert not world.waiting()
+    assert world.bought == 40
+    assert world.attempts == {1: 40}
+
+
+def test_a_workload_that_grows_and_shrinks_is_no_repeated_attempt() -> None:
+    world = Oddly(as_usual, cpu="14")
+    for number in range(8):
+        world.live(6 * MINUTE)
+        assert not world.waiting()
+        world.remove([f"web-{number}"])
+        world.live(5 * MINUTE)
+        world.add(f"web-{number + 1}", cpu="14")
+        world.cluster.pods[f"default/web-{number + 1}"]["metadata"]["creationTimestamp"] = format_time(
+            world.now
+        )
+    world.live(6 * MINUTE)
+    assert world.bought == 9
+    assert world.attempts == {1: 1}
+
+
+def test_spot_interruptions_before_pods_run_are_no_repeated_attempt() -> None:
+    world = Oddly(as_usual)
+    taken: set[str] = set()
+
+    def take(w: World) -> None:
+        for instance in w.cloud.alive():
+            if instance.id not in taken and len(taken) < 4:
+                taken.add(instance.id)
+                w.warn(instance.id)
+        w.mishaps.append((w.now - builders.NOW + timedelta(seconds=5), take))
+
+    take(world)
+    world.live(20 * MINUTE)
+    assert len(taken) == 4
+    assert not world.waiting()
+    assert set(world.attempts) <= {1}
+
+
+def test_launches_that_find_no_capacity_are_no_attempt() -> None:
+    world = Oddly(as_usual)
+    world.cloud.stock = {"spot *": 0, "on-demand *": 0}
+    world.live(5 * MINUTE)
+    world.cloud.stock = {}
+    world.live(30 * MINUTE)
+    assert not world.waiting()
+    assert world.attempts == {1: 1}

@@ -1,0 +1,286 @@
+"""How long nothing is bought for pods that did not come to run on the nodes that were bought for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.attempts import LONGEST_WAIT, Standing, standings, stayed, wait_after
+from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.decisions.workloads import Workloads
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.notices import Fate
+from nodesmith.model.pauses import departure_of
+from nodesmith.model.pods import Pod
+from tests.builders import JOINED, NOW, READY, claim, inputs, ledger, node, pods, shape, snapshot
+
+MINUTE = timedelta(minutes=1)
+WEB = shape()
+(WAITING,) = pods(WEB)
+WORKLOAD = Workloads().of(WAITING)
+FULL = shape("4", app="filler")
+"""whose pod leaves no room on a node"""
+
+
+def bought(
+    ago: timedelta,
+    attempt: int = 1,
+    *,
+    name: str = "",
+    ready: timedelta | None = 40 * MINUTE / 60,
+    **fields: Any,
+) -> NodeClaim:
+    """Give a claim of so long ago whose node was initialized so long after; None where it is still on its way."""
+    at = NOW - ago
+    phase = Phase.LAUNCHED if ready is None else Phase.INITIALIZED
+    known: dict[str, Any] = {
+        "created_at": at,
+        "phase_since": at if ready is None else at + ready,
+        "initialized_at": None if ready is None else at + ready,
+        "attempts": FrozenMap({WORKLOAD: attempt}),
+    }
+    return claim(name or f"default-{attempt}", phase=phase, **(known | fields))
+
+
+def ended(made: NodeClaim, cause: str = "Empty") -> NodeClaim:
+    """Give a claim whose end has begun a moment ago."""
+    at = NOW - timedelta(seconds=5)
+    return replace(made, phase=Phase.TERMINATING, terminating_at=at, cause=cause)
+
+
+def seen(claims: Sequence[NodeClaim], *on: Pod) -> Any:
+    nodes = [
+        node(f"node-{c.name}", provider_id=c.provider_id, labels=READY if c.initialized_at else JOINED)
+        for c in claims
+        if c.initialized_at is not None
+    ]
+    return snapshot(pods=[WAITING, *on], nodes=tuple(nodes))
+
+
+def standing(
+    *claims: NodeClaim, on: Sequence[Pod] = (), since: timedelta = 10 * MINUTE, **known: Any
+) -> Standing:
+    """Give how the workload fares whose pod has waited for so long."""
+    pod = replace(WAITING, created_at=NOW - since)
+    expecting = known.pop("expecting", ())
+    held = ledger(claims=claims, **known)
+    return standings([pod], expecting, held, seen(claims, *on), NOW, Workloads()).get(WORKLOAD, Standing())
+
+
+def hosted(made: NodeClaim, **fields: Any) -> Pod:
+    return replace(pods(WEB, prefix="other")[0], **{"node": f"node-{made.name}", **fields})
+
+
+def test_the_waits_double_from_two_minutes_to_an_hour() -> None:
+    minutes = [wait_after(attempt) / MINUTE for attempt in range(1, 10)]
+    assert minutes == [0, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert wait_after(10**6) == LONGEST_WAIT
+
+
+def test_nothing_is_known_of_pods_for_which_nothing_was_bought() -> None:
+    assert standing(bought(MINUTE, attempts=FrozenMap({"another-one": 9}))) == Standing()
+
+
+def test_a_node_that_nobody_came_to_though_pods_waited_is_a_failed_attempt() -> None:
+    made = standing(bought(5 * MINUTE))
+    assert (made.failed, made.waits(NOW)) == (1, False)
+
+
+def test_after_the_second_nothing_is_bought_until_its_back_off_is_over() -> None:
+    young, old = standing(bought(MINUTE, 2)), standing(bought(3 * MINUTE, 2))
+    assert (young.failed, young.until, young.waits(NOW)) == (2, NOW + MINUTE, True)
+    assert (old.failed, old.waits(NOW), old.is_on_trial) == (2, False, True)
+
+
+def test_the_longest_back_off_of_several_holds() -> None:
+    assert standing(bought(MINUTE, 2), bought(MINUTE, 3)).until == NOW + 3 * MINUTE
+
+
+@pytest.mark.parametrize("ready", [None, MINUTE / 2])
+def test_a_node_that_pods_may_yet_come_to_is_no_failed_attempt(ready: timedelta | None) -> None:
+    made = bought(MINUTE, ready=ready)
+    assert standing(made, expecting=[(made.name, hosted(made, node=""))]).failed == 0
+
+
+def test_a_pod_that_is_on_the_node_for_less_than_a_minute_decides_nothing() -> None:
+    failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(MINUTE, 3)
+    found = standing(failed, made, on=[hosted(made)])
+    assert (found.failed, found.trial, found.waits(NOW)) == (2, made.name, True)
+
+
+def test_a_pod_that_has_stayed_for_a_minute_makes_up_for_all_attempts_before() -> None:
+    failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(3 * MINUTE, 3)
+    assert standing(failed, made, on=[hosted(made)]) == Standing()
+
+
+def test_a_pod_that_is_leaving_or_of_somebody_else_has_not_stayed() -> None:
+    made = bought(4 * MINUTE, 3)
+    other = replace(pods(shape(app="other"))[0], node=f"node-{made.name}")
+    assert standing(made, on=[hosted(made, deleting=True), other]).failed == 3
+
+
+def test_a_pod_of_the_same_controller_has_stayed_though_it_asks_for_something_else() -> None:
+    made = bought(4 * MINUTE, 3)
+    resized = replace(hosted(made), shape=shape("2"))
+    assert standing(made, on=[resized]) == Standing()
+
+
+def test_attempts_after_the_last_one_that_went_well_count_again() -> None:
+    good, bad = bought(9 * MINUTE, 4, name="default-a"), bought(5 * MINUTE, 1)
+    assert standing(good, bad, on=[hosted(good)]).failed == 1
+
+
+def test_an_attempt_of_the_same_decision_as_one_that_went_well_does_not_count() -> None:
+    good, bad = bought(5 * MINUTE, 2, name="default-a"), bought(5 * MINUTE, 2)
+    assert standing(good, bad, on=[hosted(good)]).failed == 0
+
+
+def test_pods_that_were_made_long_after_the_node_need_it_for_something_else() -> None:
+    made = bought(10 * MINUTE)
+    assert standing(made, since=8 * MINUTE).failed == 0
+    assert standing(made, since=8 * MINUTE + timedelta(seconds=30)).failed == 1
+
+
+def test_pods_that_replace_others_during_a_back_off_go_on_waiting() -> None:
+    made = bought(20 * MINUTE, 5)
+    assert standing(made, since=5 * MINUTE).failed == 5
+    assert standing(made, since=2 * MINUTE).failed == 0
+
+
+@pytest.mark.parametrize("cause", ["Empty", "Deleted", "Underutilized", "InstanceTerminated"])
+def test_a_node_that_was_ended_before_anybody_came_is_a_failed_attempt(cause: str) -> None:
+    made = ended(bought(2 * MINUTE), cause)
+    gone = departure_of(made)
+    assert gone is not None
+    assert standing(made).failed == 1
+    assert standing(departures=(gone,)).failed == 1
+    assert standing(ended(bought(2 * MINUTE, ready=None), cause)).failed == 1
+
+
+@pytest.mark.parametrize("cause", sorted(set(Fate) - {Fate.TERMINATED, Fate.STOPPED}))
+def test_what_ec2_has_taken_counts_for_nothing(cause: str) -> None:
+    made = ended(bought(2 * MINUTE), cause)
+    gone = departure_of(made)
+    assert gone is not None
+    assert standing(made) == standing(departures=(gone,)) == Standing()
+
+
+def test_what_never_became_a_node_counts_for_nothing() -> None:
+    assert standing(replace(bought(MINUTE, ready=None), phase=Phase.GIVEN_UP)) == Standing()
+
+
+def test_what_was_bought_hours_ago_counts_for_nothing() -> None:
+    assert standing(bought(timedelta(hours=3, seconds=1), 9), since=timedelta(days=1)) == Standing()
+
+
+def test_a_departure_is_kept_for_longer_than_the_longest_back_off_after_a_repeated_attempt() -> None:
+    first, second = departure_of(ended(bought(MINUTE))), departure_of(ended(bought(MINUTE, 2)))
+    assert first is not None
+    assert second is not None
+    assert first.kept_until - first.at == timedelta(hours=1)
+    assert second.kept_until - second.at > LONGEST_WAIT + MINUTE
+
+
+def test_a_repeated_attempt_is_told_when_pods_have_stayed_and_once() -> None:
+    made = bought(3 * MINUTE, 2)
+    held, there = ledger(claims=(made,)), seen([made], hosted(made))
+    assert stayed(held, there, NOW, Workloads()) == {made.name: (WORKLOAD,)}
+    told = ledger(claims=(replace(made, served=(WORKLOAD,)),))
+    assert stayed(told, there, NOW, Workloads()) == {}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [bought(3 * MINUTE, 1), bought(MINUTE, 2), bought(MINUTE, 2, ready=None), ended(bought(3 * MINUTE, 2))],
+)
+def test_other_claims_are_told_nothing(made: NodeClaim) -> None:
+    assert stayed(ledger(claims=(made,)), seen([made], hosted(made)), NOW, Workloads()) == {}
+
+
+def test_whose_pods_have_stayed_and_left_is_not_held_back() -> None:
+    made = replace(bought(20 * MINUTE, 6), served=(WORKLOAD,))
+    gone = departure_of(ended(made))
+    assert gone is not None
+    assert standing(made) == standing(departures=(gone,)) == Standing()
+
+
+def decided(claims: Sequence[NodeClaim], waiting: Sequence[Pod], now: datetime = NOW) -> Plan:
+    fillers = [replace(pods(FULL)[0], key=f"kube/{c.name}", node=f"node-{c.name}") for c in claims]
+    there = replace(seen(claims, *fillers), pods=(*waiting, *fillers))
+    return decide(inputs(snapshot=there, ledger=ledger(claims=tuple(claims)), now=now))
+
+
+def test_the_first_purchase_is_the_first_attempt_for_each_of_its_workloads() -> None:
+    (other,) = pods(shape(app="api"))
+    (bought_now,) = decided([], [WAITING, other]).nodes
+    names = Workloads()
+    assert bought_now.claim.attempts == {WORKLOAD: 1, names.of(other): 1}
+
+
+def test_the_second_follows_at_once() -> None:
+    (again,) = decided([bought(MINUTE)], [WAITING]).nodes
+    assert again.claim.attempts == {WORKLOAD: 2}
+
+
+def test_a_third_waits_and_says_so() -> None:
+    plan = decided([bought(MINUTE, 2)], pods(WEB, 3))
+    assert not plan.nodes
+    (group,) = plan.unplaced
+    assert len(group.pods) == plan.backed_off == 3
+    assert group.reason == (
+        "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed on one for a minute;"
+        f" tried again after {NOW + MINUTE:%H:%M:%S} UTC"
+    )
+    assert group.why.blocking == "back-off"
+
+
+def test_after_the_back_off_one_node_is_bought_for_the_oldest_pod() -> None:
+    waiting = pods(WEB, 3)
+    waiting[1] = replace(waiting[1], created_at=NOW - timedelta(minutes=5))
+    plan = decided([bought(3 * MINUTE, 2)], waiting)
+    (trial,) = plan.nodes
+    assert (trial.claim.nominated, trial.claim.attempts) == ((waiting[1].key,), {WORKLOAD: 3})
+    (group,) = plan.unplaced
+    assert group.reason.endswith("; it is tried with one pod first")
+
+
+def test_while_that_node_is_on_its_way_the_others_wait_for_what_comes_of_it() -> None:
+    waiting = pods(WEB, 3)
+    trial = bought(MINUTE, 3, ready=None, nominated=(waiting[0].key,))
+    plan = decided([trial], waiting)
+    assert plan.waiting == {waiting[0].key: trial.name}
+    (group,) = plan.unplaced
+    assert group.reason.endswith(f"; it is tried with one node, NodeClaim {trial.name}")
+
+
+def test_pods_of_other_workloads_are_bought_for_meanwhile() -> None:
+    (other,) = pods(shape(app="api"))
+    plan = decided([bought(MINUTE, 2)], [WAITING, other])
+    assert [node.claim.nominated for node in plan.nodes] == [(other.key,)]
+
+
+def test_pods_that_ask_for_something_else_are_bought_for_at_once() -> None:
+    (changed,) = pods(shape("2"))
+    (found,) = decided([bought(MINUTE, 5)], [changed]).nodes
+    assert list(found.claim.attempts.values()) == [1]
+
+
+def test_a_pod_whose_node_is_going_is_bought_for_in_any_case_and_is_no_attempt() -> None:
+    running = replace(WAITING, key="default/web-9999", node="node-old", unschedulable=False)
+    old = node("node-old", labels=READY, deleting=True)
+    there = snapshot(pods=[running], nodes=(old,))
+    made = replace(bought(MINUTE, 2), phase=Phase.TERMINATING, terminating_at=NOW)
+    (found,) = decide(inputs(snapshot=there, ledger=ledger(claims=(made,)))).nodes
+    assert (found.claim.nominated, found.claim.attempts) == ((running.key,), {})
+
+
+def test_a_second_wave_is_the_first_attempt_too_while_the_first_is_on_its_way() -> None:
+    waiting = pods(WEB, 2)
+    first = bought(MINUTE / 2, ready=None, nominated=(waiting[0].key,), allocatable=WEB.requests)
+    (found,) = decided([first], waiting).nodes
+    assert found.claim.attempts == {WORKLOAD: 1}

@@ -1,0 +1,70 @@
+"""Which pods are of one workload: those of a controller that ask for the same, whatever they are called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.workloads import Workloads, controller
+from nodesmith.model.pods import Pod
+from tests.builders import anti_affinity, pods, shape, spread
+
+
+def named(pod: Pod) -> str:
+    return Workloads().of(pod)
+
+
+def of(**fields: Any) -> Pod:
+    return pods(shape(**fields))[0]
+
+
+def test_pods_of_one_controller_are_of_one_workload_by_whatever_name() -> None:
+    first, second = pods(shape(), 2)
+    assert named(first) == named(second) == named(replace(of(), key="default/web-other"))
+
+
+def test_a_pod_without_a_controller_is_a_workload_by_itself() -> None:
+    bare = replace(shape(), owner="")
+    first, second = pods(bare, 2)
+    assert named(first) != named(second)
+    assert named(first) == named(pods(bare, 1)[0])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cpu": "2"},
+        {"namespace": "other"},
+        {"owner": "ReplicaSet/web-2"},
+        {"owner": "StatefulSet/web"},
+        {"nodeSelector": {"disk": "ssd"}},
+        {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        {"topologySpreadConstraints": spread(hard=True)},
+        {"affinity": anti_affinity()},
+        {"priority": 100},
+    ],
+    ids=str,
+)
+def test_pods_that_ask_for_something_else_or_are_anothers_are_another_workload(
+    fields: dict[str, Any],
+) -> None:
+    assert named(of(**fields)) != named(of())
+
+
+def test_what_volumes_and_labels_of_its_own_make_of_a_pod_does_not_matter() -> None:
+    mine = replace(of().shape, labels={"app": "web", "statefulset.kubernetes.io/pod-name": "web-3"})
+    attached = of(attachments={"attachable-volumes-csi-ebs.csi.aws.com": "2"})
+    assert named(replace(of(), shape=mine)) == named(attached) == named(of())
+
+
+def test_a_workload_is_known_by_its_controller() -> None:
+    names = Workloads()
+    small, large = of(), of(cpu="4")
+    assert controller(names.of(small)) == controller(names.of(large)) == names.controller_of(small)
+    assert controller(names.of(of(namespace="other"))) != names.controller_of(small)
+
+
+def test_names_do_not_depend_on_the_process() -> None:
+    assert named(of()) == "31c05e20-5d0aa048"
