@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -13,12 +14,13 @@ from nodesmith.model.labels import INITIALIZED
 from nodesmith.model.times import format_time
 from tests import builders
 from tests.binding import Manifest, bind
-from tests.world import CONCERNS, World, pod_manifest
+from tests.world import CONCERNS, STEP, World, pod_manifest
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 MOST_IN_AN_HOUR = 7
 MANY = 12
+SMALL_MILLICPU = 8000
 Scheduler = Callable[["Oddly"], None]
 
 
@@ -102,6 +104,14 @@ def add(world: Oddly, name: str, **asked: str) -> None:
     """Let the ReplicaSet make a pod now."""
     world.add(name, **asked)
     world.cluster.pods[f"default/{name}"]["metadata"]["creationTimestamp"] = format_time(world.now)
+
+
+def where_small_nodes_are_filled(world: Oddly) -> None:
+    """Let pods of others take all small nodes: what consolidation replaces a large one by is of no use."""
+    for name, node in world.open_nodes().items():
+        if int(node["status"]["allocatable"]["cpu"].removesuffix("m")) < SMALL_MILLICPU:
+            world.fill(name, "ReplicaSet")
+    as_usual(world)
 
 
 ODDITIES = [
@@ -192,7 +202,7 @@ def test_pods_that_come_in_waves_are_no_repeated_attempt() -> None:
     world = Oddly(as_usual, cpu="14")
     for number in range(1, 40):
         later = timedelta(seconds=7 * number)
-        world.mishaps.append((later, lambda w, n=number: w.add(f"web-{n}", cpu="14")))
+        world.mishaps.append((later, partial(World.add, name=f"web-{number}", cpu="14")))
     world.live(15 * MINUTE)
     assert not world.waiting()
     assert world.bought == 40
@@ -241,3 +251,27 @@ def test_launches_that_find_no_capacity_are_no_attempt() -> None:
     world.live(30 * MINUTE)
     assert not world.waiting()
     assert world.attempts == {1: 1}
+
+
+def test_the_end_of_a_back_off_wakes_provisioning_without_a_tick() -> None:
+    world = Oddly(after_daemons_larger_than_their_template)
+    while not any(event.reason == "ProvisioningBackOff" for event in world.cluster.events):
+        world.live(timedelta(seconds=10))
+    second = max(claim.created_at for claim in world.store.claims.values())
+    before = world.bought
+    world.concerns = ()
+    while world.bought == before and world.now - second < 3 * MINUTE:
+        world.step()
+    assert 2 * MINUTE <= world.now - second <= 2 * MINUTE + 2 * STEP
+
+
+def test_a_node_that_is_replaced_by_one_of_no_use_is_not_bought_and_replaced_in_turns() -> None:
+    world = Oddly(where_small_nodes_are_filled)
+    add(world, "web-large", cpu="14")
+    world.live(3 * MINUTE)
+    assert not world.waiting()
+    world.remove(["web-large"])
+    before = world.bought
+    world.live(HOUR)
+    bought_by_the_move = 2
+    assert world.bought - before <= bought_by_the_move + MOST_IN_AN_HOUR

@@ -284,3 +284,15 @@ def test_a_second_wave_is_the_first_attempt_too_while_the_first_is_on_its_way() 
     first = bought(MINUTE / 2, ready=None, nominated=(waiting[0].key,), allocatable=WEB.requests)
     (found,) = decided([first], waiting).nodes
     assert found.claim.attempts == {WORKLOAD: 1}
+
+
+def test_a_back_off_tells_when_it_ends() -> None:
+    assert decided([bought(MINUTE, 2)], [WAITING]).due == NOW + MINUTE
+    assert decided([bought(MINUTE, 1)], [WAITING]).due is None
+
+
+def test_a_trial_on_whose_node_a_pod_is_tells_when_that_will_have_stayed() -> None:
+    failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(MINUTE, 3)
+    assert standing(failed, made, on=[hosted(made)]).due == NOW - MINUTE + 40 * MINUTE / 60 + MINUTE
+    on_its_way = bought(MINUTE / 2, 3, ready=None)
+    assert standing(failed, on_its_way).due is None

@@ -288,6 +288,30 @@ class TestWithASnapshot:
         assert "snapshot: cut short or damaged" in result.stderr
 
 
+def test_a_pod_for_which_nodes_were_bought_in_vain_is_told_so(tmp_path: Path) -> None:
+    (waiting,) = pods(shape())
+    (first,) = decided([waiting])[0].nodes
+    failed = replace(
+        first.claim,
+        phase=Phase.INITIALIZED,
+        phase_since=NOW,
+        initialized_at=NOW,
+        nominated=(),
+        attempts=dict.fromkeys(first.claim.attempts, 2),
+    )
+    at = NOW + timedelta(seconds=90)
+    filler = replace(pods(shape("2", app="filler"))[0], node="node-x")
+    there = node("node-x", provider_id=failed.provider_id)
+    later = decided([replace(waiting, created_at=NOW), filler], at=at, claims=[failed], nodes=(there,))[1]
+    keep(tmp_path, later)
+
+    found, told = as_json(tmp_path, "web-0000"), explain(tmp_path, "web-0000").stdout
+
+    assert (found["outcome"], found["blocking"]) == ("unplaced", "back-off")
+    assert "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed" in told
+    assert "tried again after 12:02:00 UTC" in told
+
+
 def test_ages_are_told_and_a_clock_that_was_ahead_makes_nothing_negative() -> None:
     _, written = decided(pods(shape()))
     search = Search("default/web-0000")

@@ -42,6 +42,8 @@ LOOK_SECONDS = 25
 """What a look with its launches may take. A run that has less time left lets another go on, instead of being killed
 amid its launches: what it had begun would then have to wait for the lease on its claims.
 """
+LONGEST_LOOK_AHEAD = timedelta(minutes=15)
+"""Later moments are waited for in steps: so long does SQS keep a message back."""
 _READ_WAIT = timedelta(seconds=5)
 """After which pods are looked at again that wait for readiness to read a user's NodeClaim; it says when it has."""
 AGAIN_SECONDS = (2, 5, 10)
@@ -140,6 +142,9 @@ def provision(run: Provisioning) -> Outcome:
     elif outcome.unplaced:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
     _have_repeated(run, outcome)
+    if outcome.plan.due is not None:
+        wait = min(outcome.plan.due - run.clock(), LONGEST_LOOK_AHEAD)
+        _look_again(run, "a back-off of pods ends", wait)
     if outcome.unread:
         run.hints.send(
             Concern.READINESS, Hint(run.cluster_name, "the snapshot shows what has yet to be read")

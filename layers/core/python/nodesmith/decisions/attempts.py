@@ -44,12 +44,19 @@ def wait_after(attempt: int) -> timedelta:
 class Standing:
     """How a workload fares: how many attempts in a row have `failed`, and until when nothing is bought for it.
 
-    `trial` is the NodeClaim, if any, by which it is being found out whether its pods run now.
+    `trial` is the NodeClaim, if any, by which it is being found out whether its pods run now; `known_at` is when a pod
+    that is on its Node will have stayed.
     """
 
     failed: int = 0
     until: datetime | None = None
     trial: str = ""
+    known_at: datetime | None = None
+
+    @property
+    def due(self) -> datetime | None:
+        """When time alone ends its wait, None where only an event does: that of its trial's Node, first of all."""
+        return self.known_at if self.trial else self.until
 
     @property
     def is_on_trial(self) -> bool:
@@ -171,11 +178,14 @@ def _standing(judged: Sequence[tuple[Verdict, _Purchase]]) -> Standing:
     ran = [each.at for verdict, each in judged if verdict is Verdict.RAN]
     later = [(verdict, each) for verdict, each in judged if not ran or each.at > max(ran)]
     failed = [each for verdict, each in later if verdict is Verdict.FAILED]
-    trials = [(each.at, each.claim) for verdict, each in later if verdict is Verdict.OPEN and each.is_trial]
+    open_trials = [each for verdict, each in later if verdict is Verdict.OPEN and each.is_trial]
+    trial = max(open_trials, key=lambda each: (each.at, each.claim), default=None)
+    ready_at = trial.ready_at if trial is not None else None
     return Standing(
         failed=max((each.attempt - (verdict is Verdict.OPEN) for verdict, each in later), default=0),
         until=max((each.at + wait_after(each.attempt) for each in failed), default=None),
-        trial=max(trials)[1] if trials else "",
+        trial=trial.claim if trial is not None else "",
+        known_at=ready_at + STAYED if ready_at is not None else None,
     )
 
 

@@ -87,6 +87,7 @@ def decide(inputs: Inputs) -> Plan:
             unplaced=_unplaced(held),
             ignored=_unplaced(_told(ignored)),
             problems=snapshot.problems,
+            due=repeating.due(held),
         )
     shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
     fresh = list(shares.chosen)
@@ -132,6 +133,7 @@ def decide(inputs: Inputs) -> Plan:
         steps=purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
+        due=repeating.due(held),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from math import fsum
 
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate
@@ -63,6 +64,8 @@ class Plan:
     """how many pods wait for their turn and have never been decided about"""
     tried: tuple[str, ...] = ()
     """pods that are decided about after others the next time: see `shares`"""
+    due: datetime | None = None
+    """when pods that wait for a back-off are to be decided about again"""
 
     @property
     def price_hourly_usd(self) -> float:

@@ -48,6 +48,12 @@ class Repeating:
                 chosen.append(pod)
         return chosen, held
 
+    def due(self, held: Iterable[tuple[Pod, Reason]]) -> datetime | None:
+        """Return when the first of the pods that wait need not wait longer, None where no time tells."""
+        waiting = {self.names.of(pod) for pod, _ in held}
+        dues = (self.standings.get(workload, Standing()).due for workload in waiting)
+        return min((due for due in dues if due is not None and due > self.now), default=None)
+
     def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
         """Return nodes to buy whose claims say which attempt they are for the workloads of their pods.
 
