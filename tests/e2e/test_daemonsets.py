@@ -1,0 +1,197 @@
+"""What DaemonSets' pods really ask for: a node bought for a pod has room for them, so nothing is bought or ended after.
+
+In each scenario the DaemonSet's pod is of higher priority than the workload's: on a node that is too small it would
+drive that off, and another would be bought.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from nodesmith_cli.local.cloud.stages import USUAL
+from tests.e2e.conftest import Figures, Start
+from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+
+MINUTES = float(os.environ.get("CHURN_MINUTES", "2"))
+"""Of the clock: how long nothing may be bought or ended."""
+LARGE = "1200m"
+"""Beside a workload's pod of 1 cpu too much for the smaller of the two types, with 1.93 cpu allocatable."""
+SIZES = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.xlarge")
+HIGH = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "high"},
+    "value": 1000,
+}
+SILENT = [{"name": "main", "image": "busybox"}]
+
+
+def agent(**spec: Any) -> Manifest:
+    return daemonset("agent", priorityClassName="high", **spec)
+
+
+def limit_range(**sizes: str) -> Manifest:
+    """Give a LimitRange of these defaults for containers, all of cpu."""
+    limits = [{"type": "Container", **{name: {"cpu": cpu} for name, cpu in sizes.items()}}]
+    names = {"name": "limits", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": names, "spec": {"limits": limits}}
+
+
+def enlarging() -> list[Manifest]:
+    """Give the admission policy that has the agent's new pods ask for more than their template says."""
+    api = {"apiVersion": "admissionregistration.k8s.io/v1"}
+    path = "/spec/containers/0/resources/requests/cpu"
+    patch = f'[JSONPatch{{op: "add", path: "{path}", value: "{LARGE}"}}]'
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    policy = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "resourceRules": [pods],
+            "objectSelector": {"matchLabels": {"app": "agent"}},
+        },
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }
+    names = {"metadata": {"name": "enlarge"}}
+    return [
+        {**api, "kind": "MutatingAdmissionPolicy", **names, "spec": policy},
+        {**api, "kind": "MutatingAdmissionPolicyBinding", **names, "spec": {"policyName": "enlarge"}},
+    ]
+
+
+def cpu_of(made: Manifest) -> str:
+    requests: Mapping[str, str] = made["spec"]["containers"][0]["resources"]["requests"]
+    return requests["cpu"]
+
+
+def running(system: System, app: str) -> list[Manifest]:
+    return [each for each in system.pods(app) if each["status"].get("phase") == "Running"]
+
+
+def by_a_default_limit(system: System) -> None:
+    system.apply(limit_range(default=LARGE))
+    system.apply(agent(containers=SILENT))
+
+
+def by_a_default_request(system: System) -> None:
+    system.apply(limit_range(defaultRequest=LARGE))
+    system.apply(agent(containers=SILENT))
+
+
+def by_admission(system: System) -> None:
+    """Have pods made larger that are created; the one on the managed node is the only one that can be read."""
+    system.apply(*enlarging())
+    probe = json.dumps(pod("probe", labels={"app": "agent"}))
+
+    def is_in_force() -> bool:
+        tried = system.plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=probe)
+        return tried.returncode == 0 and cpu_of(json.loads(tried.stdout)) == LARGE
+
+    system.until("the policy is in force", is_in_force)
+    system.apply(agent())
+    system.until("a larger pod runs", lambda: [cpu_of(p) for p in running(system, "agent")] == [LARGE])
+
+
+def by_resizing_in_place(system: System) -> None:
+    """Do as the vertical pod autoscaler does: resize the pod that runs, and have later ones made larger."""
+    system.apply(agent())
+    system.until("a pod runs", lambda: len(running(system, "agent")) == 1)
+    (there,) = running(system, "agent")
+    assert cpu_of(there) == "100m"
+    name = there["metadata"]["name"]
+    # A kubelet that can resize says what containers have; kwok does not, and the API server would refuse.
+    has = [
+        {"op": "add", "path": "/status/containerStatuses/0/resources", "value": {"requests": {"cpu": "100m"}}}
+    ]
+    system.kubectl("patch", "pod", name, "--subresource=status", "--type=json", "--patch", json.dumps(has))
+    larger = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": LARGE}}}]}}
+    system.kubectl("patch", "pod", name, "--subresource=resize", "--patch", json.dumps(larger))
+    system.apply(*enlarging())
+
+
+def by_its_template(system: System) -> None:
+    """Change nothing: its priority alone would have it drive the workload's pod off."""
+    system.apply(agent(cpu=LARGE))
+
+
+@pytest.mark.parametrize(
+    "sized",
+    [by_a_default_limit, by_a_default_request, by_admission, by_resizing_in_place, by_its_template],
+)
+def test_a_node_has_room_for_a_daemonset_whose_pods_are_sized(
+    start: Start, figures: Figures, sized: Callable[[System], None]
+) -> None:
+    system = start(speed=HURRIED, delays=USUAL)
+    system.apply(HIGH, nodeclass(CLUSTER), nodepool(requirements=[SIZES]))
+    sized(system)
+    system.until_nodepools_ready()
+    system.apply(deployment("web", 1))
+    assert_one_node_stays(system, figures, {"agent"})
+    (node,) = system.nodes()
+    (beside,) = (p for p in running(system, "agent") if p["spec"]["nodeName"] == node["metadata"]["name"])
+    assert cpu_of(beside) == LARGE
+
+
+def test_host_ports_of_daemonsets_for_another_architecture_are_free(start: Start, figures: Figures) -> None:
+    system = start(speed=HURRIED, delays=USUAL)
+    both = requirement("kubernetes.io/arch", "amd64", "arm64")
+    types = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6g.large")
+    system.apply(HIGH, nodeclass(CLUSTER), nodepool(requirements=[both, types]))
+    system.apply(exporter("amd64", 9100), exporter("arm64", 9100, 9200))
+    system.until_nodepools_ready()
+    system.apply(deployment("web", 1, containers=[listening(9200)]))
+    assert_one_node_stays(system, figures, {"exporter-amd64"})
+    (node,) = system.nodes()
+    assert node["metadata"]["labels"]["kubernetes.io/arch"] == "amd64"
+
+
+def exporter(arch: str, *ports: int) -> Manifest:
+    """Give a DaemonSet for nodes of one architecture, as exporters are deployed whose images are of one."""
+    return daemonset(
+        f"exporter-{arch}",
+        containers=[listening(*ports, cpu="100m")],
+        nodeSelector={"kubernetes.io/arch": arch},
+        priorityClassName="high",
+    )
+
+
+def listening(*ports: int, cpu: str = "1") -> Manifest:
+    """Give a container that has ports of its node."""
+    opened = [{"containerPort": port, "hostPort": port} for port in ports]
+    return {**SILENT[0], "ports": opened, "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+
+
+def assert_one_node_stays(system: System, figures: Figures, daemons: set[str]) -> None:
+    """Wait for the workload's pod and for the daemons beside it, then watch that nothing comes or goes."""
+    system.until_running(1, "web")
+    system.until_settled()
+
+    def beside() -> set[str]:
+        (web,) = system.pods("web")
+        there = (p for p in system.pods() if p["spec"].get("nodeName") == web["spec"].get("nodeName"))
+        apps = {p["metadata"]["labels"]["app"] for p in there if p["status"].get("phase") == "Running"}
+        return apps - {"web"}
+
+    system.until("the daemons run beside it", lambda: beside() == daemons)
+    assert len(system.launched_at()) == 1
+    (web,) = system.pods("web")
+    uid = web["metadata"]["uid"]
+
+    def churned() -> int:
+        """Give how many nodes beside the one have been bought, and how many of all have ended."""
+        bought = len(system.launched_at())
+        return bought - 1 + bought - len(system.instances())
+
+    def is_undisturbed() -> bool:
+        return churned() == 0 and [p["metadata"]["uid"] for p in running(system, "web")] == [uid]
+
+    system.stays(
+        f"the one node, for {MINUTES:g} minutes of the clock", is_undisturbed, 60 * MINUTES / HURRIED
+    )
+    figures("churn-nodes", churned())
