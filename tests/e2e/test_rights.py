@@ -5,7 +5,6 @@ Roles say which kinds the functions may write, admission policies which of their
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from nodesmith_cli.local.real import RealCluster
 from tests import builders
 from tests.contract.worlds import a_claim
 from tests.e2e.conftest import BUILD
+from tests.e2e.policies import wait_for_policies
 from tests.patience import eventually
 
 WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
@@ -155,18 +155,8 @@ def limited(plane: RealCluster) -> ApiServer:
     admin = ApiServer(connect(plane.url, plane.ca_bundle, lambda: ADMIN))
     for path, made in ((POOL, builders.nodepool_manifest()), (CLASS, builders.nodeclass_manifest())):
         admin.create(path, {**made, "metadata": {"name": "default", "annotations": {"example.com/a": "b"}}})
-    server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
-
-    def is_denied() -> bool:
-        new = str(time.monotonic_ns())  # what is so already is no change, and nothing to deny
-        try:
-            server.patch(f"{POOL}/default", {"metadata": {"labels": {"example.com/try": new}}})
-        except Rejected:
-            return True
-        return False
-
-    eventually(is_denied, "the limits hold")
-    return server
+    wait_for_policies(admin)
+    return ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
 
 
 def test_the_functions_may_write_hashes_onto_what_they_may_not_change_otherwise(limited: ApiServer) -> None:

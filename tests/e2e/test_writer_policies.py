@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from nodesmith_cli.local.real import RealCluster
 from tests import builders
 from tests.contract.worlds import a_claim
 from tests.e2e.conftest import BUILD
+from tests.e2e.policies import wait_for_policies
 from tests.patience import eventually
 
 WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
@@ -55,23 +55,13 @@ def admin(plane: RealCluster) -> ApiServer:
 @pytest.fixture(scope="module")
 def server(plane: RealCluster, admin: ApiServer) -> ApiServer:
     """Return the functions' API server, once policies are enforced there."""
-    server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
-    put_node(admin, "first", {})
-    eventually(lambda: is_denied(server, f"{NODES}/first"), "policies are enforced")
-    return server
+    wait_for_policies(admin)
+    return ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
 
 
 @pytest.fixture(scope="module")
 def writer(server: ApiServer) -> ApiCluster:
     return ApiCluster(server, system_time)
-
-
-def is_denied(server: ApiServer, path: str) -> bool:
-    try:
-        server.patch(path, {"metadata": {"annotations": {"example.com/try": str(time.monotonic_ns())}}})
-    except Rejected:
-        return True
-    return False
 
 
 def put_node(admin: ApiServer, name: str, labels: Mapping[str, str], *taints: Json) -> None:
