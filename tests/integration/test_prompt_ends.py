@@ -11,7 +11,7 @@ import pytest
 from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.times import format_time
-from tests import moves
+from tests import builders, moves
 from tests.moves import LIVES
 from tests.world import World, pod_manifest
 
@@ -74,3 +74,27 @@ def test_a_pod_is_evicted_within_2_seconds_of_the_end_of_its_protection(before_t
     world.run(Concern.TERMINATION)
     took = until(world, lambda: evicted(world)) - ends
     assert timedelta(0) <= took <= timedelta(seconds=2)
+
+
+@pytest.mark.parametrize("before_tick", [4, 25, 51])
+def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_and_the_instance_goes_at_it(
+    before_tick: int,
+) -> None:
+    pool = builders.nodepool_manifest()
+    pool["spec"]["template"]["spec"]["terminationGracePeriod"] = "60s"
+    world = World({"web-0": pod_manifest("web-0", terminationGracePeriodSeconds=30)}, nodepool=pool)
+    world.settle()
+    until(world, lambda: world.until_tick() == before_tick * SECOND)
+    world.pods["web-0"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    (claim,) = world.store.claims.values()
+    deadline = world.now + timedelta(seconds=60)
+    world.cluster.delete("NodeClaim", claim.name)
+    world.observe()
+    world.run(Concern.TERMINATION)
+    told = until(world, lambda: world.pods["web-0"]["metadata"].get("deletionTimestamp"))
+    assert timedelta(0) <= told - (deadline - timedelta(seconds=30)) <= timedelta(seconds=2)
+    world.pods["web-0"]["metadata"]["finalizers"] = ["example.com/stays"]
+    gone = until(world, lambda: world.terminations)
+    assert timedelta(0) <= gone - deadline <= timedelta(seconds=2)
+    looks = [call for call in world.hints.sent if call.concern is Concern.TERMINATION]
+    assert len(looks) < 12, "nobody looks where nothing is to be done"

@@ -289,6 +289,36 @@ def test_past_its_deadline_nothing_protects_a_pod() -> None:
     assert len(late.delete) == 2
 
 
+@pytest.mark.parametrize(
+    ("cause", "lead", "late", "graces"),
+    [
+        ("Deleted", 0, -1, []),
+        ("Deleted", 0, 0, [30]),
+        ("Deleted", 0, 0.4, [30]),
+        ("Deleted", 0, 2, [28]),
+        ("Deleted", 0, 29.5, [1]),
+        ("SpotInterrupted", 12, -1, []),
+        ("SpotInterrupted", 12, 0, [30]),
+        ("SpotInterrupted", 12, 12, [30]),
+    ],
+)
+def test_a_pod_is_deleted_at_the_last_moment_that_gives_it_its_grace(
+    cause: str, lead: int, late: float, graces: list[int]
+) -> None:
+    """Where EC2 takes the instance, twelve seconds sooner: EC2 waits for nobody."""
+    deadline = NOW + timedelta(minutes=1)
+    pods = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}, grace_seconds=30), "node-a")
+    ending = CLAIM.terminating(cause, "", NOW - timedelta(minutes=1), deadline)
+    now = deadline - timedelta(seconds=30 + lead - late)
+    given = [
+        pod.grace_seconds
+        for command in steps(seen(pods), ending, now=now)
+        if isinstance(command, DeletePods)
+        for pod in command.pods
+    ]
+    assert given == graces
+
+
 def test_a_terminating_pod_that_would_outlive_the_deadline_is_hurried() -> None:
     slow = builders.bind(WEB, "node-a", deleting=True, deletion_at=NOW + timedelta(minutes=10))
     ending = replace(ENDING, deadline=NOW + timedelta(seconds=30))

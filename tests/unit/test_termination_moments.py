@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.termination.draining import PRESSING
 from nodesmith.decisions.termination.moments import next_change
-from nodesmith.decisions.termination.replacing import FIRST_LOOK, LONGEST_WAIT
-from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.decisions.termination.replacing import FIRST_LOOK, HEAD_START, LONGEST_WAIT
+from nodesmith.model.draintimes import DrainTime
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.pods import Pod
+from nodesmith.model.times import format_time
 from tests import builders
 from tests.builders import NOW
 
@@ -27,8 +32,10 @@ def pod(value: str, started: datetime | None = NOW, node: str = "node-a", *, del
     return made
 
 
-def change(claim: NodeClaim, *pods: Pod) -> datetime | None:
-    return next_change([claim], builders.snapshot(nodes=(NODE,), pods=pods), NOW)
+def change(
+    claim: NodeClaim, *pods: Pod, now: datetime = NOW, drain_times: Mapping[str, DrainTime] = FrozenMap()
+) -> datetime | None:
+    return next_change([claim], builders.snapshot(nodes=(NODE,), pods=pods), now, drain_times)
 
 
 def test_the_end_of_a_pods_protection_is_foreseen() -> None:
@@ -47,6 +54,38 @@ def test_the_end_of_the_wait_for_a_replacement_is_foreseen() -> None:
     assert change(ending("Expired", FIRST_LOOK)) == NOW - FIRST_LOOK + LONGEST_WAIT
     assert change(ending("Expired", LONGEST_WAIT)) is None
     assert change(ending("Deleted")) is None
+
+
+def test_the_last_moments_that_give_pods_their_grace_are_foreseen_and_so_is_the_deadline() -> None:
+    deadline = NOW + timedelta(minutes=2)
+    claim = replace(ending("Deleted"), deadline=deadline)
+    assert change(claim) == deadline
+    kept = pod("true")
+    grace = timedelta(seconds=kept.shape.grace_seconds)
+    found, now = [], NOW
+    while (moment := change(claim, kept, now=now)) is not None:
+        found.append(deadline - moment)
+        now = moment
+    assert found == [grace + PRESSING, grace, timedelta(0)]
+    assert change(replace(claim, phase=Phase.TERMINATED)) is None
+
+
+def test_pods_of_an_interrupted_node_have_a_head_start_and_those_whose_drains_take_long_a_longer_one() -> (
+    None
+):
+    claim = replace(ending("SpotInterrupted", LONGEST_WAIT), deadline=NOW + timedelta(minutes=9))
+    kept = pod("true")
+    asked = NOW + timedelta(minutes=9) - timedelta(seconds=kept.shape.grace_seconds) - HEAD_START
+    assert change(claim, kept) == asked - PRESSING
+    assert change(claim, kept, drain_times={"default": DrainTime(40, NOW)}) == asked - timedelta(seconds=40)
+
+
+def test_a_deadline_that_is_annotated_sooner_counts() -> None:
+    claim = replace(ending("Deleted"), deadline=NOW + timedelta(minutes=9))
+    annotated = {TERMINATION_TIMESTAMP: format_time(NOW + timedelta(minutes=1))}
+    shown = {"metadata": {"name": claim.name, "annotations": annotated}}
+    snapshot = builders.snapshot(nodes=(NODE,), nodeclaims=(shown,))
+    assert next_change([claim], snapshot, NOW) == NOW + timedelta(minutes=1)
 
 
 def test_a_node_that_does_not_end_has_no_such_moment() -> None:

@@ -32,7 +32,7 @@ from nodesmith.model.commands import (
     TerminationCommand,
     Wait,
 )
-from nodesmith.model.draintimes import learned
+from nodesmith.model.draintimes import DrainTime, learned
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.evictions import DENIED, EvictionRefused, Postponed
 from nodesmith.model.ledger import Ledger
@@ -46,8 +46,6 @@ TURN = timedelta(seconds=10)
 """How long a run has the nodes that end to itself: two would ask for the same evictions, and make each other wait."""
 AHEAD = timedelta(seconds=90)
 """How soon a look must be due, because of the time alone, for us to ask for it now: further off, a tick will."""
-HURRY = timedelta(minutes=3)
-"""Before a deadline: from then on looks come as fast as after something was done, so that each pod has its grace."""
 DENIAL = timedelta(minutes=5)
 """How long a pod that was not asked to leave since is remembered as one that a webhook keeps."""
 
@@ -125,7 +123,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
         if lesson is not None:
             with failures.of():
                 run.store.save_drain_time(nodepool, lesson)
-    _wake(run, claims, snapshot, commands, done, now)
+    _wake(run, claims, snapshot, commands, done, now, known)
 
 
 def _begun(
@@ -227,6 +225,7 @@ def _wake(
     commands: Sequence[TerminationCommand],
     done: Counter[str],
     now: datetime,
+    drain_times: Mapping[str, DrainTime],
 ) -> None:
     """Ask to look again where something was done, once, and when time lets an end go on.
 
@@ -237,17 +236,10 @@ def _wake(
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)
-    ahead = [
-        c.deadline
-        for c in claims
-        if c.is_ending and c.terminated_at is None and c.deadline and c.deadline > now
-    ]
-    nearest = min(ahead, default=None)
-    if nearest is not None and nearest - now < HURRY:
-        _set(run, min(SOON, nearest - now), now)
-    due = next_change(claims, snapshot, now)
+    due = next_change(claims, snapshot, now, drain_times)
     if due is not None and due - now <= AHEAD:
-        _set(run, timedelta(seconds=ceil((due - now).total_seconds())), now)
+        sent_at = run.clock()  # a look may take seconds
+        _set(run, timedelta(seconds=ceil((due - sent_at).total_seconds())), sent_at)
 
 
 def _set(run: Termination, wait: timedelta, now: datetime) -> None:

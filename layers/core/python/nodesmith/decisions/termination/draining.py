@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.model.pods import Pod
@@ -18,12 +19,10 @@ from nodesmith.model.taints import DISRUPTED, first_untolerated
 
 STUCK_AFTER = timedelta(minutes=1)
 """How long past the end of its grace a terminating pod is waited for."""
-LOOK_AHEAD = timedelta(seconds=12)
-"""So much sooner than its grace demands is a pod deleted: the look that finds it due may come late, and take long."""
 OVERSHOOT = timedelta(seconds=5)
 """So much later than the deadline may the grace of a pod end that has been told to go: less would not help it."""
 PRESSING = timedelta(seconds=10)
-"""So much before that it is asked to leave, within its budgets, whatever it was to wait for."""
+"""So much before it is deleted, or longer, a pod is asked to leave, within its budgets, whatever it was to wait for."""
 _LEAST_GRACE_SECONDS = 1
 
 
@@ -48,11 +47,13 @@ def drain(
     patient: bool = False,
     denied: Collection[str] = (),
     usual: timedelta = timedelta(0),
+    head_start: timedelta = timedelta(0),
 ) -> Drain:
     """Look at the pods of one node that is to be emptied; where it is `patient`, only those whose time runs out go.
 
-    `usual` is how much longer than the grace of pods such drains have lately taken: so much sooner time runs out.
-    Those whose eviction was `denied` of late are tried again, but take nothing of what their budgets allow others.
+    `usual` is how much longer than the grace of pods such drains have lately taken: so much sooner time runs out. A pod
+    is deleted at the last moment that gives it its grace until the deadline, or the `head_start` sooner. Those whose
+    eviction was `denied` of late are tried again, but take nothing of what their budgets allow others.
     """
     left = sorted(
         (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
@@ -60,13 +61,13 @@ def drain(
     )
     if not left:
         return Drain()
-    overdue = [] if deadline is None else [pod for pod in left if _is_overdue(pod, deadline, now)]
+    overdue = [] if deadline is None else [pod for pod in left if _is_overdue(pod, deadline, now, head_start)]
     forced = {pod.key for pod in overdue}
     current = [pod for pod in left if tier(pod) == tier(left[0]) and pod.key not in forced]
     evict = [
         pod
         for pod in current
-        if not (patient and not _is_pressing(pod, deadline, now, usual))
+        if not (patient and not _is_pressing(pod, deadline, now, usual, head_start))
         and not pod.deleting
         and not refuses_disruption(pod, now)
         and (allowances.permits(pod) if pod.key in denied else allowances.take(pod))
@@ -91,25 +92,35 @@ def tier(pod: Pod) -> int:
     return 2 * pod.shape.critical + pod.shape.is_daemon
 
 
-def _is_overdue(pod: Pod, deadline: datetime, now: datetime) -> bool:
+def last_moment(pod: Pod, deadline: datetime, head_start: timedelta = timedelta(0)) -> datetime:
+    """Return when a pod is deleted so that it has its grace until the deadline, and the `head_start` beside it."""
+    return deadline - timedelta(seconds=pod.shape.grace_seconds) - head_start
+
+
+def pressing_from(
+    pod: Pod, deadline: datetime, usual: timedelta, head_start: timedelta = timedelta(0)
+) -> datetime:
+    """Return when a pod that was to wait is asked to leave, within its budgets, before it is deleted."""
+    return last_moment(pod, deadline, head_start) - max(PRESSING, usual)
+
+
+def _is_overdue(pod: Pod, deadline: datetime, now: datetime, head_start: timedelta) -> bool:
     """Tell whether a pod would outlive the deadline unless it is deleted now."""
     if pod.deleting:
         return pod.deletion_at is not None and pod.deletion_at > deadline + OVERSHOOT
-    return now > _last_moment(pod, deadline)
+    return now >= last_moment(pod, deadline, head_start)
 
 
-def _is_pressing(pod: Pod, deadline: datetime | None, now: datetime, usual: timedelta) -> bool:
-    return deadline is not None and now > _last_moment(pod, deadline) - max(PRESSING, usual)
-
-
-def _last_moment(pod: Pod, deadline: datetime) -> datetime:
-    return deadline - timedelta(seconds=pod.shape.grace_seconds) - LOOK_AHEAD
+def _is_pressing(
+    pod: Pod, deadline: datetime | None, now: datetime, usual: timedelta, head_start: timedelta
+) -> bool:
+    return deadline is not None and now >= pressing_from(pod, deadline, usual, head_start)
 
 
 def _grace_seconds(pod: Pod, deadline: datetime | None, now: datetime) -> int:
-    """Give a pod its own grace, or what is left of it."""
+    """Return a pod's own grace or what is left of it, a part of a second as a whole one."""
     seconds = 0.0 if deadline is None else (deadline - now).total_seconds()
-    return max(_LEAST_GRACE_SECONDS, min(pod.shape.grace_seconds, int(seconds)))
+    return max(_LEAST_GRACE_SECONDS, min(pod.shape.grace_seconds, ceil(seconds)))
 
 
 def attached(node: str, snapshot: Snapshot) -> list[str]:

@@ -28,6 +28,9 @@ FIRST_LOOK = timedelta(seconds=30)
 FIRST_LOOK_WARNED = timedelta(seconds=10)
 LONGEST_WAIT = timedelta(minutes=10)
 """How long a replacement is waited for: Karpenter's least."""
+HEAD_START = timedelta(seconds=12)
+"""So much sooner than its grace demands is a pod deleted whose instance EC2 takes, where its budgets have kept it: a
+look may come as late as another one takes, and EC2 waits for nobody."""
 _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVEN_UP})
 """Not ready yet; what was bought for the pods of one that is given up is bought again in a moment."""
 
@@ -57,6 +60,11 @@ def awaits_replacement(
 def patient_until(claim: NodeClaim) -> tuple[datetime, ...]:
     """Return the moments at which the pods of a chosen end may no longer have to stay."""
     return (_first_look(claim), _longest(claim)) if claim.cause in CHOSEN else ()
+
+
+def head_start(claim: NodeClaim) -> timedelta:
+    """Return how much sooner the pods of a node are deleted than their grace until its deadline demands."""
+    return HEAD_START if claim.cause in WARNED else timedelta(0)
 
 
 def _first_look(claim: NodeClaim) -> datetime:

@@ -10,7 +10,7 @@ from typing import Any
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.draining import Drain, attached, drain, must_go
 from nodesmith.decisions.termination.protection import Allowances
-from nodesmith.decisions.termination.replacing import awaits_replacement, replacement
+from nodesmith.decisions.termination.replacing import awaits_replacement, head_start, replacement
 from nodesmith.decisions.termination.waiting import Waiting, is_told, why_not_gone
 from nodesmith.model.commands import (
     Advance,
@@ -134,7 +134,16 @@ def _steps(
     commands: list[TerminationCommand] = [] if _is_closed(view) else [Close(claim, node.name if node else "")]
     found = Drain()
     if claim.phase is Phase.TERMINATING:
-        found = drain(view.pods, allowances, deadline, now, patient=patient, denied=denied, usual=usual)
+        found = drain(
+            view.pods,
+            allowances,
+            deadline,
+            now,
+            patient=patient,
+            denied=denied,
+            usual=usual,
+            head_start=head_start(claim),
+        )
     if node and found.evict:
         going = (PodOnNode(p.key, node.name, budget=allowances.budget(p)) for p in found.evict)
         commands.append(Evict(claim, tuple(going)))
