@@ -181,6 +181,21 @@ def test_conditions_that_others_wrote_stay(world: World) -> None:
     assert conditions[0]["lastTransitionTime"] == EARLY
 
 
+def test_a_condition_that_is_shown_only_while_it_holds_is_taken_off(world: World) -> None:
+    world.cluster.apply_nodeclaim(a_claim())
+    held = [condition("Consolidatable", "True"), condition("ConsistentStateFound", "True")]
+    world.cluster.merge_status("NodeClaim", "default-abc", {"conditions": held})
+    assert types_of(world) >= {"Consolidatable", "ConsistentStateFound"}
+    over = {"conditions": [condition("Consolidatable", "False")]}
+    for _ in range(2):
+        world.cluster.merge_status("NodeClaim", "default-abc", over)
+    assert types_of(world) == {"ConsistentStateFound"}
+
+
+def types_of(world: World) -> set[str]:
+    return {each["type"] for each in there(world, "NodeClaim", "default-abc")["status"]["conditions"]}
+
+
 def test_a_nodepools_resources_are_replaced_as_a_whole(world: World) -> None:
     world.put("NodePool", a_pool())
     world.cluster.merge_status("NodePool", "default", {"resources": {"cpu": "4", "nodes": "1"}})

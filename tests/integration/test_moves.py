@@ -139,6 +139,35 @@ def test_a_replacement_is_ready_before_anybody_is_asked_to_leave() -> None:
     ]
 
 
+def shown_reason(world: World, claim: NodeClaim) -> str:
+    """Give the reason for which a NodeClaim shows that it is disrupted; empty where it shows none."""
+    conditions = world.cluster.nodeclaims[claim.name]["status"]["conditions"]
+    return next((c["reason"] for c in conditions if c["type"] == "DisruptionReason"), "")
+
+
+def test_a_nodeclaim_shows_what_it_is_disrupted_for_as_long_as_its_node_is_closed() -> None:
+    world = proposed(ROOM)
+    claim = source(world)
+    assert shown_reason(world, claim) == "Underutilized"
+    late_pod(world, **{"karpenter.sh/do-not-disrupt": "true"})
+    until(world, lambda: stages(world) == [Stage.ABANDONED])
+    assert shown_reason(world, claim) == ""
+    assert world.cluster.nodes[claim.node_name]["spec"].get("taints", []) == []
+
+
+def test_marks_of_a_disruption_that_is_none_are_taken_off() -> None:
+    world = settled(6, ON_DEMAND)
+    claim = next(iter(world.store.claims.values()))
+    marks = {"conditions": [{"type": "DisruptionReason", "status": "True", "reason": "Empty"}]}
+    world.cluster.merge_status("NodeClaim", claim.name, marks)
+    world.cluster.nodes[claim.node_name]["spec"]["taints"] = [
+        {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+    ]
+    world.observe()
+    until(world, lambda: not shown_reason(world, claim))
+    assert world.cluster.nodes[claim.node_name]["spec"].get("taints", []) == []
+
+
 def test_a_move_is_looked_at_again_a_quarter_of_a_minute_after_its_nodes_are_closed() -> None:
     world = proposed(ROOM)
     at = world.now

@@ -52,6 +52,14 @@ def test_conditions_of_other_writers_and_other_fields_stay() -> None:
     assert [condition["type"] for condition in merged["conditions"]] == ["Drifted", "Ready"]
 
 
+@pytest.mark.parametrize("kind", ["Drifted", "Consolidatable", "DisruptionReason"])
+def test_what_is_shown_only_while_it_holds_is_taken_off_and_everything_else_stays(kind: str) -> None:
+    current = {"conditions": [ready("True", lastTransitionTime=EARLIER), {"type": kind, "status": "True"}]}
+    merged = merged_status(current, {"conditions": [{"type": kind, "status": "False"}]}, NOW)
+    assert merged["conditions"] == current["conditions"][:1]
+    assert merged_status(merged, {"conditions": [{"type": kind, "status": "False"}]}, NOW) == merged
+
+
 @pytest.mark.parametrize(
     ("current", "wanted", "patch"),
     [

@@ -65,19 +65,32 @@ def test_a_node_is_consolidatable_to_the_second_after_its_last_pod_event() -> No
 
 def test_what_is_shown_already_is_not_written_again() -> None:
     assert found(status="True").due == {}
-    assert found(NOW, status="False").due == {}
+    assert found(NOW).due == {}
 
 
 def test_a_pod_event_takes_it_back() -> None:
     (condition,) = found(NOW, status="True").due.values()
     assert (condition.status, condition.since) == ("False", NOW)
-    assert "from 12:00:30 UTC on" in condition.message
+
+
+def test_what_holds_no_longer_is_taken_off_the_object() -> None:
+    for status in ("True", "False", "Unknown"):
+        ours = ready()
+        cluster = FakeCluster(nodeclaims={ours.name: shown(ours.name, status)})
+        written(cluster, [ours], seen(ours, pod_event=NOW, status=status))
+        assert cluster.nodeclaims[ours.name]["status"]["conditions"] == []
 
 
 def test_never_means_never() -> None:
     assert found(after="Never") == Consolidatable({}, None)
     (condition,) = found(after="Never", status="True").due.values()
-    assert condition.message == "the NodePool has consolidateAfter: Never"
+    assert condition.status == "False"
+
+
+def test_nodes_of_a_static_nodepool_are_never_consolidatable() -> None:
+    ours, static = ready(), nodepool_manifest()
+    static["spec"] |= {"replicas": 1}
+    assert consolidatable([ours], seen(ours), parsed_nodepools((static,)), NOW) == Consolidatable({}, None)
 
 
 @pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.REGISTERED, Phase.TERMINATING])

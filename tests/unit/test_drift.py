@@ -250,8 +250,18 @@ def test_drift_is_written_down_once_and_shown_on_the_object_until_it_is_over() -
     assert [shown(each) for each in (CLAIM, late, as_new)] == [
         None,
         ("True", "AMIDrift"),
-        ("False", "NotDrifted"),
+        ("False", ""),
     ]
+
+
+def test_drift_that_is_over_is_taken_off_the_object() -> None:
+    cluster, since = FakeCluster(), NOW - timedelta(hours=1)
+    late = replace(CLAIM, drift="AMIDrift", drifted_at=since)
+    for each in (late, replace(late, drift="", drifted_at=NOW)):
+        cluster.apply_nodeclaim(manifest(each))
+    types = {c["type"] for c in cluster.nodeclaims[CLAIM.name]["status"]["conditions"]}
+    assert "Launched" in types
+    assert "Drifted" not in types
 
 
 def test_what_an_ending_claim_drifted_by_is_remembered() -> None:

@@ -53,6 +53,10 @@ class Scene:
         return {line.rpartition(" ")[0].removeprefix(full): float(line.split()[-1]) for line in lines}
 
 
+ENDING = ("Drained", "Unknown", "AwaitingReconciliation")
+"""A condition that a NodeClaim shows from the moment its end begins."""
+
+
 def nodeclaim(
     made: str = "2026-11-22T03:00:10Z", *conditions: tuple[str, str, str], **about: Any
 ) -> dict[str, Any]:
@@ -87,7 +91,7 @@ def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> 
     ends = {"deletionTimestamp": "2026-11-22T03:10:00Z"}
     cause, drained = ("DisruptionReason", "True", "Underutilized"), ("Drained", "True", "Drained")
     scene.put(NODECLAIMS, nodeclaim())
-    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", cause))
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", cause, ENDING))
     scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", cause, drained, **ends))
     scene.time = BEGAN + timedelta(minutes=11)
     scene.world.drop(NODECLAIMS, nodeclaim())
@@ -149,15 +153,25 @@ def test_it_says_whether_it_sees_all_that_it_watches() -> None:
 )
 def test_reasons_of_disruptions_are_karpenters_words(condition: tuple[str, str, str], reason: str) -> None:
     scene = Scene()
-    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", condition))
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", condition, ENDING))
     (labels,) = scene.series("nodeclaims_disrupted_total")
     assert f'reason="{reason}"' in labels
 
 
 def test_what_somebody_deletes_by_hand_is_no_disruption() -> None:
     scene = Scene()
-    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", ("DisruptionReason", "True", "Deleted")))
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", ("DisruptionReason", "True", "Deleted"), ENDING))
     assert scene.series("nodeclaims_disrupted_total") == {}
+
+
+def test_a_node_that_a_move_has_taken_is_not_disrupted_before_its_end_begins() -> None:
+    scene, moved = Scene(), ("DisruptionReason", "True", "Underutilized")
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", moved))
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z"))
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", moved))
+    assert scene.series("nodeclaims_disrupted_total") == {}
+    scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", moved, ENDING))
+    assert list(scene.series("nodeclaims_disrupted_total").values()) == [1]
 
 
 def test_what_was_there_before_was_made_by_nobody() -> None:

@@ -331,6 +331,15 @@ def test_a_claim_that_the_cluster_shows_in_an_older_state_is_shown_again() -> No
     assert next_steps([done], snapshot, {}, [], NOW) == [Show(done)]
 
 
+def test_a_condition_that_is_over_is_taken_off_once() -> None:
+    done = replace(REGISTERED, phase=Phase.INITIALIZED, initialized_at=NOW)
+    late = replace(done, drift="AMIDrift", drifted_at=NOW)
+    as_new = replace(late, drift="")
+    for shown, commands in ((late, [Show(as_new)]), (done, [])):
+        seen = builders.snapshot(nodes=(NODE,), nodeclaims=(manifest(shown),))
+        assert next_steps([as_new], seen, {}, [], NOW) == commands
+
+
 def test_commands_come_by_the_claims_names_one_for_each() -> None:
     claims = [replace(CLAIM, name=name, provider_id=f"aws:///a/{name}") for name in ("c", "a", "b")]
     assert [command.claim.name for command in steps(*claims)] == ["a", "b", "c"]

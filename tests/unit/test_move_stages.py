@@ -67,6 +67,7 @@ def scene(
     tainted: bool = True,
     after: timedelta = timedelta(0),
     pods: tuple[Pod, ...] = (),
+    shown: tuple[dict[str, Any], ...] = (),
     **ledger: Any,
 ) -> Scene:
     taints = [DISRUPTED] if tainted else []
@@ -74,7 +75,7 @@ def scene(
         builders.node("old", provider_id=OLD.provider_id, taints=taints),
         builders.node("new", provider_id=NEW.provider_id),
     )
-    seen = builders.snapshot(nodes=nodes, pods=pods)
+    seen = builders.snapshot(nodes=nodes, pods=pods, nodeclaims=shown)
     return Scene.of(seen, builders.ledger(claims=claims, moves=(move,), **ledger), NOW + after)
 
 
@@ -180,6 +181,15 @@ def test_a_node_is_closed_for_nothing_where_no_move_and_no_end_is_behind_it() ->
     assert strays(scene(LEFT, OLD, READY)) == [OLD]
     assert strays(scene(LEFT, OLD, READY, tainted=False)) == []
     assert strays(scene(LEFT, OLD.terminating("Deleted", "", NOW), READY)) == []
+
+
+def test_a_nodeclaim_says_for_nothing_that_it_is_disrupted_where_no_move_and_no_end_is_behind_it() -> None:
+    reason = {"type": "DisruptionReason", "status": "True", "reason": "Underutilized"}
+    shown = ({"metadata": {"name": OLD.name}, "status": {"conditions": [reason]}},)
+    assert strays(scene(MOVE, OLD, READY, tainted=False, shown=shown)) == []
+    assert strays(scene(LEFT, OLD, READY, tainted=False, shown=shown)) == [OLD]
+    ending = OLD.terminating("Deleted", "", NOW)
+    assert strays(scene(LEFT, ending, READY, tainted=False, shown=shown)) == []
 
 
 def test_empty_nodes_go_in_lots_and_all_others_by_themselves() -> None:

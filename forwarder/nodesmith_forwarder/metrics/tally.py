@@ -159,10 +159,12 @@ def _labels(obj: Mapping[str, Any], **keys: str) -> Labels:
 
 
 def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
-    """Give why a NodeClaim is disrupted, or was given up, in Karpenter's words."""
-    for condition in conditions_of(claim):
+    """Give why a NodeClaim is disrupted, or was given up, in Karpenter's words. One that does not end yet may stay."""
+    conditions = conditions_of(claim)
+    is_ending = any(condition.get("type") == "Drained" for condition in conditions)
+    for condition in conditions:
         kind, status, reason = (str(condition.get(part, "")) for part in ("type", "status", "reason"))
-        ends = kind == "DisruptionReason" and status == "True" and reason not in _BY_HAND
+        ends = is_ending and kind == "DisruptionReason" and status == "True" and reason not in _BY_HAND
         if ends or (status == "False" and reason in _GIVEN_UP):
             yield _CAUSES.get(reason, _WORD.sub("_", reason).lower())
 

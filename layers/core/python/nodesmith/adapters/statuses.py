@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.labels import REGISTERED
+from nodesmith.model.nodeclaimobjects import SHOWN_WHILE_TRUE
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.nodespec import write_taints
 from nodesmith.model.times import format_time
@@ -28,10 +29,14 @@ def merged_conditions(
     """Give the conditions, those of other writers kept; lastTransitionTime moves only with the status.
 
     A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands a
-    message, if an empty one, and a reason: one that has nothing to say repeats its type, as Karpenter's do.
+    message, if an empty one, and a reason: one that has nothing to say repeats its type, as Karpenter's do. Those that
+    are shown only while they hold are taken off when they are wanted to be False.
     """
     by_type = {str(condition["type"]): dict(condition) for condition in current}
     for condition in wanted:
+        if condition["type"] in SHOWN_WHILE_TRUE and condition.get("status") == "False":
+            by_type.pop(str(condition["type"]), None)
+            continue
         known = by_type.get(str(condition["type"]), {})
         since = condition.get("lastTransitionTime") or format_time(now)
         if known.get("status") == condition.get("status"):

@@ -1,13 +1,17 @@
-"""Nodes that moves take are closed to new pods, and opened again when nothing comes of it."""
+"""Nodes that moves take are closed to new pods, and opened again when nothing comes of it.
+
+Their NodeClaims show condition `DisruptionReason` meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nodesmith.controllers.look import Look
 from nodesmith.decisions.disruption import telling
-from nodesmith.model.moves import Move, Stage
+from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.nodeclaimobjects import DISRUPTION_REASON, ObjectCondition, condition_item
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import DISRUPTED
@@ -15,14 +19,16 @@ from nodesmith.model.taints import DISRUPTED
 _CLOSED, _OPENED = NodePatch({}, add_taints=(DISRUPTED,)), NodePatch({}, remove_taints=(DISRUPTED,))
 
 
-def close(look: Look, claims: Iterable[NodeClaim]) -> None:
-    """Let no more pods come to these claims' Nodes."""
+def close(look: Look, claims: Sequence[NodeClaim], reason: Reason) -> None:
+    """Let no more pods come to these claims' Nodes, and show why."""
     _patch(look, claims, _CLOSED)
+    _show(look, claims, "True", reason.value)
 
 
-def open_again(look: Look, claims: Iterable[NodeClaim]) -> None:
+def open_again(look: Look, claims: Sequence[NodeClaim]) -> None:
     """Let pods come to these claims' Nodes again."""
     _patch(look, claims, _OPENED)
+    _show(look, claims, "False")
 
 
 def abandon(look: Look, move: Move, why: str) -> None:
@@ -38,3 +44,9 @@ def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:
     for claim in claims:
         if claim.node_name:
             look.run.cluster.register_node(claim.node_name, replace(patch, provider_id=claim.provider_id))
+
+
+def _show(look: Look, claims: Iterable[NodeClaim], status: str, reason: str = "") -> None:
+    shown = condition_item(ObjectCondition(DISRUPTION_REASON, status, look.run.clock(), reason, ""))
+    for claim in claims:
+        look.run.cluster.merge_status("NodeClaim", claim.name, {"conditions": [shown]})

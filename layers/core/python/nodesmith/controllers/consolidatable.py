@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.consolidatable import CONSOLIDATABLE, consolidatable
+from nodesmith.decisions.consolidatable import consolidatable
 from nodesmith.errors import Failures
-from nodesmith.model.nodeclaimobjects import condition_item
+from nodesmith.model.nodeclaimobjects import CONSOLIDATABLE, condition_item
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.snapshot import Snapshot

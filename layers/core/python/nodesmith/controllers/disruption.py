@@ -121,7 +121,7 @@ def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
     for move in begun:
         with look.failures.of(f"move {move.id}"):
             sources = look.claims(move.sources)
-            close(look, sources)
+            close(look, sources, move.reason)
             run.tell(telling.of_proposal(move, sources))
     for reason in sorted({move.reason for move in begun}):
         run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)

@@ -64,7 +64,7 @@ def _take(look: Look, step: Step) -> bool:
     run = look.run
     match step:
         case movesteps.Taint():
-            close(look, step.claims)
+            close(look, step.claims, step.move.reason)
             run.wake_me(step.wait)
             return False
         case movesteps.Await():

@@ -46,7 +46,11 @@ PROVISIONED = "provisioned"
 """What NodeClaims without it were made for."""
 AWAITING = "AwaitingReconciliation"
 DISRUPTION_REASON = "DisruptionReason"
-"""The condition whose reason is the cause of an end."""
+"""The condition whose reason is what a NodeClaim is disrupted for, from when a move takes it or its end begins."""
+CONSOLIDATABLE = "Consolidatable"
+DRIFTED = "Drifted"
+SHOWN_WHILE_TRUE = frozenset({CONSOLIDATABLE, DISRUPTION_REASON, DRIFTED})
+"""Conditions of NodeClaims that are taken off when they hold no longer, as Karpenter's are."""
 _REFUTING = frozenset({"MultipleNodesFound"})
 """Reasons that say no; all others say not yet."""
 
@@ -59,6 +63,11 @@ class ObjectCondition(NamedTuple):
     since: datetime
     reason: str
     message: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the object is to show no such condition any more."""
+        return self.type in SHOWN_WHILE_TRUE and self.status == "False"
 
 
 def marks_of(claim: NodeClaim) -> dict[str, str]:
@@ -179,9 +188,8 @@ def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
         )
     if claim.inconsistency:
         yield _consistent(claim)
-    if claim.drifted_at is not None:  # what has been written cannot be taken back, only denied
-        word = claim.drift or "NotDrifted"
-        yield ObjectCondition("Drifted", str(bool(claim.drift)), claim.drifted_at, word, "")
+    if claim.drifted_at is not None:  # False where it has ended: see SHOWN_WHILE_TRUE
+        yield ObjectCondition(DRIFTED, str(bool(claim.drift)), claim.drifted_at, claim.drift, "")
     if claim.terminating_at is not None:
         yield from _end(claim, claim.terminating_at)
 
@@ -220,6 +228,14 @@ def condition_item(condition: ObjectCondition) -> dict[str, Any]:
         "message": condition.message,
         "observedGeneration": 1,  # a NodeClaim's spec never changes
     }
+
+
+def shown_status(manifest: Mapping[str, Any], kind: str) -> str:
+    """Read the status of a condition that an object shows; empty where it shows none of that kind. Never raises."""
+    status = manifest.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    found = (each for each in conditions or () if isinstance(each, Mapping) and each.get("type") == kind)
+    return next((str(each.get("status")) for each in found), "")
 
 
 def shown_pod_event(manifest: Mapping[str, Any]) -> datetime | None:

@@ -23,6 +23,7 @@ from nodesmith.decisions.scheduling.rooms import is_closed, is_going
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.nodeclaimobjects import DISRUPTION_REASON, shown_status
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.snapshot import Snapshot
 
@@ -75,14 +76,14 @@ def next_step(move: Move, scene: Scene) -> Step:
 
 
 def strays(scene: Scene) -> list[NodeClaim]:
-    """Give the claims whose Nodes are closed to new pods though nothing is to become of them."""
-    sources = scene.ledger.sources
+    """Give the claims that are closed to new pods, or show that they are disrupted, though no move has them."""
+    sources, shown = scene.ledger.sources, scene.snapshot.shown_nodeclaims()
     found = []
     for claim in scene.ledger.claims:
         node = scene.snapshot.node_of(claim)
-        if node is None or is_going(node) or not is_closed(node):
+        if node is None or is_going(node) or claim.phase is not Phase.INITIALIZED or claim.name in sources:
             continue
-        if claim.phase is Phase.INITIALIZED and claim.name not in sources:
+        if is_closed(node) or shown_status(shown.get(claim.name, {}), DISRUPTION_REASON):
             found.append(claim)
     return found
 

@@ -175,8 +175,11 @@ def _is_stale(claim: NodeClaim, shown: Manifest | None) -> bool:
     if shown is None:
         return True
     metadata, status = shown.get("metadata") or {}, shown.get("status") or {}
-    own = {each.type: (each.status, each.reason) for each in conditions_of(claim)}
-    if not own.items() <= _conditions(status).items():  # others may write conditions of their own
+    own, there = list(conditions_of(claim)), _conditions(status)
+    holding = {each.type: (each.status, each.reason) for each in own if not each.is_over}
+    if not holding.items() <= there.items():  # others may write conditions of their own
+        return True
+    if any(each.is_over and each.type in there for each in own):
         return True
     if (status.get("providerID") or "") != claim.provider_id:
         return True
