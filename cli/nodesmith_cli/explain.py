@@ -111,7 +111,8 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
     pods = some(claim.get("nominated") or ())
     yield f"  buy       {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
-    prices = f"{mark}${overrides[0][4]:.4f} to {mark}${overrides[-1][4]:.4f}" if overrides else "none"
+    asked = sorted(override[4] for override in overrides)
+    prices = f"{mark}${asked[0]:.4f} to {mark}${asked[-1]:.4f}" if asked else "none"
     yield f"            any of {some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
 
 

@@ -333,6 +333,9 @@ def _of_prices(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]) -> I
             continue
         now = fsum(_price(cluster, claims[name]) for name in proposal.sources)
         then = fsum(max(o.price_hourly_usd for o in n.request.overrides) for n in proposal.replacements)
+        told = now - fsum(min(o.price_hourly_usd for o in n.request.overrides) for n in proposal.replacements)
+        if abs(proposal.saving_hourly_usd - told) > _SAME:
+            yield f"{proposal.sources} is told to save {proposal.saving_hourly_usd}, and saves {told} at most"
         if then > now * (1 - _LEAST_SAVING) + _SAME:
             yield f"{proposal.sources} cost {now}, what replaces them up to {then}"
 

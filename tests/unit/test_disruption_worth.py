@@ -15,12 +15,12 @@ from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search import propose
 from nodesmith.decisions.disruption.worth import totals, worth_usd
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
+from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodepoolannotations import SPOT_TYPES
 from tests import builders
-from tests.builders import NOW, expression, pods, shape, spread
-from tests.fleets import Worker, fleet, pool, running, worker
+from tests.builders import NOW, ZONES, expression, pods, shape, spread
+from tests.fleets import Worker, fleet, kinds, pool, running, worker
 
 FAMILY = "karpenter.k8s.aws/instance-family"
 
@@ -171,6 +171,20 @@ def test_a_smaller_size_of_its_own_family_may_always_stand_in_for_a_spot_node() 
     full = large(capacity_type="spot")
     either = only("m5", "c5", capacity_type="spot")
     assert not propose(fleet([full], running(shape("7", "9Gi"), {"a": 1}), pools=[either])).proposals
+
+
+def test_a_replacement_is_priced_by_what_is_left_of_its_offerings() -> None:
+    """The cheapest of all, c5.large, is not left: it is no smaller size of the node's family."""
+    (one,) = spot(("m5", "c5")).proposals
+    (bought,) = one.replacements
+    cheapest = min(bought.request.overrides, key=lambda o: o.price_hourly_usd)
+    now = next(o for o in kinds()["m5.2xlarge"].offerings if (o.zone, o.capacity_type) == (ZONES[0], SPOT))
+
+    assert bought.price_hourly_usd == bought.claim.price_hourly_usd == cheapest.price_hourly_usd
+    assert one.saving_hourly_usd == pytest.approx(now.price_hourly_usd - cheapest.price_hourly_usd)
+    assert f"saves {one.saving_hourly_usd:.4f} USD an hour" in one.why
+    assert bought.claim.capacity == kinds()["m5.large"].capacity
+    assert bought.claim.allocatable == kinds()["m5.large"].allocatable
 
 
 def test_a_nodepool_may_say_that_spot_is_never_changed_for_spot() -> None:

@@ -54,8 +54,10 @@ def node(*pods: str) -> dict[str, Any]:
         "launch": {
             "capacityType": "spot",
             "overrides": [
-                ["t", "c7g.2xlarge", "us-east-1a", "subnet-1", 0.1],
+                ["t", "c7g.2xlarge", "us-east-1a", "subnet-1", 0.12],
+                ["t", "c7g.2xlarge", "us-east-1b", "subnet-2", 0.1],
                 ["t", "c7a.2xlarge", "us-east-1b", "subnet-2", 0.14],
+                ["t", "c7a.2xlarge", "us-east-1a", "subnet-1", 0.13],
             ],
         },
         "templates": ["t"],
@@ -83,7 +85,7 @@ def test_a_purchase_is_told_with_its_price_its_bound_its_types_and_its_pods() ->
     )
     assert "default-x1 of NodePool default, spot, ~$0.1000/hour, for default/a, default/b" in told
     assert (
-        "any of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 2 offerings, ~$0.1000 to ~$0.1400" in told
+        "any of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 4 offerings, ~$0.1000 to ~$0.1400" in told
     )
     assert "snapshot of 2026-11-21 07:59:58 UTC, ledger version 3, catalogue us-east-1-cafe" in told
 

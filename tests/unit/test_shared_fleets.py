@@ -193,6 +193,18 @@ def test_once_ec2_throttles_the_rest_of_a_batch_is_not_asked_for() -> None:
     assert all(isinstance(outcome, Deferred) and outcome.nothing_begun for outcome in outcomes)
 
 
+def test_a_claim_costs_what_its_offering_was_asked_for_at_where_the_catalogue_no_longer_knows_it() -> None:
+    request = EQUAL[0]
+    dearest = max(request.overrides, key=lambda o: o.price_hourly_usd)
+    pending = replace(CLAIM, price_hourly_usd=request.price_hourly_usd, launch=request.to_item())
+    picked = replace(instance("i-1"), instance_type=dearest.instance_type, zone=dearest.zone)
+
+    assert launched_claim(pending, picked, None, NOW).price_hourly_usd == dearest.price_hourly_usd
+    reserved = replace(picked, capacity_type="reserved")
+    free = replace(pending, price_hourly_usd=0.0)
+    assert launched_claim(free, reserved, None, NOW).price_hourly_usd == 0
+
+
 def test_a_claim_remembers_the_tags_that_its_instance_lacks() -> None:
     first = shared(EQUAL)[0]
     pending = replace(CLAIM, name=first.claim, launch=first.to_item())

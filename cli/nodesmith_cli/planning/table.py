@@ -83,7 +83,7 @@ def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resource
     table = plain_table("nodes", "NodePool", "type", "", "zone", "sold", "$/hour", "cpu", "memory", "pods")
     alike: dict[Hashable, list[PlannedNode]] = {}
     for node in nodes:
-        cheapest, claim = node.request.overrides[0], node.claim
+        cheapest, claim = node.request.cheapest, node.claim
         key = (claim.nodepool, cheapest.instance_type, cheapest.zone, claim.capacity_type, claim.requests)
         alike.setdefault(key, []).append(node)
     for each in list(alike.values())[:_MOST_ROWS]:
@@ -98,7 +98,7 @@ def _node_row(
     alike: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resources], bar: int
 ) -> list[str | Text]:
     node, claim = alike[0], alike[0].claim
-    cheapest = node.request.overrides[0]
+    cheapest = node.request.cheapest
     others = len({override.instance_type for override in node.request.overrides}) - 1
     offered = room.get((claim.nodeclass.name, cheapest.instance_type), claim.allocatable)
     return [

@@ -41,6 +41,8 @@ class Override:
     zone: str
     subnet_id: str
     price_hourly_usd: float
+    estimated: bool = field(default=False, compare=False)
+    """the price is a stand-in, not one that AWS has told; not written down"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,16 @@ class LaunchRequest:
     reservations: str = ""
     """where the capacity type is reserved, which kind: default, capacity-block or interruptible"""
     share: FleetShare | None = None
+
+    @property
+    def cheapest(self) -> Override:
+        """The offering of the lowest price, of those alike the first."""
+        return min(self.overrides, key=lambda override: override.price_hourly_usd)
+
+    @property
+    def price_hourly_usd(self) -> float:
+        """What it costs at its cheapest offering, USD an hour; a reservation is paid for anyway."""
+        return 0.0 if self.reservations else self.cheapest.price_hourly_usd
 
     @property
     def call(self) -> str:

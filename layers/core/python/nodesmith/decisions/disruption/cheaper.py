@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 
+from nodesmith.decisions.provisioning.claims import least_resources
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.model.labels import (
@@ -24,7 +25,7 @@ from nodesmith.model.labels import (
     SPOT,
     ZONE,
 )
-from nodesmith.model.launches import LaunchRequest, Override
+from nodesmith.model.launches import Override
 from nodesmith.model.requirements import Requirement
 
 
@@ -103,18 +104,19 @@ def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> Pla
         return None
     if len(kept) == len(node.request.overrides):
         return node
-    request, claim = node.request, node.claim
+    request = replace(node.request, overrides=tuple(kept))
     types, zones = frozenset(o.instance_type for o in kept), frozenset(o.zone for o in kept)
-    narrowed = claim.requirements.adding(Requirement(INSTANCE_TYPE, types), Requirement(ZONE, zones))
-    used = {o.template for o in kept}
-    return replace(
-        node,
-        claim=replace(claim, requirements=narrowed),
-        request=LaunchRequest(
-            request.claim, request.capacity_type, tuple(kept), request.tags, request.reservations
+    left = {choice.type.name: choice.type for choice in template.choices if choice.type.name in types}
+    claim = replace(
+        node.claim,
+        requirements=node.claim.requirements.adding(
+            Requirement(INSTANCE_TYPE, types), Requirement(ZONE, zones)
         ),
-        templates=tuple(template for template in node.templates if template.name in used),
+        capacity=left[request.overrides[0].instance_type].capacity,
+        allocatable=least_resources(kind.allocatable for kind in left.values()),
     )
+    used = {override.template for override in kept}
+    return PlannedNode(claim, request, tuple(each for each in node.templates if each.name in used))
 
 
 def _lacks_values(node: PlannedNode, kept: Sequence[Override], template: Template) -> bool:

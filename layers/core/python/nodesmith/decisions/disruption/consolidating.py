@@ -152,8 +152,7 @@ def _not_bought_again(
 
 def _make(node: PlannedNode) -> tuple[str, str]:
     """Give the instance type and capacity type that a node will mostly be."""
-    first = min(node.request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type))
-    return first.instance_type, node.request.capacity_type
+    return node.request.cheapest.instance_type, node.request.capacity_type
 
 
 def _most_worth(sources: Sequence[Candidate], known: Prices, free_usd: float, under_way: Pass) -> float:

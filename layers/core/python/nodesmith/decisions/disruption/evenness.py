@@ -74,5 +74,5 @@ def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
 
 def _cheapest_zones(node: PlannedNode) -> list[str]:
     """Give the zones in which a node may be had at its price."""
-    least = min(override.price_hourly_usd for override in node.request.overrides)
-    return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= least + _SAME_USD})
+    most = node.request.cheapest.price_hourly_usd + _SAME_USD
+    return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= most})

@@ -83,8 +83,8 @@ def launch_plan(
             if same not in known.made:
                 known.made[same] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
             template = templates[build] = known.made[same]
-        price = offering.price_hourly_usd
-        overrides.append(Override(template.name, kind.name, offering.zone, subnet.id, price))
+        price, estimated = offering.price_hourly_usd, offering.estimated
+        overrides.append(Override(template.name, kind.name, offering.zone, subnet.id, price, estimated))
     if not overrides:
         raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)

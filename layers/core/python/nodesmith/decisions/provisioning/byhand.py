@@ -143,7 +143,6 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
     )
     options = _options(asked, offers)
     kind, cheapest = options[0]
-    price = 0.0 if cheapest.reservation else cheapest.price_hourly_usd
     pool = parsed_nodepools(inputs.snapshot.nodepools).get(asked.nodepool)
     claim = replace(
         asked,
@@ -156,13 +155,12 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         hash_version=HASH_VERSION,
         security_groups=tuple(group.id for group in offers.status.security_groups),
         capacity_type=cheapest.capacity_type,
-        price_hourly_usd=price,
         capacity=kind.capacity,
         allocatable=kind.allocatable,
         origin=BY_HAND,
     )
     request, templates = launch_plan(claim, options, nodeclass, offers.status, cluster)
-    return PlannedNode(claim, request, templates, price, cheapest.estimated)
+    return PlannedNode(claim, request, templates)
 
 
 def _as_pool(asked: NodeClaim) -> NodePool:

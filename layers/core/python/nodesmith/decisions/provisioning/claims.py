@@ -52,12 +52,11 @@ def planned_node(
 ) -> PlannedNode:
     """Write down one node for pods of these demands.
 
-    `found` is what it may be, cheapest first; the first is what it is priced by. `known` keeps launch templates.
+    `found` is what it may be, that of least cost first. `known` keeps launch templates.
     """
     wares = found.wares
     template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
     pool = template.pool
-    price = found.price_hourly_usd
     custom = _narrowed(template, demands)
     reserved = _reservation(template, cheapest)
     requirements = (
@@ -92,15 +91,16 @@ def planned_node(
         budgets=pool.disruption.budgets,
         capacity_type=cheapest.capacity_type,
         security_groups=tuple(group.id for group in template.status.security_groups),
-        price_hourly_usd=price,
         capacity=choice.type.capacity,
-        allocatable=_least({ware.choice.type.name: ware.choice.type.allocatable for ware in wares}.values()),
+        allocatable=least_resources(
+            {ware.choice.type.name: ware.choice.type.allocatable for ware in wares}.values()
+        ),
         nominated=tuple(pod.key for pod in pods),
         decision=decision,
     )
     offered = [(ware.choice.type, ware.offering) for ware in wares]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
-    return PlannedNode(claim, request, templates, price, cheapest.estimated)
+    return PlannedNode(claim, request, templates)
 
 
 def another(
@@ -110,7 +110,7 @@ def another(
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
     tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
     request = LaunchRequest(name, asked.capacity_type, asked.overrides, tags, asked.reservations)
-    return PlannedNode(claim, request, like.templates, like.price_hourly_usd, like.estimated)
+    return PlannedNode(claim, request, like.templates)
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
@@ -159,7 +159,7 @@ def _without_min_values(requirements: Requirements) -> Requirements:
     return Requirements({k: replace(r, min_values=None) for k, r in requirements.items()})
 
 
-def _least(parts: Iterable[Resources]) -> Resources:
+def least_resources(parts: Iterable[Resources]) -> Resources:
     """Give the element-wise minimum: what a node offers whichever of its types it becomes."""
     least: dict[str, int] | None = None
     for part in parts:

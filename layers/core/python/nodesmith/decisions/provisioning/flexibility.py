@@ -24,7 +24,7 @@ _USUAL_TOLERANCE, _WIDEST_TOLERANCE, _SCARCE_TOLERANCE = 1.25, 2.0, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Offerings for one node, cheapest first; `refusal` is why there are none that satisfy minValues.
+    """Offerings for one node, that of least cost first; `refusal` is why there are none that satisfy minValues.
 
     `relaxed` tells that these do not, either, and need not.
     """
@@ -35,7 +35,7 @@ class Options:
 
     @property
     def price_hourly_usd(self) -> float:
-        """What the node is priced by, USD an hour; a reservation is paid for anyway."""
+        """What the node is chosen by: the price of the first, USD an hour; a reservation is paid for anyway."""
         cheapest = self.wares[0].offering
         return 0.0 if cheapest.reservation else cheapest.price_hourly_usd
 

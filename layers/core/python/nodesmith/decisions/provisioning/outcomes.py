@@ -12,7 +12,14 @@ from nodesmith.model.backoffs import Backoff, next_backoff
 from nodesmith.model.catalog import Offering
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.launches import Instance, Launched, LaunchOutcome, NoCapacity, OfferingKey
+from nodesmith.model.launches import (
+    Instance,
+    Launched,
+    LaunchOutcome,
+    LaunchRequest,
+    NoCapacity,
+    OfferingKey,
+)
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
 
@@ -48,7 +55,7 @@ def launched_claim(
         image_id=instance.image_id,
         subnet_id=instance.subnet_id,
         private_dns_name=instance.private_dns_name,
-        price_hourly_usd=sold.price_hourly_usd if sold else claim.price_hourly_usd,
+        price_hourly_usd=sold.price_hourly_usd if sold else _asked_price(claim, instance),
         capacity=kind.capacity if kind else claim.capacity,
         allocatable=kind.allocatable if kind else claim.allocatable,
         labels={**known, **claim.labels, **offering},
@@ -73,6 +80,16 @@ def _sold(instance: Instance, kind: InstanceType | None) -> Offering | None:
     bought = instance.zone, instance.capacity_type
     offerings = kind.offerings if kind else ()
     return next((o for o in offerings if (o.zone, o.capacity_type) == bought), None)
+
+
+def _asked_price(claim: NodeClaim, instance: Instance) -> float:
+    """Return the price at which the instance's offering was asked for: the claim's own is that of the cheapest."""
+    if instance.capacity_type == labels.RESERVED or not claim.launch.get("overrides"):
+        return claim.price_hourly_usd
+    bought = instance.instance_type, instance.zone
+    asked = LaunchRequest.from_item(claim.name, claim.launch).overrides
+    prices = (o.price_hourly_usd for o in asked if (o.instance_type, o.zone) == bought)
+    return next(prices, claim.price_hourly_usd)
 
 
 def backoffs(

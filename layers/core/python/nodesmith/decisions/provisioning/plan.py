@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import fsum
 
@@ -17,14 +17,30 @@ BACK_OFF = "back-off"
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """One node to buy: the intent, what EC2 will be asked, the launch templates that asks for."""
+    """One node to buy: the intent, what EC2 will be asked, the launch templates that asks for.
+
+    The claim's price is always that of the request's cheapest offering: it is set here, whatever the claim said before.
+    """
 
     claim: NodeClaim
     request: LaunchRequest
     templates: tuple[LaunchTemplate, ...]
-    price_hourly_usd: float
-    estimated: bool
-    """the price is a stand-in, not one that AWS has told"""
+
+    def __post_init__(self) -> None:
+        """Price the claim."""
+        price = self.request.price_hourly_usd
+        if self.claim.price_hourly_usd != price:
+            object.__setattr__(self, "claim", replace(self.claim, price_hourly_usd=price))
+
+    @property
+    def price_hourly_usd(self) -> float:
+        """What it costs at its cheapest offering, USD an hour; a reservation is paid for anyway."""
+        return self.claim.price_hourly_usd
+
+    @property
+    def estimated(self) -> bool:
+        """Whether that price is a stand-in, not one that AWS has told."""
+        return self.request.cheapest.estimated
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""Whatever is bought, and however its offerings are cut afterwards: its price is that of the cheapest of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from nodesmith.decisions.disruption.cheaper import cut, downsized, for_spot, only
+from nodesmith.decisions.provisioning import PlannedNode, decide
+from nodesmith.decisions.provisioning.claims import another
+from nodesmith.decisions.provisioning.pools import parsed_nodeclasses, template_of
+from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.model.launches import OfferingKey
+from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.risks import Risk
+from nodesmith.model.snapshot import Snapshot
+from tests.builders import NOW, cluster_info
+from tests.property.clusters import CATALOG, FAMILIES, clusters, made_from
+
+_LOSSES = 3.0
+_RISKS = {
+    OfferingKey(o.capacity_type, name, o.zone): Risk(_LOSSES, NOW)
+    for name, offerings in CATALOG.offerings.items()
+    for o in offerings
+    if o.capacity_type == "spot" and name.startswith(("c6a.", "t3."))
+}
+"""Cheap spot has interrupted us: the offering that a node is chosen by is not always the cheapest that it may be."""
+
+
+def is_priced_by_its_cheapest_offering(node: PlannedNode) -> bool:
+    """Hold the price, and what is said of it, against what EC2 is asked for."""
+    prices = [o.price_hourly_usd for o in node.request.overrides]
+    sold = {
+        (name, o.zone): o
+        for name, offerings in CATALOG.offerings.items()
+        for o in offerings
+        if o.capacity_type == node.request.capacity_type
+    }
+    estimated = {
+        sold[o.instance_type, o.zone].estimated
+        for o in node.request.overrides
+        if o.price_hourly_usd == min(prices)
+    }
+    return node.price_hourly_usd == node.claim.price_hourly_usd == min(prices) and node.estimated in estimated
+
+
+def nodes_of(seen: Snapshot, *, risky: bool) -> list[tuple[PlannedNode, Template]]:
+    """Decide, and give the nodes to buy with the templates that they are bought of."""
+    inputs = made_from(seen)
+    if risky:
+        inputs = replace(inputs, ledger=replace(inputs.ledger, risks=_RISKS))
+    pools, nodeclass = parsed_nodepools(seen.nodepools), parsed_nodeclasses(inputs.snapshot)["default"]
+    about = nodeclass, inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now
+    return [(node, template_of(pools[node.claim.nodepool], *about)) for node in decide(inputs).nodes]
+
+
+@settings(max_examples=40)
+@given(seen=clusters(), risky=st.booleans())
+def test_what_is_bought_is_priced_by_its_cheapest_offering(seen: Snapshot, risky: bool) -> None:
+    for node, template in nodes_of(seen, risky=risky):
+        assert is_priced_by_its_cheapest_offering(node)
+        assert is_priced_by_its_cheapest_offering(another(node, template, (), "next", cluster_info()))
+
+
+@settings(max_examples=40)
+@given(seen=clusters(), risky=st.booleans(), data=st.data())
+def test_and_so_is_what_is_left_of_it_after_a_cut(seen: Snapshot, risky: bool, data: st.DataObject) -> None:
+    bought = nodes_of(seen, risky=risky)
+    assume(bought)
+    node, template = data.draw(st.sampled_from(bought))
+    offered = node.request.overrides
+    kept = data.draw(st.lists(st.sampled_from(offered), min_size=1, unique=True))
+    kept.sort(key=offered.index)
+    family, cpus = data.draw(st.sampled_from(FAMILIES)), data.draw(st.sampled_from((2, 4, 8, 64)))
+    most = data.draw(st.floats(0.5, 3)) * node.price_hourly_usd
+
+    found = [
+        replace(node, request=replace(node.request, overrides=tuple(kept))),
+        only(node, kept, template),
+        for_spot(node, template, data.draw(st.integers(1, 15))),
+        downsized(node, template, {family: cpus}),
+        *(cut([node], most, {template.name: template}) or ()),
+    ]
+
+    assert all(is_priced_by_its_cheapest_offering(each) for each in found if each is not None)
+
+
+@settings(max_examples=10)
+@given(seen=clusters(), price=st.floats(0, 100))
+def test_a_claim_that_says_another_price_is_corrected(seen: Snapshot, price: float) -> None:
+    for node, _ in nodes_of(seen, risky=False):
+        claim = replace(node.claim, price_hourly_usd=price)
+
+        assert is_priced_by_its_cheapest_offering(PlannedNode(claim, node.request, node.templates))
+        assert is_priced_by_its_cheapest_offering(replace(node, claim=claim))
