@@ -10,7 +10,7 @@ from typing import Any
 from nodesmith.decisions.termination.beginning import DELETED, deadline_of
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.foreseen import obstacles
-from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
+from nodesmith.decisions.termination.waiting import AWAITING_NODE, Waiting, why_not_gone
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
@@ -120,7 +120,7 @@ def tell(
         "cause": (claim.cause if claim and claim.is_ending else "") or None,
         "staying": _staying(stay, price, now) if stay else None,
         "deadline": subject.deadline.isoformat() if subject.deadline else None,
-        "waiting": _told(waiting, price, now) if waiting else None,
+        "waiting": _told(waiting, _paid_for(waiting, price), now) if waiting else None,
         "obstacles": [] if subject.is_ending else list(_obstacles(node, snapshot, now)),
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": _seconds(snapshot.taken_at, now),
@@ -143,6 +143,11 @@ def _waiting(subject: Subject, snapshot: Snapshot, now: datetime) -> Waiting | N
     if not claim.reason:
         return None
     return Waiting(claim.reason, claim.message, f"NodeClaim/{claim.name}", claim.phase_since)
+
+
+def _paid_for(waiting: Waiting, price: tuple[float, bool] | None) -> tuple[float, bool] | None:
+    """Return the price of what waits; None too where its instance is gone."""
+    return None if waiting.reason == AWAITING_NODE else price
 
 
 def _told(waiting: Waiting, price: tuple[float, bool] | None, now: datetime) -> Told:

@@ -105,6 +105,7 @@ FULL_CLAIM = NodeClaim(
     drained_at=NOW + timedelta(minutes=10),
     detached_at=NOW + timedelta(minutes=11),
     terminated_at=NOW + timedelta(minutes=12),
+    instance_gone_at=NOW + timedelta(minutes=13),
     history=(
         Transition(Phase.LAUNCHED, NOW + timedelta(seconds=3)),
         Transition(Phase.TERMINATING, NOW + timedelta(minutes=9), "Deleted: Node a was deleted"),

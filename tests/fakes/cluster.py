@@ -110,13 +110,16 @@ class FakeCluster:
             self.delete(kind, name)
         self.raise_after(call)
 
-    def release_node(self, name: str, provider_id: str) -> None:
+    def release_node(self, name: str, provider_id: str) -> Sequence[str]:
         call = self._begin("release_node", name)
         there = self.nodes.get(name)
-        if there is not None and is_left_of(there, provider_id):
+        is_meant = there is not None and is_left_of(there, provider_id)
+        if is_meant:
             self.delete("Node", name)
             self._release("Node", name)
         self.raise_after(call)
+        left = self.nodes.get(name) if is_meant else None
+        return tuple(left["metadata"].get("finalizers") or ()) if left is not None else ()
 
     def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         call = self._begin("evict", *(each.pod for each in pods))

@@ -163,6 +163,15 @@ def test_a_drained_node_waits_for_its_volume_and_then_for_its_instance() -> None
     assert "NodeClaim a: it is ending, Terminated since" in text("a", gone)
 
 
+def test_a_node_that_another_controller_holds_is_told_by_which_finalizer_and_costs_nothing() -> None:
+    held = its_node("a", deleting=True, finalizers=("example.com/backup",))
+    ended = shown("a", *LIFE, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
+    waiting = told("a", seen(ended, nodes=(held,)))["waiting"]
+    assert (waiting["reason"], waiting["on"]) == ("AwaitingNodeDeletion", "Node/node-a")
+    assert waiting["message"] == "Node node-a is held by finalizer example.com/backup of another controller"
+    assert waiting["cost"] is None
+
+
 def test_a_grace_for_the_whole_node_is_told_as_the_time_of_its_end(blocked: Snapshot) -> None:
     bounded = seen(
         shown("a", *LIFE, Phase.TERMINATING, grace="1h"),

@@ -206,6 +206,25 @@ def test_an_object_is_kept_while_its_claim_or_its_instance_is_there() -> None:
     assert found(facts(nodeclaims=[nodeclaim()], instances=[young])) == []
 
 
+def test_an_object_whose_node_is_still_shown_is_kept_until_that_is_gone() -> None:
+    held = node(deleting=True, finalizers=("example.com/backup",))
+    assert found(facts(nodes=(held,), nodeclaims=(nodeclaim(),))) == []
+    assert found(facts(nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
+
+
+def test_a_claim_that_waits_for_its_node_is_no_leak_and_ec2_is_not_asked_for_its_instance() -> None:
+    ended = claim(phase=Phase.TERMINATED, instance_gone_at=NOW - MINUTE)
+    held = node(deleting=True, finalizers=("example.com/backup",))
+    of = facts(claims=(ended,), nodes=(held,), nodeclaims=(nodeclaim(),))
+    assert found(of) == []
+    assert suspects(of.snapshot, (), of.ledger) == []
+
+
+def test_an_instance_that_lives_though_ec2_has_said_that_it_is_gone_is_terminated() -> None:
+    ended = claim(phase=Phase.TERMINATED, instance_gone_at=NOW - MINUTE)
+    assert found(facts(instances=[instance()], claims=(ended,))) == [Terminate(("i-1",), "Doubled")]
+
+
 def test_a_nodeclaim_made_by_hand_is_a_wish_and_not_garbage() -> None:
     bare = {"metadata": {"name": "mine"}, "spec": {}}
     refused = {**bare, "status": {"conditions": [{"type": "ValidationSucceeded", "status": "False"}]}}

@@ -69,6 +69,7 @@ FULLEST = NodeClaim(
     drained_at=CREATED + timedelta(minutes=10),
     detached_at=CREATED + timedelta(minutes=11),
     terminated_at=CREATED + timedelta(minutes=12),
+    instance_gone_at=CREATED + timedelta(minutes=13),
     history=(
         Transition(Phase.LAUNCHED, CREATED + timedelta(seconds=3)),
         Transition(Phase.TERMINATING, CREATED + timedelta(minutes=9), "Deleted: Node a was deleted"),

@@ -185,9 +185,12 @@ def test_nodes_that_are_starting_do_not_trip_the_breaker() -> None:
     assert finding.ending is not None
 
 
-def test_nodes_that_are_being_replaced_still_count() -> None:
+@pytest.mark.parametrize(
+    "ends", [{"phase": Phase.TERMINATING}, {"phase": Phase.TERMINATED, "instance_gone_at": NOW}]
+)
+def test_nodes_that_are_being_replaced_still_count_until_their_nodes_are_gone(ends: dict[str, Any]) -> None:
     claims, nodes = crowd(4, 1)
-    going = replace(claims[4], phase=Phase.TERMINATING, cause="Unhealthy")
+    going = replace(claims[4], cause="Unhealthy", **ends)
     (finding,) = found([*claims[:4], going], nodes)
     assert finding.held_by == "2 of 5 nodes of NodePool default are sick, more than 20 %"
 

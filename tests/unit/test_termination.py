@@ -12,6 +12,7 @@ import pytest
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.draining import drain
 from nodesmith.decisions.termination.protection import Allowances, protected_for, refuses_disruption
+from nodesmith.decisions.termination.telling import of_waiting
 from nodesmith.decisions.termination.waiting import why_not_gone
 from nodesmith.model.budgets import Budget
 from nodesmith.model.commands import (
@@ -23,7 +24,7 @@ from nodesmith.model.commands import (
     TerminationCommand,
     Wait,
 )
-from nodesmith.model.labels import DO_NOT_DISRUPT, EXCLUDE_FROM_LOAD_BALANCERS
+from nodesmith.model.labels import DO_NOT_DISRUPT, EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import conditions_of, manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -404,6 +405,69 @@ def test_a_claim_whose_instance_is_gone_is_released_and_its_pods_are_deleted_at_
     assert isinstance(deletion, DeletePods)
     assert [(pod.pod, pod.grace_seconds) for pod in deletion.pods] == [(pods[0].key, 0)]
     assert isinstance(release, Release)
+    assert release.claim.instance_gone_at == NOW
+
+
+BACKUP = "example.com/backup"
+GONE = replace(
+    ENDING,
+    phase=Phase.TERMINATED,
+    drained_at=NOW,
+    detached_at=NOW,
+    terminated_at=NOW,
+    instance_gone_at=NOW,
+)
+
+
+def test_a_claim_waits_for_its_node_and_says_which_finalizer_holds_it() -> None:
+    node = closed(finalizers=(BACKUP,))
+    (waiting,) = steps(seen(nodes=(node,)), GONE)
+    assert isinstance(waiting, Wait)
+    assert waiting.claim.reason == "AwaitingNodeDeletion"
+    assert waiting.claim.message == f"Node node-a is held by finalizer {BACKUP} of another controller"
+    assert steps(seen(nodes=(node,)), waiting.claim) == []
+    told = {c.type: (c.status, c.message) for c in conditions_of(waiting.claim)}
+    assert told["InstanceTerminating"] == ("True", waiting.claim.message)
+    assert {(e.kind, e.name) for e in of_waiting(replace(waiting.claim, node_name="node-a"))} == {
+        ("NodeClaim", CLAIM.name),
+        ("Node", "node-a"),
+    }
+    both = closed(finalizers=(BACKUP, "example.com/audit"))
+    (again,) = steps(seen(nodes=(both,)), waiting.claim)
+    assert again.claim.message.endswith(f"finalizers {BACKUP} and example.com/audit of other controllers")
+
+
+def test_ec2_is_not_asked_again_for_an_instance_that_is_gone() -> None:
+    assert to_check([GONE], seen(nodes=(closed(finalizers=(BACKUP,)),))) == []
+    early = replace(GONE, phase=Phase.TERMINATING)
+    assert to_check([early], seen(nodes=())) == []
+    assert not any(isinstance(c, TerminateInstances) for c in steps(seen(nodes=()), early))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (),
+        (closed(finalizers=(TERMINATION_FINALIZER, BACKUP)),),
+        (builders.node("node-a", provider_id=CLAIM.provider_id),),
+        (closed("node-a", replace(CLAIM, provider_id="aws:///us-east-1a/i-other"), finalizers=(BACKUP,)),),
+    ],
+    ids=["not shown any more", "with our finalizer", "made anew", "another instance's by now"],
+)
+def test_a_claim_without_an_instance_is_let_go_unless_the_snapshot_shows_who_holds_its_node(
+    nodes: tuple[Node, ...],
+) -> None:
+    """Whether the Node is gone is asked of the API server, by its name."""
+    assert steps(seen(nodes=nodes), replace(GONE, node_name="node-a")) == [
+        Release(replace(GONE, node_name="node-a"), "node-a")
+    ]
+
+
+def test_pods_that_are_shown_on_a_held_node_without_an_instance_are_deleted() -> None:
+    pods = builders.bind(WEB, "node-a")
+    told = replace(GONE, reason="AwaitingNodeDeletion")
+    deletion, _ = steps(seen(pods, nodes=(closed(finalizers=(BACKUP,)),)), told)
+    assert isinstance(deletion, DeletePods)
 
 
 def test_an_instance_that_ec2_does_not_show_yet_is_not_taken_for_gone() -> None:

@@ -85,7 +85,10 @@ def test_pods_that_were_still_ending_when_the_instance_went_are_killed() -> None
     ending = pods(deleting=True, deletion_at=NOW + timedelta(seconds=2))
     over = replace(ending, key="default/over", deletion_at=NOW)
     elsewhere = replace(ending, key="default/elsewhere", node="n-1")
-    assert looked([Release(interrupted(), "n-0")], (), ending, over, elsewhere).killed == 1
+    gone = replace(interrupted(), instance_gone_at=NOW)
+    assert looked([Release(gone, "n-0")], (), ending, over, elsewhere).killed == 1
+    before = replace(gone, instance_gone_at=NOW - timedelta(seconds=9))
+    assert looked([Release(before, "n-0")], (), ending, over, elsewhere).killed == 0, "counted already"
 
 
 def test_the_notice_dates_from_two_minutes_before_its_end_where_ec2_says_when() -> None:

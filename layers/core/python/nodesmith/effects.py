@@ -11,6 +11,7 @@ from typing import assert_never
 from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
 from nodesmith.decisions.termination.steps import closing_patch
 from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_waiting
+from nodesmith.decisions.termination.waiting import awaiting_node
 from nodesmith.errors import Transient
 from nodesmith.model import garbage
 from nodesmith.model.commands import (
@@ -95,13 +96,27 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
                 cluster.publish(told)
         case TerminateInstances():  # EC2 has been asked: `terminate`
             _save_and_show(claim, store, cluster)
-        case Release():
-            if command.node:
-                cluster.release_node(command.node, claim.provider_id)
-            cluster.delete_nodeclaim(claim.name)
-            store.forget(claim)
         case _:
             assert_never(command)
+
+
+def release(command: Release, store: Store, cluster: Cluster) -> bool:
+    """Let go of what a claim has left, once its Node is gone; return whether that is so.
+
+    Raises Transient, and Conflict when the claim has moved on.
+    """
+    claim = command.claim
+    held_by = cluster.release_node(command.node, claim.provider_id) if command.node else ()
+    if not held_by:
+        cluster.delete_nodeclaim(claim.name)
+        store.forget(claim)
+        return True
+    waiting = awaiting_node(claim, command.node, held_by)
+    left = claim.waiting(waiting.reason, waiting.message)
+    if left is not claim:
+        _save_and_show(left, store, cluster)
+        cluster.publish(of_waiting(left))
+    return False
 
 
 def evict(commands: Sequence[Evict], cluster: Cluster) -> Mapping[str, Eviction]:

@@ -212,10 +212,11 @@ class Cluster(Protocol):
         Gone, or terminating already, is fine. A Node of another provider id is left alone; empty means any.
         """
 
-    def release_node(self, name: str, provider_id: str) -> None:
+    def release_node(self, name: str, provider_id: str) -> Sequence[str]:
         """Let go of a Node whose instance we have finished with: it is deleted, and our finalizer lifted.
 
-        Gone is fine. A Node of another provider id is left alone; empty means one that has none.
+        Return the finalizers that hold it still; none, and it is gone. A Node of another provider id is left alone, and
+        counts as gone; empty means one that has none.
         """
 
     def register_node(self, name: str, patch: NodePatch) -> bool:

@@ -89,14 +89,21 @@ class ApiCluster:
         if there is not None:
             self._delete(kind, there)
 
-    def release_node(self, name: str, provider_id: str) -> None:
-        """Delete a Node whose instance we have finished with, and lift our finalizer."""
+    def release_node(self, name: str, provider_id: str) -> Sequence[str]:
+        """Delete a Node whose instance we have finished with, and lift our finalizer; return those of others."""
         there = self._server.get(object_path("Node", name))
         if there is None or not is_left_of(there, provider_id):
-            return
+            return ()
         if not there["metadata"].get("deletionTimestamp"):
             self._delete("Node", there)
-        self._bring("Node", name, lambda node: _released(node) if is_left_of(node, provider_id) else None)
+            there = None
+        left = self._bring(
+            "Node",
+            name,
+            lambda node: _released(node) if is_left_of(node, provider_id) else None,
+            there=there,
+        )
+        return tuple(map(str, left["metadata"].get("finalizers") or ())) if left is not None else ()
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""

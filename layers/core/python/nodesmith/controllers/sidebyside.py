@@ -8,11 +8,11 @@ from random import randrange
 from typing import Protocol, TypeVar
 
 from nodesmith.errors import Conflict, Failures, Rejected, Transient
-from nodesmith.model.commands import Command, SingleEnding
+from nodesmith.model.commands import Command, Release, SingleEnding
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Step = TypeVar("Step", bound=SingleEnding | Command)
+Step = TypeVar("Step", bound=SingleEnding | Release | Command)
 
 
 class Spread(Protocol):

@@ -18,7 +18,7 @@ from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.moments import next_change
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
 from nodesmith.decisions.termination.telling import of_evictions
-from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, terminate
+from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, release, terminate
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.commands import (
     Advance,
@@ -185,7 +185,8 @@ def _proceed(
         with failures.of():
             delete_pods(deletions, run.cluster)
         done["DeletePods"] += sum(len(command.pods) for command in deletions)
-    _each(run, [c for c in commands if isinstance(c, Wait | Advance | Release)], done, failures)
+    _each(run, [c for c in commands if isinstance(c, Wait | Advance)], done, failures)
+    _release(run, [c for c in commands if isinstance(c, Release)], done, failures)
     last = [c for c in commands if isinstance(c, TerminateInstances)]
     if last:
         with failures.of():
@@ -218,6 +219,13 @@ def _each(
     return each(run.spread, commands, lambda c: carry_out_end(c, run.store, run.cluster), done, failures)
 
 
+def _release(run: Termination, commands: Sequence[Release], done: Counter[str], failures: Failures) -> None:
+    """Let go of claims without instances; those whose Nodes other controllers hold are not gone yet."""
+    came = each(run.spread, commands, lambda c: release(c, run.store, run.cluster), done, failures)
+    held = sum(result is False for result in came.values())
+    done.update({"Release": -held, "NodeHeld": held} if held else {})
+
+
 def _wake(
     run: Termination,
     claims: Sequence[NodeClaim],
@@ -232,7 +240,7 @@ def _wake(
     Events tell the rest, and a tick what they do not.
     """
     kinds = {type(command) for command in commands}
-    if Release in kinds:
+    if done["Release"]:
         run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)

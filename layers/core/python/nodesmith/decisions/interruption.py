@@ -151,7 +151,7 @@ def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: d
         found.woken.add(Concern.TERMINATION if claim.is_ending else Concern.LIFECYCLE)
     if claim.phase in (_JOINED if notice.fate.is_over else _RUNNING):
         _begin(found, claim, notice, ledger, now, deadline)
-    elif claim.is_ending and claim.phase is not Phase.TERMINATED:
+    elif claim.is_ending and not claim.is_instance_terminating:
         if claim.phase is Phase.TERMINATING:
             found.going.append(claim.name)
         if deadline is not None and (claim.deadline is None or deadline < claim.deadline):

@@ -135,7 +135,11 @@ class TerminateInstances:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of a claim whose instance is gone: Node, object, ledger entry, in this order."""
+    """Let go of a claim whose instance is gone: Node, object, ledger entry, in this order.
+
+    While finalizers of others hold the Node, the claim waits: it is as it is from then on. `node` is empty where it had
+    none.
+    """
 
     claim: NodeClaim
     node: str
@@ -144,8 +148,8 @@ class Release:
 Command: TypeAlias = (
     Nominate | ClearNominations | Open | Register | Initialize | Wait | GiveUp | Forget | Dismiss | Show | End
 )
-SingleEnding: TypeAlias = Close | Wait | Advance | TerminateInstances | Release
+SingleEnding: TypeAlias = Close | Wait | Advance | TerminateInstances
 """Done for each claim by itself; instances are terminated for all claims in one call before that is noted of each."""
 JointEnding: TypeAlias = Evict | DeletePods
 """Done for all claims in one call."""
-TerminationCommand: TypeAlias = SingleEnding | JointEnding
+TerminationCommand: TypeAlias = SingleEnding | JointEnding | Release

@@ -211,6 +211,8 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
         if reached is not None:
             why, _, left = claim.cause_of(phase).partition(": ")
             is_done = why != DEADLINE_PASSED
+            if phase is Phase.TERMINATED and claim.instance_gone_at is not None:
+                left = claim.message  # what holds its Node
             yield ObjectCondition(step, str(is_done), reached, step if is_done else why, left)
         else:
             reason, message = (claim.reason, claim.message) if at_work else ("", "")

@@ -45,7 +45,7 @@ class Phase(StrEnum):
     DETACHED = "Detached"
     """Nothing is attached any more."""
     TERMINATED = "Terminated"
-    """EC2 has been asked to terminate the instance. Once that is gone, so is the claim."""
+    """EC2 has been asked to terminate the instance. Once that is gone, and its Node, so is the claim."""
     GIVEN_UP = "GivenUp"
     """It never became a Node, or only in name: instance, object and entry go without a drain."""
 
@@ -140,6 +140,8 @@ class NodeClaim:
     drained_at: datetime | None = None
     detached_at: datetime | None = None
     terminated_at: datetime | None = None
+    instance_gone_at: datetime | None = None
+    """When EC2 showed its instance as terminated and other finalizers than ours held its Node; None before."""
     history: tuple[Transition, ...] = ()
     """The steps so far, after Pending."""
     reason: str = ""
@@ -172,6 +174,11 @@ class NodeClaim:
     def is_ending(self) -> bool:
         """True from the decision that it goes until it is forgotten."""
         return self.phase in ENDING
+
+    @property
+    def is_instance_terminating(self) -> bool:
+        """True from the call that terminates its instance on: Karpenter's condition `InstanceTerminating`."""
+        return self.phase is Phase.TERMINATED or self.instance_gone_at is not None
 
     def may_be_named(self, node: str) -> bool:
         """Whether EKS would let the kubelet of this claim's instance join by this name.
@@ -274,6 +281,7 @@ def _write(name: str, value: Any) -> Any:
             return thaw(value)
 
 
+_TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "nodeclass": lambda value: NodeClassRef(**value),
     "phase": Phase,
@@ -286,8 +294,5 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "history": lambda steps: tuple(
         Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
     ),
-    **dict.fromkeys(
-        ("created_at", "held_until", "phase_since", "deadline", "drifted_at", *REACHED_AT.values()),
-        datetime.fromisoformat,
-    ),
+    **dict.fromkeys((*_TIMES, *REACHED_AT.values()), datetime.fromisoformat),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from nodesmith.decisions.garbagecollection.facts import SERVING, YOUNG, Facts
+from nodesmith.decisions.termination.waiting import is_let_go
 from nodesmith.model.garbage import End, Lift, Release
 from nodesmith.model.labels import NODECLASS
 from nodesmith.model.launches import Instance
@@ -21,7 +22,8 @@ def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) 
     believed = {claim.instance_id for claim in ledger.claims if claim.phase in SERVING}
     believed |= {instance_id(node.provider_id) for node in snapshot.nodes if NODECLASS in node.labels}
     believed |= {instance_id(provider_id(manifest)) for manifest in snapshot.nodeclaims}
-    return sorted(believed - {instance.id for instance in instances} - {""})
+    gone = {claim.instance_id for claim in ledger.claims if claim.instance_gone_at is not None}
+    return sorted(believed - {instance.id for instance in instances} - gone - {""})
 
 
 def ended_claims(facts: Facts) -> Iterator[End]:
@@ -46,21 +48,24 @@ def left_nodes(facts: Facts) -> Iterator[Release]:
         instance = instance_id(node.provider_id)
         if NODECLASS not in node.labels or node.name in claimed or instance in alive:
             continue
-        if node.provider_id in karpenters:
+        if node.provider_id in karpenters or is_let_go(node):
             continue
         if (instance or node.is_restored) and not node.is_ready and facts.now - node.created_at >= YOUNG:
             yield Release(node.name, node.provider_id)
 
 
 def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
-    """Let go of NodeClaim objects that have been in the ledger, are not any more, and whose instance is gone.
+    """Let go of NodeClaim objects that have been in the ledger, are not any more, and whose instance and Node are gone.
 
     What nodesmith has not launched is Karpenter's, or somebody's wish that is still to be fulfilled or mended.
     """
     known, alive = {claim.name for claim in facts.ledger.claims}, facts.alive
+    shown = {node.provider_id for node in facts.snapshot.nodes} - {""}
     for manifest in facts.snapshot.nodeclaims:
-        name = str((manifest.get("metadata") or {}).get("name"))
-        if is_marked(manifest) and name not in known and instance_id(provider_id(manifest)) not in alive:
+        name, provider = str((manifest.get("metadata") or {}).get("name")), provider_id(manifest)
+        if not is_marked(manifest) or name in known:
+            continue
+        if instance_id(provider) not in alive and provider not in shown:
             yield Lift(name)
 
 

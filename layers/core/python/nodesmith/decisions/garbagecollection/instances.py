@@ -78,7 +78,7 @@ def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
 
 def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
     claims = {claim.name: claim for claim in facts.ledger.claims}
-    named = {claim.instance_id for claim in facts.ledger.claims}
+    named = {claim.instance_id for claim in facts.ledger.claims if claim.instance_gone_at is None}
     awaited = {fleet for claim in facts.pending if (fleet := fleet_of(claim.launch))}
     for instance in facts.instances:
         if instance.id in named or facts.now - instance.launched_at < YOUNG:

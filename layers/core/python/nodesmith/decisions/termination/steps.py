@@ -11,7 +11,7 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.draining import Drain, attached, drain, must_go
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.replacing import awaits_replacement, head_start, replacement
-from nodesmith.decisions.termination.waiting import Waiting, is_told, why_not_gone
+from nodesmith.decisions.termination.waiting import Waiting, awaiting_node, is_let_go, is_told, why_not_gone
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -45,12 +45,16 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 
 
 def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[str]:
-    """Name the ending claims whose instance is worth a call: EC2, or its Node, does not say that it runs."""
+    """Name the ending claims whose instance is worth a call: EC2, or its Node, does not say that it runs.
+
+    Of one that is gone nothing more is to be asked.
+    """
     running = {node.provider_id for node in snapshot.nodes if node.is_ready}
     return sorted(
         claim.name
         for claim in claims
         if claim.is_ending
+        and claim.instance_gone_at is None
         and (claim.phase is Phase.TERMINATED or claim.cause in _OVER or claim.provider_id not in running)
     )
 
@@ -124,8 +128,10 @@ def _steps(
     patient: bool,
 ) -> list[TerminationCommand]:
     claim, node = view.claim, view.node
-    if instances is not None and _is_gone(claim, instances, now):
-        return [*_last_words(view), Release(claim, node.name if node else "")]
+    if claim.instance_gone_at is None and instances is not None and _is_gone(claim, instances, now):
+        claim = replace(claim, instance_gone_at=now)
+    if claim.instance_gone_at is not None:
+        return [*_last_words(view), *_letting_go(claim, node)]
     if claim.phase is Phase.TERMINATED:
         # EC2 did not know the instance yet when it was asked to terminate it.
         running = tuple(sorted(i.id for i in instances or () if i.is_alive))
@@ -161,6 +167,16 @@ def _steps(
         )
         commands += _wait(waiting, onward)
     return commands
+
+
+def _letting_go(claim: NodeClaim, node: Node | None) -> Sequence[Release | Wait]:
+    """Let go of what is left of a claim without an instance, or say what holds its Node.
+
+    A Node that the snapshot does not show any more is looked for by its name: the claim outlives it.
+    """
+    if node is not None and is_let_go(node):
+        return _wait(awaiting_node(claim, node.name, node.finalizers), claim)
+    return [Release(claim, node.name if node is not None else claim.node_name)]
 
 
 def _last_words(view: _View) -> list[DeletePods]:

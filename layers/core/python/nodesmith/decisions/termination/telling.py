@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, DRAINING, VOLUMES
+from nodesmith.decisions.termination.waiting import (
+    AWAITING_NODE,
+    AWAITING_REPLACEMENT,
+    DRAINING,
+    VOLUMES,
+)
 from nodesmith.model.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
 
 _USUAL = frozenset({"", DRAINING})
-_IN_TIME = frozenset({AWAITING_REPLACEMENT, VOLUMES})
+_IN_TIME = frozenset({AWAITING_REPLACEMENT, AWAITING_NODE, VOLUMES})
 """What passes by itself, unless it lasts."""
 
 
@@ -28,10 +33,11 @@ def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
 
 
 def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
-    """Tell the NodeClaim what its end waits for, and the Node where it is volumes, as Karpenter does."""
+    """Tell the NodeClaim what its end waits for, and the Node where it is volumes (as Karpenter does) or itself."""
     if claim.reason in _USUAL:
         return []
-    node = [("Node", claim.node_name)] if claim.node_name and claim.reason == VOLUMES else []
+    is_told = claim.node_name and claim.reason in {VOLUMES, AWAITING_NODE}
+    node = [("Node", claim.node_name)] if is_told else []
     is_stuck = claim.reason not in _IN_TIME
     objects = [("NodeClaim", claim.name), *node]
     return [ObjectEvent(*about, claim.reason, claim.message, warning=is_stuck) for about in objects]

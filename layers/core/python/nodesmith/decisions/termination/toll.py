@@ -48,7 +48,7 @@ def toll(
         match command:
             case DeletePods():
                 killed += sum(_is_cut_short(pods.get(each.pod), each.grace_seconds) for each in command.pods)
-            case Release():
+            case Release() if claim.instance_gone_at == now:
                 killed += sum(
                     _dies(pod, now) for pod in snapshot.pods if pod.node and pod.node == command.node
                 )

@@ -9,8 +9,9 @@ from datetime import datetime
 
 from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
-from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
 from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.snapshot import Snapshot
@@ -19,6 +20,8 @@ DRAINING = "Draining"
 """The one reason that needs nobody: pods are leaving, each within its grace."""
 VOLUMES = "AwaitingVolumeDetachment"
 AWAITING_REPLACEMENT = "AwaitingReplacement"
+AWAITING_NODE = "AwaitingNodeDeletion"
+"""The instance is gone, and finalizers of other controllers hold the Node."""
 _PASSING = frozenset({DRAINING, AWAITING_REPLACEMENT})
 
 
@@ -38,6 +41,8 @@ def is_told(waiting: Waiting, message: str) -> bool:
 
     Pods that are leaving come and go with every look.
     """
+    if waiting.reason == AWAITING_NODE:
+        return waiting.message == message
     name = waiting.on.partition("/")[2]
     return waiting.reason in _PASSING or re.search(f" {re.escape(name)}[ :]", message) is not None
 
@@ -54,6 +59,9 @@ def why_not_gone(
     `allowances` are what nodes that end before it have left of the snapshot's budgets; without them, all there is.
     `left` are the pods that must still go, where that has been looked at.
     """
+    node = snapshot.node_of(claim)
+    if node is not None and claim.is_instance_terminating and is_let_go(node):
+        return awaiting_node(claim, node.name, node.finalizers)
     match claim.phase:
         case Phase.TERMINATING:
             left = _left(claim, snapshot, now) if left is None else left
@@ -65,6 +73,22 @@ def why_not_gone(
             return Waiting("InstanceTerminating", message, f"Instance/{claim.instance_id}", claim.phase_since)
         case _:
             return None
+
+
+def is_let_go(node: Node) -> bool:
+    """Tell whether a Node is being deleted, and held by other finalizers than ours only."""
+    return node.deleting and bool(node.finalizers) and TERMINATION_FINALIZER not in node.finalizers
+
+
+def awaiting_node(claim: NodeClaim, node: str, finalizers: Sequence[str]) -> Waiting:
+    """Say which finalizers of other controllers hold the Node of a claim whose instance is gone."""
+    since = claim.instance_gone_at or claim.phase_since
+    several, names = len(finalizers) > 1, " and ".join(finalizers)
+    held_by = (
+        f"finalizers {names} of other controllers" if several else f"finalizer {names} of another controller"
+    )
+    fix = "its controller removes it once it has finished; where that is gone, remove it by hand"
+    return Waiting(AWAITING_NODE, f"Node {node} is held by {held_by}", f"Node/{node}", since, fix)
 
 
 def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:

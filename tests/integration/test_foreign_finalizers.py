@@ -1,0 +1,158 @@
+"""Nodes that finalizers of other controllers hold: their NodeClaims go after them, and nobody is asked in vain."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.events import Concern
+from nodesmith.model.labels import TERMINATION_FINALIZER
+from nodesmith.model.nodeclaims import NodeClaim
+from tests.world import Boundaries, World, node_manifest, pod_manifest
+
+BACKUP = "example.com/backup"
+ENDED = timedelta(minutes=4)
+"""By then a node whose NodeClaim was deleted has no instance any more."""
+
+
+def held_world(boundaries: Boundaries | None = None) -> tuple[World, NodeClaim]:
+    """Return a world with one node that another controller holds, and whose NodeClaim has just been deleted."""
+    world = World({"web-0": pod_manifest("web-0")}, boundaries=boundaries)
+    world.settle()
+    (claim,) = world.store.claims.values()
+    world.cluster.nodes[claim.node_name]["metadata"]["finalizers"].append(BACKUP)
+    world.cluster.delete("NodeClaim", claim.name)
+    return world, claim
+
+
+def let_go(world: World, node: str) -> None:
+    """Let the other controller finish with a Node that is being deleted."""
+    metadata = world.cluster.nodes[node]["metadata"]
+    metadata["finalizers"].remove(BACKUP)
+    if metadata.get("deletionTimestamp") and not metadata["finalizers"]:
+        del world.cluster.nodes[node]
+
+
+def finalizers(world: World, node: str) -> list[str]:
+    found: list[str] = world.cluster.nodes[node]["metadata"]["finalizers"]
+    return found
+
+
+def test_a_nodeclaim_goes_after_its_node() -> None:
+    world, claim = held_world()
+    world.live(ENDED)
+    assert finalizers(world, claim.node_name) == [BACKUP], "ours is lifted once the instance is gone"
+    shown = world.cluster.nodeclaims[claim.name]["metadata"]
+    assert (shown["finalizers"], bool(shown["deletionTimestamp"])) == ([TERMINATION_FINALIZER], True)
+    assert claim.name in world.store.claims
+    world.live(timedelta(hours=1))
+    assert claim.name in world.store.claims
+    let_go(world, claim.node_name)
+    world.observe()
+    world.live(timedelta(seconds=10))
+    assert claim.name not in world.store.claims
+    assert claim.name not in world.cluster.nodeclaims
+    assert world.violations() == []
+
+
+def test_while_a_node_is_held_nobody_asks_ec2_and_nothing_is_written() -> None:
+    world, claim = held_world()
+    world.live(ENDED)
+    runs, calls, writes = world.runs, len(world.cloud.calls), len(world.cluster.calls)
+    revision = world.store.claims[claim.name].revision
+    world.concerns = (Concern.TERMINATION,)  # garbage collection lists instances, whatever there is
+    world.live(timedelta(hours=1))
+    assert (len(world.cloud.calls), len(world.cluster.calls)) == (calls, writes)
+    assert world.store.claims[claim.name].revision == revision
+    assert world.runs - runs <= 60, "the ticks"
+
+
+def test_node_and_nodeclaim_are_told_which_finalizer_it_is() -> None:
+    world, claim = held_world()
+    world.live(ENDED)
+    message = f"Node {claim.node_name} is held by finalizer {BACKUP} of another controller"
+    told = [e for e in world.cluster.events if e.reason == "AwaitingNodeDeletion"]
+    assert [(e.kind, e.name, e.message, e.warning) for e in told] == [
+        ("NodeClaim", claim.name, message, False),
+        ("Node", claim.node_name, message, False),
+    ]
+    conditions = world.cluster.nodeclaims[claim.name]["status"]["conditions"]
+    (last,) = (c for c in conditions if c["type"] == "InstanceTerminating")
+    assert (last["status"], last["message"]) == ("True", message)
+
+
+def test_a_node_of_another_instance_under_the_same_name_is_not_waited_for() -> None:
+    world, claim = held_world()
+    world.live(ENDED)
+    made = node_manifest(claim.node_name, "aws:///us-east-1a/i-another", claim.allocatable, world.now)
+    made["metadata"]["finalizers"] = [BACKUP]
+    world.cluster.nodes[claim.node_name] = made
+    world.observe()
+    world.run(Concern.TERMINATION)
+    assert claim.name not in world.store.claims
+    assert "deletionTimestamp" not in world.cluster.nodes[claim.node_name]["metadata"]
+
+
+def test_a_stale_snapshot_neither_lets_a_nodeclaim_go_before_its_node_nor_keeps_it_for_ever() -> None:
+    world, claim = held_world()
+    world.live(ENDED)
+    hidden = world.cluster.nodes.pop(claim.node_name)
+    world.observe()
+    world.cluster.nodes[claim.node_name] = hidden
+    world.unseen_until = world.now + timedelta(minutes=10)
+    world.live(timedelta(minutes=5))
+    assert claim.name in world.store.claims, "the API server shows its Node"
+    let_go(world, claim.node_name)
+    world.live(timedelta(minutes=2))
+    assert claim.name not in world.store.claims
+
+
+@pytest.mark.parametrize("gone", ["node", "finalizer"])
+def test_a_node_that_is_torn_away_while_its_instance_ends_leaves_nothing_behind(gone: str) -> None:
+    world, claim = held_world()
+    world.live(timedelta(seconds=70))
+    if gone == "node":
+        del world.cluster.nodes[claim.node_name]
+    else:
+        metadata: dict[str, Any] = world.cluster.nodes[claim.node_name]["metadata"]
+        metadata["finalizers"] = [BACKUP]
+    world.live(ENDED)
+    if gone == "finalizer":
+        assert claim.name in world.store.claims
+        let_go(world, claim.node_name)
+    world.settle()
+    assert world.violations() == []
+
+
+def test_a_function_that_dies_while_it_lets_go_leaves_nothing_behind_and_no_nodeclaim_goes_before_its_node() -> (
+    None
+):
+    undisturbed = Boundaries()
+    assert _told(undisturbed) == []
+    last_calls = "release_node", "delete_nodeclaim", "FakeStore.forget", "publish"
+    moments = [
+        moment for moment in undisturbed.distinct() if undisturbed.moments[moment - 1][0].endswith(last_calls)
+    ]
+    assert len(moments) >= 8
+    for moment in moments:
+        assert _told(Boundaries(frozenset({moment}))) == [], undisturbed.moments[moment - 1][0]
+
+
+def _told(boundaries: Boundaries) -> list[str]:
+    """Tell the end of a node that is held for some minutes; return what did not hold."""
+    world, claim = held_world()
+    world.boundaries = boundaries
+    boundaries.look = world.held
+    broken: list[str] = []
+    world.observe()
+    until = world.now + timedelta(minutes=5)
+    while world.now < until:
+        world.step()
+        if claim.name not in world.store.claims or claim.name not in world.cluster.nodeclaims:
+            broken.append(f"{claim.name} went before its Node at {world.now}")
+    let_go(world, claim.node_name)
+    world.observe()
+    world.settle()
+    return broken[:1] + world.violations()
