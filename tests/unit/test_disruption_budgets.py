@@ -24,6 +24,8 @@ from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool, parse_nodepool
 from nodesmith.model.pauses import Departure, Pause
 from nodesmith.model.problems import Parsed
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.taints import DISRUPTED
 from tests import builders
 from tests.builders import NOW
 
@@ -156,9 +158,14 @@ SNAPSHOT = builders.snapshot(
 )
 
 
-def left(found: Parsed[NodePool], ledger: Ledger, going: Sequence[NodeClaim] = ()) -> int | None:
+def left(
+    found: Parsed[NodePool],
+    ledger: Ledger,
+    going: Sequence[NodeClaim] = (),
+    snapshot: Snapshot = SNAPSHOT,
+) -> int | None:
     assert found.value is not None, found.problems
-    return room(found.value, "Drifted", ledger, going, SNAPSHOT, NOW)
+    return room(found.value, "Drifted", ledger, going, snapshot, NOW)
 
 
 def test_as_many_may_go_as_the_budgets_say_where_no_rate_is_given() -> None:
@@ -277,6 +284,47 @@ def test_the_last_moment_is_the_one_that_trying_every_minute_finds(
             tried = moment
         moment -= timedelta(minutes=1)
     assert last_hit(cron, after, until) == tried
+
+
+TWO = nodepool({}, budgets=[{"nodes": "2"}])
+GONE = replace(
+    CLAIMS[0].terminating("Empty", "", NOW),
+    phase=Phase.TERMINATED,
+    instance_gone_at=NOW - timedelta(minutes=5),
+)
+
+
+@pytest.mark.parametrize("instance_gone_at", [None, NOW])
+def test_a_node_ends_until_its_node_is_gone_whoever_holds_that(instance_gone_at: datetime | None) -> None:
+    ended = replace(GONE, instance_gone_at=instance_gone_at)
+    assert left(TWO, Ledger(claims=(ended, *CLAIMS[1:]))) == 1
+    assert left(TWO, Ledger(claims=CLAIMS[1:])) == 2
+
+
+def test_a_share_is_none_of_instances_that_are_being_terminated() -> None:
+    """Of nine nodes half are five, and two of them end."""
+    ended = replace(GONE, name="default-a"), replace(GONE, name="default-b")
+    half = nodepool({}, budgets=[{"nodes": "50%"}])
+    assert left(half, Ledger(claims=(*ended, *CLAIMS[1:]))) == 3
+
+
+def test_nodes_count_as_disrupted_from_when_they_are_tainted_or_deleted_whoever_did_it() -> None:
+    nodes = list(SNAPSHOT.nodes)
+    nodes[0] = replace(nodes[0], taints=(DISRUPTED,))
+    nodes[1] = replace(nodes[1], deleting=True)
+    deleted = {"metadata": {"name": CLAIMS[2].name, "deletionTimestamp": "2026-11-21T12:00:00Z"}}
+    shown = builders.snapshot(nodes=nodes, nodeclaims=(deleted, {"metadata": {"name": CLAIMS[3].name}}))
+    all_but_three = nodepool({}, budgets=[{"nodes": "10"}])
+    assert left(all_but_three, Ledger(claims=CLAIMS), snapshot=shown) == 7
+
+
+def test_nodes_that_have_never_joined_are_nobodys_loss() -> None:
+    young = replace(CLAIMS[0], phase=Phase.LAUNCHED, provider_id="aws:///a/i-new", initialized_at=None)
+    ending = young.terminating("Deleted", "", NOW)
+    assert left(TWO, Ledger(claims=(young, *CLAIMS[1:]))) == 2
+    assert left(TWO, Ledger(claims=(ending, *CLAIMS[1:]))) == 2
+    joined = replace(ending, registered_at=NOW)
+    assert left(TWO, Ledger(claims=(joined, *CLAIMS[1:]))) == 1
 
 
 def test_a_share_is_one_of_the_nodes_that_there_are_however_many_of_them_are_being_replaced() -> None:

@@ -1,9 +1,10 @@
 """How many more of a NodePool's nodes may be disrupted now.
 
-Rules are Karpenter's: of all budgets that are active and name the reason the least counts; a percentage is rounded up;
-nodes that end or are not Ready are already disrupted, whatever the cause; one whose schedule cannot be read allows
-none. Ours are the clock that a schedule goes by, the number of nodes in an hour, that all of it can be paused, and that
-a share is one of the nodes that a NodePool has: of a node that is being replaced and its replacement one counts.
+Rules are Karpenter's: of all budgets that are active and name the reason the least counts; a percentage is rounded up,
+and is one of the initialized nodes whose instances are not being terminated; nodes that end or are not Ready are
+already disrupted, whatever the cause; one whose schedule cannot be read allows none. Ours are the clock that a schedule
+goes by, the number of nodes in an hour, that all of it can be paused, that of a node that is being replaced and its
+replacement one counts for a share, and that a node ends until its Node is gone.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
+from nodesmith.model.nodes import Node
 from nodesmith.model.pauses import RATE_WINDOW
 from nodesmith.model.snapshot import Snapshot
-
-_COUNTED = frozenset({Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED})
-"""Phases in which a node counts for its NodePool's budgets."""
+from nodesmith.model.taints import DISRUPTED
 
 
 def room(
@@ -38,8 +38,10 @@ def room(
     """
     if ledger.paused is not None or pool.disruption.fault:
         return 0
-    counted = [c for c in ledger.claims if c.nodepool == pool.name and c.phase in _COUNTED]
-    disrupted = [c for c in counted if c.is_ending or c in going or not _works(c, snapshot)]
+    mine = [c for c in ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
+    counted = [c for c in mine if _is_initialized(c) and not c.is_instance_terminating]
+    marked = {c.name for c in going} | _deleted(snapshot)
+    disrupted = [c for c in mine if _is_disrupted(c, snapshot.node_of(c), marked)]
     bought = ledger.replacements
     doubled = [c for c in counted if c.name in bought or c.cause == Reason.DRIFTED]
     at_once = allowed(pool.disruption.budgets, reason, len(counted) - len(doubled), len(disrupted), now)
@@ -50,9 +52,26 @@ def room(
     return left if at_once is None else min(at_once, left)
 
 
-def _works(claim: NodeClaim, snapshot: Snapshot) -> bool:
-    node = snapshot.node_of(claim)
-    return node is not None and node.is_ready
+def _is_disrupted(claim: NodeClaim, node: Node | None, marked: Collection[str]) -> bool:
+    """Tell whether whoever counts Nodes sees this one end or not serve; one that never joined is nobody's loss.
+
+    A Node that is held by other controllers' finalizers ends for as long as it is there.
+    """
+    if not _is_initialized(claim):
+        return claim.is_ending and (claim.registered_at is not None or node is not None)
+    if claim.is_ending or claim.name in marked or node is None or not node.is_ready:
+        return True
+    return node.deleting or any(taint.identity == DISRUPTED.identity for taint in node.taints)
+
+
+def _is_initialized(claim: NodeClaim) -> bool:
+    return claim.phase is Phase.INITIALIZED or claim.initialized_at is not None
+
+
+def _deleted(snapshot: Snapshot) -> frozenset[str]:
+    """Name the NodeClaims that somebody has deleted, whether their end has been begun or not."""
+    objects = (manifest.get("metadata") or {} for manifest in snapshot.nodeclaims)
+    return frozenset(str(each.get("name")) for each in objects if each.get("deletionTimestamp"))
 
 
 def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: datetime) -> frozenset[str]:

@@ -49,7 +49,9 @@ class _Pace:
         self._pools = {
             str((m.get("metadata") or {}).get("name")) for m in snapshot.nodepools if not _deleted_at(m)
         }
-        self._nodes = Counter(claim.nodepool for claim in claims if claim.phase is not Phase.GIVEN_UP)
+        self._nodes = Counter(
+            c.nodepool for c in claims if c.phase is not Phase.GIVEN_UP and not c.is_instance_terminating
+        )
         self._ending = Counter(claim.nodepool for claim in claims if claim.is_ending)
         self._now = now
 
