@@ -8,7 +8,7 @@ from constructs import Construct
 
 from infra import names
 from infra.grants import attach
-from infra.permissions import Scope, send_grant, write_grant
+from infra.permissions import Scope, metrics_reading_grant, send_grant, write_grant
 from nodesmith.settings import INFORMED, snapshot_key
 
 # As forwarder/ names them.
@@ -29,9 +29,13 @@ def access_entry(scope: Construct, cluster: str, role: iam.IRole, group: str) ->
 
 
 def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
-    """Make the forwarder's role and give it to its service account. It writes one object and wakes its own queues."""
+    """Make the forwarder's role and give it to its service account.
+
+    It writes one object, wakes its own queues, and reads what the functions have counted for Prometheus.
+    """
     role = iam.Role(construct, "Forwarder", assumed_by=_forwarder(scope))
-    attach(role, [write_grant(scope.region, snapshot_key(scope.cluster)), send_grant(scope, *INFORMED)])
+    snapshot = write_grant(scope.region, snapshot_key(scope.cluster))
+    attach(role, [snapshot, send_grant(scope, *INFORMED), metrics_reading_grant(scope)])
     eks.CfnPodIdentityAssociation(
         construct,
         "ForwarderIdentity",

@@ -20,9 +20,11 @@ from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
     INDEXES,
     INFORMED,
+    MEASURED,
     catalog_key,
     decision_key,
     learned_partition_key,
+    metrics_key,
     partition_key,
     snapshot_key,
     unplaced_key,
@@ -95,6 +97,18 @@ def write_grant(region: str, *keys: str, wildcard: str = "") -> Grant:
     return Grant("WriteObjects", ("s3:PutObject",), arns, _OWN_BUCKET, wildcard)
 
 
+def metrics_grants(scope: Scope, concern: str) -> list[Grant]:
+    """Add to what the concern's own functions have counted and measured. S3 asks who replaces a version to read it."""
+    arn = names.object_arn(scope.region, metrics_key(scope.cluster, concern))
+    return [Grant("Metrics", ("s3:GetObject", "s3:PutObject"), (arn,), _OWN_BUCKET)]
+
+
+def metrics_reading_grant(scope: Scope) -> Grant:
+    """Read what the cluster's functions have counted and measured."""
+    arns = (names.object_arn(scope.region, metrics_key(scope.cluster, concern)) for concern in MEASURED)
+    return Grant("ReadMetrics", ("s3:GetObject",), tuple(arns), _OWN_BUCKET)
+
+
 def send_grant(scope: Scope, *concerns: str) -> Grant:
     """Wake these concerns of the same cluster."""
     queues = (names.physical_name(scope.cluster, concern) for concern in concerns)
@@ -122,6 +136,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
         *buying_grants(scope, unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
         send_grant(scope, "lifecycle", "provisioning", "readiness"),
+        *metrics_grants(scope, "provisioning"),
     ]
 
 
@@ -131,6 +146,7 @@ def interruption_grants(scope: Scope) -> list[Grant]:
         *buying_grants(scope, unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
         send_grant(scope, "lifecycle", "provisioning", "readiness", "termination"),
+        *metrics_grants(scope, "interruption"),
     ]
 
 
@@ -141,6 +157,7 @@ def disruption_grants(scope: Scope) -> list[Grant]:
         describe_grant(scope.region, "Instances"),
         describe_cluster_grant(scope),
         send_grant(scope, "disruption", "lifecycle", "provisioning", "termination"),
+        *metrics_grants(scope, "disruption"),
     ]
 
 
@@ -172,6 +189,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
         send_grant(scope, "disruption", "lifecycle", "provisioning", "readiness", "termination"),
+        *metrics_grants(scope, "lifecycle"),
     ]
 
 
@@ -184,6 +202,7 @@ def termination_grants(scope: Scope) -> list[Grant]:
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
         send_grant(scope, "provisioning", "readiness", "termination"),
+        *metrics_grants(scope, "termination"),
     ]
 
 
@@ -212,6 +231,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
         *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles, DRY_RUN_NODEPOOL),
         describe_cluster_grant(scope),
         send_grant(scope, "disruption", "provisioning"),
+        *metrics_grants(scope, "readiness"),
     ]
 
 
@@ -233,6 +253,7 @@ def repair_grants(scope: Scope) -> list[Grant]:
         *read_grants(scope.region, snapshot_key(scope.cluster)),
         describe_cluster_grant(scope),
         send_grant(scope, "provisioning", "termination"),
+        *metrics_grants(scope, "repair"),
     ]
 
 
@@ -245,6 +266,7 @@ def garbagecollection_grants(scope: Scope) -> list[Grant]:
         *collection_grants(scope.cluster, scope.region),
         describe_cluster_grant(scope),
         send_grant(scope, "termination"),
+        *metrics_grants(scope, "garbagecollection"),
     ]
 
 

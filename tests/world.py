@@ -33,6 +33,7 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance, fleet_of
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodepools import parse_nodepool
@@ -238,6 +239,8 @@ class World:
         """Volumes that are attached, and the Node of each."""
         self.concerns: tuple[Concern, ...] = CONCERNS
         """Whom ticks wake."""
+        self.metrics = Metrics()
+        """What all functions count and measure."""
         self.drains = Drains()
         self.denied: dict[str, datetime] = {}
         """What termination's warm process keeps."""
@@ -440,9 +443,9 @@ class World:
                 settings, clock = SETTINGS, self.clock
                 repeats = self.repeats.setdefault(concern, Repeats())
                 ports = store, cloud, blobs, hints, shelf, clock, lambda: 0.0
-                provision(Provisioning(name, settings, *ports, repeats=repeats))
+                provision(Provisioning(name, settings, *ports, repeats=repeats, metrics=self.metrics))
             case Concern.DISRUPTION:
-                disrupt(Disruption(*outside, SETTINGS, shelf, self.memory))
+                disrupt(Disruption(*outside, SETTINGS, shelf, self.memory, self.metrics))
             case Concern.INTERRUPTION:
                 self._read(name, store, cloud, blobs, hints)
             case Concern.LIFECYCLE:
@@ -464,7 +467,7 @@ class World:
         batch, self._inbox = self._inbox or [Hint(name, "tick").to_json()], []
         ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
-        buying = Provisioning(name, SETTINGS, *ports, repeats=repeats)
+        buying = Provisioning(name, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
         letters = [Letter(str(number), body, builders.ACCOUNT) for number, body in enumerate(batch)]
         run = Interruption(name, store, cloud, blobs, hints, lambda: provision(buying), self.clock)
         report = heed(run, letters)

@@ -6,8 +6,10 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Event, Thread
+from typing import Protocol
 
 from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.blobports import VersionedBlobs
 from nodesmith.errors import NodesmithError
 from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.mirror import WATCHED
@@ -16,7 +18,7 @@ from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock
-from nodesmith_forwarder.metrics import gauges, written
+from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -44,6 +46,10 @@ class Rhythm:
     renewal: timedelta = timedelta(seconds=30)
 
 
+class Bucket(Blobs, VersionedBlobs, Protocol):
+    """Where snapshots are written to and metrics of functions are read from."""
+
+
 class Forwarder:
     """Tells one cluster's functions what its API server shows. What bucket and queues refuse is told again later."""
 
@@ -51,7 +57,7 @@ class Forwarder:
         self,
         cluster: str,
         server: ApiServer,
-        blobs: Blobs,
+        blobs: Bucket,
         hints: Hints,
         clock: Clock,
         pace: Pace = Pace(),  # noqa: B008 frozen
@@ -63,6 +69,7 @@ class Forwarder:
         self._clock = clock
         self._rhythm = rhythm
         self._world = World(clock, pace)
+        self._functions = FunctionMetrics(blobs, cluster, clock)
         self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
         self._owed: dict[Concern, int] = {}
         self._failures = 0
@@ -91,7 +98,7 @@ class Forwarder:
     def metrics(self) -> str:
         """Give what Prometheus asks for: figures under Karpenter's names. May be called from any thread."""
         counted, observed = self._world.measured()
-        return written([*counted, *gauges(observed, self._clock.now())])
+        return written([*counted, *gauges(observed, self._clock.now()), *self._functions.families()])
 
     def _wait(self) -> bool:
         """Wait for the next thing to tell, but not for long; True when there is one."""

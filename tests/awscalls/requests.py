@@ -71,7 +71,10 @@ def unknown(request: Request) -> Iterator[Call]:
 
 
 def _s3(request: Request) -> Iterator[Call]:
-    """An object that is missing is told from one that is forbidden by who may list."""
+    """An object that is missing is told from one that is forbidden by who may list.
+
+    Who reads metrics takes a refusal for an object that is missing.
+    """
     bucket, _, key = unquote(request.path).strip("/").partition("/")
     owner = {"aws:ResourceAccount": DEFAULT_ACCOUNT_ID}
     verbs = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject"}
@@ -79,7 +82,7 @@ def _s3(request: Request) -> Iterator[Call]:
         yield Call("s3:ListBucket" if request.method in {"GET", "HEAD"} else f"s3:{request.method} {bucket}")
         return
     yield Call(f"s3:{verbs[request.method]}", f"arn:aws:s3:::{bucket}/{key}", owner)
-    if request.method in {"GET", "HEAD"} and request.status == 404:
+    if request.method in {"GET", "HEAD"} and request.status == 404 and "/metrics/" not in key:
         yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", owner)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
-from nodesmith.errors import Rejected
+from nodesmith.blobports import NONE_THERE, Version
+from nodesmith.errors import Conflict, Rejected
 from nodesmith.model.events import WOKEN, Concern, Hint, parse_hint
 from nodesmith.ports import Blobs, Hints
 from tests.account import strict_aws
@@ -29,7 +30,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(params=["fake", "s3"])
-def blobs(request: pytest.FixtureRequest) -> Blobs:
+def blobs(request: pytest.FixtureRequest) -> FakeBlobs | S3Blobs:
     if request.param == "fake":
         return FakeBlobs()
     client = boto3.client("s3")
@@ -83,3 +84,32 @@ def test_an_object_larger_than_any_of_ours_is_not_read(monkeypatch: pytest.Monke
     assert blobs.get("small") == b"123"
     with pytest.raises(Rejected, match="large: 4 bytes, refused"):
         blobs.get("large")
+
+
+def test_an_object_is_sent_again_only_when_it_has_changed(blobs: FakeBlobs | S3Blobs) -> None:
+    assert blobs.read("a") == Version(NONE_THERE, None)
+    blobs.put("a", b"1")
+    first = blobs.read("a")
+    assert first.data == b"1"
+    assert blobs.read("a", first.tag) == Version(first.tag, None)
+    blobs.put("a", b"2")
+    assert blobs.read("a", first.tag).data == b"2"
+
+
+def test_an_object_is_replaced_only_in_the_version_that_is_known(blobs: FakeBlobs | S3Blobs) -> None:
+    tag = blobs.replace("a", b"1", NONE_THERE)
+    assert blobs.read("a") == Version(tag, b"1")
+    newer = blobs.replace("a", b"2", tag)
+    for known in (tag, NONE_THERE):
+        with pytest.raises(Conflict):
+            blobs.replace("a", b"3", known)
+    assert blobs.read("a") == Version(newer, b"2")
+    with pytest.raises(Conflict):
+        blobs.replace("b", b"1", tag)
+
+
+def test_an_object_larger_than_the_reader_wants_is_not_read(blobs: FakeBlobs | S3Blobs) -> None:
+    blobs.put("a", b"12345")
+    with pytest.raises(Rejected, match="5 bytes"):
+        blobs.read("a", largest_bytes=4)
+    assert blobs.read("a", largest_bytes=5).data == b"12345"

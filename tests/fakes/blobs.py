@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import md5
 
-from nodesmith.errors import Transient
+from nodesmith.blobports import NONE_THERE, Version
+from nodesmith.errors import Conflict, Rejected, Transient
 
 
 @dataclass(slots=True)
@@ -24,6 +26,24 @@ class FakeBlobs:
         self.objects[key] = data
         self.puts.append(key)
 
+    def read(self, key: str, known: str = NONE_THERE, largest_bytes: int = 2**26) -> Version:
+        data = self.get(key)
+        if data is not None and len(data) > largest_bytes:
+            raise Rejected(f"{key}: {len(data)} bytes")
+        tag = _tag(data)
+        return Version(tag, None if known == tag else data)
+
+    def replace(self, key: str, data: bytes, known: str) -> str:
+        self._check()
+        if _tag(self.objects.get(key)) != known:
+            raise Conflict(key)
+        self.put(key, data)
+        return _tag(data)
+
     def _check(self) -> None:
         if self.down:
             raise Transient("the bucket is down", "ServiceUnavailable")
+
+
+def _tag(data: bytes | None) -> str:
+    return NONE_THERE if data is None else md5(data, usedforsecurity=False).hexdigest()

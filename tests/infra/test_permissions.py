@@ -11,10 +11,12 @@ import pytest
 from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import (
     INFORMED,
+    MEASURED,
     catalog_key,
     decision_key,
     decision_snapshot_key,
     learned_partition_key,
+    metrics_key,
     partition_key,
     snapshot_key,
 )
@@ -132,21 +134,18 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         decision_snapshot_key("alpha", "d-1"),
         decision_key("beta", "d-1"),
         catalog_key(REGION),
+        *(metrics_key(cluster, each) for cluster in ("alpha", "beta") for each in ALL),
     ]
     written = {
         concern: [key for key in objects if may(alpha, concern, "s3:PutObject", f"{BUCKET}/{key}", **OWN)]
         for concern in ALL
     }
+    metrics = {concern: [metrics_key("alpha", concern)] if concern in MEASURED else [] for concern in ALL}
+    decisions = [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")]
     assert written == {
-        "provisioning": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
-        "interruption": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
-        "disruption": [decision_key("alpha", "d-1"), decision_snapshot_key("alpha", "d-1")],
-        "lifecycle": [],
-        "termination": [],
-        "readiness": [],
+        **metrics,
+        **{each: [*decisions, *metrics[each]] for each in ("provisioning", "interruption", "disruption")},
         "observation": [snapshot_key("alpha")],
-        "repair": [],
-        "garbagecollection": [],
     }
     assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}", **OWN)] == [
         catalog_key(REGION)
@@ -281,9 +280,19 @@ def test_roles_stay_within_iams_size_for_the_longest_cluster_name(alpha: Templat
         assert len(document) <= 10_240, role
 
 
-def test_the_forwarder_writes_one_object_and_wakes_its_own_queues(alpha: Template) -> None:
+def test_a_functions_metrics_are_read_by_itself_and_the_forwarder_and_no_other(alpha: Template) -> None:
+    for concern in ALL:
+        for other in ALL:
+            is_own = concern == other and concern in MEASURED
+            mine, theirs = (f"{BUCKET}/{metrics_key(cluster, other)}" for cluster in ("alpha", "beta"))
+            assert may(alpha, concern, "s3:GetObject", mine, **OWN) is is_own
+            assert not may(alpha, concern, "s3:GetObject", theirs, **OWN)
+
+
+def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_its_own_queues(alpha: Template) -> None:
     statements = alpha.statements(forwarder(alpha))
     assert sorted((action, each["Resource"]) for each in statements for action in each["Action"]) == [
+        ("s3:GetObject", [f"{BUCKET}/{metrics_key('alpha', each)}" for each in sorted(MEASURED)]),
         ("s3:PutObject", [f"{BUCKET}/{snapshot_key('alpha')}"]),
         ("sqs:SendMessage", [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(INFORMED)]),
     ]

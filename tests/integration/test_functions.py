@@ -13,19 +13,25 @@ from typing import Any
 import pytest
 from moto.ec2 import ec2_backends
 
+from nodesmith.adapters.apiserver import ApiServer as ApiClient
+from nodesmith.adapters.apiserver import connect
+from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.model.events import Hint
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.observation.wire import decode
-from nodesmith.settings import catalog_key, snapshot_key
+from nodesmith.settings import catalog_key, metrics_key, snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer
+from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy
+from nodesmith_forwarder.forwarder import Forwarder
 from tests import builders
-from tests.awscalls.acting import Role, access_key
+from tests.awscalls.acting import Role, access_key, acting
+from tests.fakes.hints import FakeHints
 from tests.lambdaruntime import LambdaFunction
 from tests.runtimeapi import Answer
 from tests.served import created, now
@@ -239,6 +245,27 @@ def test_provisioning_never_imports_the_kubernetes_client(site: Site) -> None:
     assert {"nodesmith.controllers.provisioning", "botocore.client"} <= imported
     assert [name for name in imported if name.split(".")[0] == "kubernetes"] == []
     assert "kubernetes" in {name.split(".")[0] for name in site.runs["lifecycle"].imported}
+
+
+def test_what_functions_have_counted_is_what_the_forwarder_answers_prometheus_with(site: Site) -> None:
+    lines = told_prometheus(site)
+    asked = 'karpenter_cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} 1'
+    assert asked % ("provisioner", "Create") in lines
+    assert asked % ("nodeclaim.garbagecollection", "List") in lines
+    decided = 'karpenter_scheduler_scheduling_duration_seconds_count{controller="provisioner"}'
+    assert f"{decided} 1" in lines
+    site.run("provisioning", (HINT,))  # in a process of its own, in which the pods wait for their node
+    assert f"{decided} 2" in told_prometheus(site)
+    assert len(json.loads(site.blob(metrics_key(CLUSTER, "provisioning")))["writers"]) == 2
+
+
+def told_prometheus(site: Site) -> list[str]:
+    """Give what a forwarder answers that has the rights of one, and has just begun."""
+    client = acting(site.aws.client, Role("forwarder", CLUSTER, REGION))
+    bucket = S3Blobs(client("s3"), site.deployment.bucket)
+    server = ApiClient(connect(site.api.url, "", lambda: "token"))
+    forwarder = Forwarder(CLUSTER, server, bucket, FakeHints(), LocalClock())
+    return forwarder.metrics().splitlines()
 
 
 def test_a_message_that_is_no_json_is_logged_and_its_companions_are_served(site: Site) -> None:

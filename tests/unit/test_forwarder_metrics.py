@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.metrics import Histogram, labelled
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WATCHED, WatchedKind
 from nodesmith_forwarder.health import serve_health
 from nodesmith_forwarder.metrics import gauges, written
-from nodesmith_forwarder.metrics.exposition import Family, Histogram, Summary, labelled
+from nodesmith_forwarder.metrics.exposition import Family, Summary
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests.builders import nodepool_manifest

@@ -1,12 +1,14 @@
-"""Metrics for Prometheus under Karpenter's names, told from what the watches see.
+"""Metrics for Prometheus under Karpenter's names, told from what the watches see and what the functions say.
 
-`tally` counts what happens, `gauges` measures what is there, `exposition` writes both as text. See docs/metrics.md.
+`tally` counts what happens, `gauges` measures what is there, `functions` reads what only the functions know, and
+`exposition` writes it all as text. See docs/metrics.md.
 """
 
 from __future__ import annotations
 
 from nodesmith_forwarder.metrics.exposition import CONTENT_TYPE, written
+from nodesmith_forwarder.metrics.functions import FunctionMetrics
 from nodesmith_forwarder.metrics.gauges import gauges
 from nodesmith_forwarder.metrics.tally import Tally
 
-__all__ = ["CONTENT_TYPE", "Tally", "gauges", "written"]
+__all__ = ["CONTENT_TYPE", "FunctionMetrics", "Tally", "gauges", "written"]

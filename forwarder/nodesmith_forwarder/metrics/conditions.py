@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.labels import INITIALIZED, NODECLASS, NODEPOOL
+from nodesmith.model.metrics import Histogram, Labels, labelled
 from nodesmith.model.ownership import is_foreign
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES, Change
 from nodesmith.observation.observed import Observed
-from nodesmith_forwarder.metrics.exposition import Family, Histogram, Labels, labelled
+from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.metrics.objects import conditions_of, moment, time_of
 
 KINDS = {

@@ -3,49 +3,22 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from nodesmith.model.metrics import Histogram, Labels
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "karpenter_"
 _UNPREFIXED = "operator_"
-BUCKETS = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9),
-    *(1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
-    *(120, 150, 300, 450, 600, math.inf),
-)
-"""Upper ends, in seconds: Karpenter's"""
 QUANTILES = (0, 0.5, 0.9, 0.99, 1)
 RECENT = timedelta(minutes=10)
 MOST_RECENT = 2000
 """Durations that quantiles are taken from: the newest of many."""
-Labels = tuple[tuple[str, str], ...]
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Durations in seconds, of one set of labels. `ends` are the upper ends of the buckets that they are counted in."""
-
-    ends: tuple[float, ...] = BUCKETS
-    counts: list[int] = field(default_factory=list)
-    total_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = self.counts or [0] * len(self.ends)
-
-    def observe(self, seconds: float) -> None:
-        """Add one."""
-        self.counts[bisect_left(self.ends, seconds)] += 1
-        self.total_seconds += seconds
-
-    def copy(self) -> Histogram:
-        """Give one that does not grow with this."""
-        return Histogram(self.ends, [*self.counts], self.total_seconds)
 
 
 @dataclass(slots=True)
@@ -84,11 +57,6 @@ class Family:
     kind: Literal["counter", "gauge", "histogram", "summary"]
     help: str
     series: Mapping[Labels, float | Histogram | Summary]
-
-
-def labelled(**values: str) -> Labels:
-    """Give labels in the order of their names, as they are compared and written."""
-    return tuple(sorted(values.items()))
 
 
 def written(families: Iterable[Family]) -> str:

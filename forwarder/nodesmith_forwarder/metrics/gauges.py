@@ -12,6 +12,7 @@ from typing import Any
 from nodesmith import __version__
 from nodesmith.decisions.disruption.budgets import allowed
 from nodesmith.model.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.metrics import Labels, labelled
 from nodesmith.model.moves import Reason
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.ownership import is_foreign
@@ -23,7 +24,7 @@ from nodesmith.observation.endingnodes import ending_nodes
 from nodesmith.observation.observed import UNREADABLE, Observed
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith_forwarder.metrics.conditions import condition_gauges
-from nodesmith_forwarder.metrics.exposition import Family, Labels, labelled
+from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.metrics.objects import is_true, moment
 
 _SHOWN = (

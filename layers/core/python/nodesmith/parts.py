@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,15 @@ from botocore.config import Config
 from botocore.session import get_session
 
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
 from nodesmith.adapters.messages import SqsHints
+from nodesmith.adapters.metricswriter import MetricsWriter
 from nodesmith.adapters.redelivery import SqsRedelivery
 from nodesmith.controllers.letters import Letter, Report
-from nodesmith.errors import Rejected
-from nodesmith.model.events import WOKEN, Concern, parse_hint
-from nodesmith.settings import Settings, read_settings
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.events import MEASURED, WOKEN, Concern, parse_hint
+from nodesmith.model.metrics import Metrics
+from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -26,11 +31,14 @@ if TYPE_CHECKING:
     from nodesmith.adapters.ec2 import AwsCloud
     from nodesmith.adapters.store import DynamoStore
     from nodesmith.model.nodeconfiguration import NodeSettings
+    from nodesmith.ports import Cloud
 
 Event = Mapping[str, Any]
 Handler = Callable[[Event, object], Mapping[str, Any] | None]
 """What it gives names the messages of a batch that are to come again; None is none of them."""
 _OBJECTS_A_COLLECTION = 50_000
+_WRITE_SECONDS = 5
+"""What writing metrics may take at the end of a run, mostly a fiftieth of a second: a run with less left leaves them"""
 _OF_A_REGION = frozenset({Concern.CATALOG, Concern.ROUTING})
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
 
@@ -82,6 +90,7 @@ class Parts:
     """The parts of one function, each made once and only if it is asked for."""
 
     def __init__(self, concern: Concern) -> None:
+        self._concern = concern
         self.settings: Settings = read_settings(os.environ)
         if concern not in _OF_A_REGION and not self.settings.cluster_name:
             raise Rejected(f"settings: CLUSTER_NAME is not set, {concern} serves one cluster")
@@ -97,6 +106,8 @@ class Parts:
         self.hints = SqsHints(self.client("sqs"), self._queue_urls())
         known_url = self.settings.provisioning_queue_url or self.settings.routing_queue_url
         self._redelivery = SqsRedelivery(self.client("sqs"), known_url)
+        self.metrics = Metrics(time.perf_counter)
+        self._metrics_writer = self._writer_of(concern)
 
     def remaining_seconds(self) -> float:
         """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
@@ -133,6 +144,10 @@ class Parts:
         if self._cloud is None:
             self._cloud = AwsCloud(self.client, self.settings, now)
         return self._cloud
+
+    def measured_cloud(self) -> Cloud:
+        """Give EC2 for this cluster, its calls timed and its failures counted."""
+        return MeasuredCloud(self.cloud(), self.metrics, CONTROLLERS.get(self._concern, self._concern))
 
     def api_server(self) -> ApiServer:
         """Give the cluster's API server, found by the settings or by EKS. Raises Transient, Rejected."""
@@ -175,7 +190,7 @@ class Parts:
             self._context = context
             if not self._hinted(event):
                 return
-            with self._redelivery.if_failed(event["Records"]):
+            with self._redelivery.if_failed(event["Records"]), self._metrics_written():
                 try:
                     run()
                 except Rejected as error:
@@ -194,7 +209,7 @@ class Parts:
             self._context = context
             records = event.get("Records", ())
             letters = [Letter(r["messageId"], r["body"], r["eventSourceARN"].split(":")[4]) for r in records]
-            with self._redelivery.if_failed(records):
+            with self._redelivery.if_failed(records), self._metrics_written():
                 report = run(letters)
             failed = set(report.failed)
             self._redelivery.soon([record for record in records if record["messageId"] in failed])
@@ -204,6 +219,24 @@ class Parts:
             return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
 
         return handle
+
+    def _writer_of(self, concern: Concern) -> MetricsWriter | None:
+        if concern not in MEASURED:
+            return None
+        key, process = metrics_key(self.settings.cluster_name, concern), os.urandom(6).hex()
+        return MetricsWriter(self.blobs, key, self.metrics, now, process)
+
+    @contextmanager
+    def _metrics_written(self) -> Iterator[None]:
+        """Write metrics once a run is over, however it ended. Where that fails they are written the next time."""
+        try:
+            yield
+        finally:
+            if self._metrics_writer is not None and self.remaining_seconds() > _WRITE_SECONDS:
+                try:
+                    self._metrics_writer.write()
+                except (Transient, Rejected):
+                    self.telemetry.note("MetricsNotWritten", 1)
 
     def _hinted(self, event: Event) -> bool:
         hinted = False

@@ -41,7 +41,7 @@ def _outside(parts: Parts, store: Store, cluster: Cluster) -> _Outside:
     return _Outside(
         cluster_name=parts.settings.cluster_name,
         store=store,
-        cloud=parts.cloud(),
+        cloud=parts.measured_cloud(),
         cluster=cluster,
         blobs=parts.blobs,
         hints=parts.hints,
@@ -73,13 +73,14 @@ def _provisioning(parts: Parts) -> Provisioning:
         cluster_name=parts.settings.cluster_name,
         settings=parts.node_settings(),
         store=parts.store(),
-        cloud=parts.cloud(),
+        cloud=parts.measured_cloud(),
         blobs=parts.blobs,
         hints=parts.hints,
         catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
         clock=now,
         stopwatch=time.perf_counter,
         remaining_seconds=parts.remaining_seconds,
+        metrics=parts.metrics,
     )
 
 
@@ -128,6 +129,7 @@ def disruption() -> Handler:
             settings=buying.settings,
             catalogs=buying.catalogs,
             memory=memory,
+            metrics=parts.metrics,
         )
         look = disrupt(run)
         if look is not None:

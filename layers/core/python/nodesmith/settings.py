@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2events import PATTERNS as PATTERNS
 from nodesmith.model.events import INFORMED as INFORMED
+from nodesmith.model.events import MEASURED as MEASURED
 from nodesmith.model.events import WOKEN as WOKEN
 from nodesmith.model.notices import Fate as Fate
 from nodesmith.model.policies import (
@@ -195,6 +196,11 @@ def decision_snapshot_key(cluster: str, decision: str) -> str:
 def unplaced_key(cluster: str) -> str:
     """Name the object with the pods that the newest decision could not place."""
     return f"clusters/{cluster}/unplaced.json"
+
+
+def metrics_key(cluster: str, concern: str) -> str:
+    """Name the object with what a concern's functions have counted and measured for Prometheus."""
+    return f"clusters/{cluster}/metrics/{concern}.json"
 
 
 def catalog_key(region: str) -> str:

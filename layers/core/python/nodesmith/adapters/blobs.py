@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.awserrors import error_code
-from nodesmith.errors import Rejected, Transient
+from nodesmith.blobports import NONE_THERE, Version
+from nodesmith.errors import Conflict, Rejected, Transient
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 LARGEST_OBJECT_BYTES = 64 * 2**20
 """What nodesmith writes itself has a few MiB; more than this would not fit into a function's memory."""
 _WRONG = frozenset({"NoSuchBucket", "InvalidBucketName"})
+_MISSING = frozenset({"NoSuchKey", "AccessDenied"})
+"""What S3 says of an object that is not there: the second to who may read it, but not list the bucket."""
+_NOT_MODIFIED = "304"
+_OUTDATED = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
 
 
 class S3Blobs:
@@ -30,19 +35,46 @@ class S3Blobs:
         Raises Transient, or Rejected where the bucket is missing or the object larger than anything we write.
         """
         try:
-            answer = self._client.get_object(Bucket=self._bucket, Key=key)
-            if answer["ContentLength"] > LARGEST_OBJECT_BYTES:
-                answer["Body"].close()
-                raise Rejected(
-                    f"s3://{self._bucket}/{key}: {answer['ContentLength']} bytes, refused to read them"
-                )
-            return answer["Body"].read()
+            return self._content(
+                self._client.get_object(Bucket=self._bucket, Key=key), key, LARGEST_OBJECT_BYTES
+            )
         except ClientError as error:
             if error_code(error) == "NoSuchKey":
                 return None
             raise self._failure(error, key) from error
         except BotoCoreError as error:
             raise Transient(f"reading s3://{self._bucket}/{key}: {error}") from error
+
+    def read(self, key: str, known: str = NONE_THERE, largest_bytes: int = LARGEST_OBJECT_BYTES) -> Version:
+        """Read an object unless it is still the version `known`. Raises Transient, or Rejected as `get` does."""
+        unless: Any = {"IfNoneMatch": known} if known else {}
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=key, **unless)
+            return Version(answer["ETag"], self._content(answer, key, largest_bytes))
+        except ClientError as error:
+            code = error_code(error)
+            if code == _NOT_MODIFIED:
+                return Version(known, None)
+            if code in _MISSING:
+                return Version(NONE_THERE, None)
+            raise self._failure(error, key) from error
+        except BotoCoreError as error:
+            raise Transient(f"reading s3://{self._bucket}/{key}: {error}") from error
+
+    def replace(self, key: str, data: bytes, known: str) -> str:
+        """Write an object that is still the version `known`; return its new one.
+
+        Raises Conflict where it is another, Transient, or Rejected where the bucket is missing.
+        """
+        condition: Any = {"IfMatch": known} if known else {"IfNoneMatch": "*"}
+        try:
+            return self._client.put_object(Bucket=self._bucket, Key=key, Body=data, **condition)["ETag"]
+        except ClientError as error:
+            if error_code(error) in _OUTDATED:
+                raise Conflict(f"s3://{self._bucket}/{key}: {error}") from error
+            raise self._failure(error, key) from error
+        except BotoCoreError as error:
+            raise Transient(f"writing s3://{self._bucket}/{key}: {error}") from error
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object. Raises Transient, or Rejected where the bucket is missing."""
@@ -52,6 +84,15 @@ class S3Blobs:
             raise self._failure(error, key) from error
         except BotoCoreError as error:
             raise Transient(f"writing s3://{self._bucket}/{key}: {error}") from error
+
+    def _content(self, answer: Any, key: str, largest_bytes: int) -> bytes:
+        if answer["ContentLength"] > largest_bytes:
+            answer["Body"].close()
+            raise Rejected(
+                f"s3://{self._bucket}/{key}: {answer['ContentLength']} bytes, refused to read them"
+            )
+        content: bytes = answer["Body"].read()
+        return content
 
     def _failure(self, error: ClientError, key: str) -> Transient | Rejected:
         """Everything but a wrong bucket may pass, a missing permission included: somebody will grant it."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from nodesmith.controllers.closing import close, open_again
 from nodesmith.controllers.drifting import note_drift
 from nodesmith.controllers.look import Disruption, Look, Memory
+from nodesmith.controllers.movemetrics import note_search, timed
 from nodesmith.controllers.moves import carry_on
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.disruption import telling
@@ -92,7 +93,9 @@ def _search(look: Look) -> None:
     """Look for moves and begin them; remember when there are none."""
     run, memory, inputs = look.run, look.run.memory, look.inputs()
     looked_at, memory.searched_at, memory.seen = memory.looked_at, inputs.now, None
-    found = propose(inputs, looked_at)
+    with run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
+        found = propose(inputs, looked_at, timed=timed(run.metrics))
+    note_search(look, found)
     memory.looked_at = found.looked_at
     look.done["NodesBlocked"] = len(found.blocked)
     if found.proposals:

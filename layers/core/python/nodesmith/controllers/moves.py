@@ -12,6 +12,7 @@ from typing import assert_never
 from nodesmith.controllers.closing import abandon, close
 from nodesmith.controllers.look import Look
 from nodesmith.controllers.movebackoffs import back_off, forgive
+from nodesmith.controllers.movemetrics import note_abandoned
 from nodesmith.controllers.secondlooks import look_again_at_all
 from nodesmith.decisions.disruption import movesteps, telling
 from nodesmith.decisions.disruption.movesteps import Step
@@ -82,6 +83,7 @@ def _take(look: Look, step: Step) -> bool:
         case movesteps.Abandon():
             back_off(look, step)
             abandon(look, step.move, step.why)
+            note_abandoned(look, step.move)
             return True
         case movesteps.TidyUp():
             _end_all(look, step.claims)

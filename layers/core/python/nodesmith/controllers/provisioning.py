@@ -31,6 +31,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.launcheffects import Settled, TypeLookup
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
@@ -82,6 +83,7 @@ class Provisioning:
     repeats: Repeats = field(default_factory=Repeats)
     remaining_seconds: Callable[[], float] = lambda: math.inf
     """gives how long the function may still run"""
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 @dataclass(slots=True)
@@ -196,11 +198,13 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
         return True
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)
-    durations = {"load": (loaded - started) * 1000, "decide": (run.stopwatch() - loaded) * 1000}
+    decided_seconds = run.stopwatch() - loaded
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
         run.rehearse(inputs)
         return not is_cut
+    run.metrics.observe("scheduler_scheduling_duration_seconds", decided_seconds, controller="provisioner")
+    durations = {"load": (loaded - started) * 1000, "decide": decided_seconds * 1000}
     # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)

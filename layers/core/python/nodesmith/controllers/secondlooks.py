@@ -12,6 +12,7 @@ from datetime import timedelta
 from nodesmith.controllers.buying import TypeTable, buy, committable
 from nodesmith.controllers.closing import abandon
 from nodesmith.controllers.look import Look
+from nodesmith.controllers.movemetrics import note_decision, note_failed_validation
 from nodesmith.decisions.disruption import telling
 from nodesmith.decisions.disruption.movesteps import LookAgain
 from nodesmith.decisions.disruption.proposals import Proposal
@@ -35,7 +36,8 @@ def look_again_at_all(look: Look) -> None:
     if not moves:
         return
     inputs = look.inputs("".join(move.id for move in moves))
-    found = look_again(moves, inputs)
+    with look.run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
+        found = look_again(moves, inputs)
     if len(found) < len(due):
         look.run.wake_me(timedelta(seconds=1))
     carried = _Carrying(look, inputs, [found[move.id] for move in moves if move.id in found], moves)
@@ -62,6 +64,7 @@ class _Carrying:
         try:
             if isinstance(found, str):
                 abandon(look, move, found)
+                note_failed_validation(look, move, ())
             elif len(committable(found.replacements)) < len(found.replacements):
                 abandon(look, move, f"{len(found.replacements)} nodes are more than one commit takes")
             else:
@@ -84,6 +87,8 @@ class _Carrying:
             self._buy(next_, found)
         else:
             self._look.run.store.save_move(next_)
+        note_decision(self._look, next_)
+        note_failed_validation(self._look, move, next_.sources)
         approved = telling.of_approval(next_, self._look.claims(next_.sources))
         self._look.run.tell([*approved, *telling.of_launches(next_)])
 

@@ -29,6 +29,17 @@ INFORMED = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.
 """Those that are woken by whoever watches the cluster, when it has changed."""
 WOKEN = (*INFORMED, Concern.DISRUPTION)
 """Those that wake each other, too."""
+MEASURED = (
+    Concern.PROVISIONING,
+    Concern.INTERRUPTION,
+    Concern.DISRUPTION,
+    Concern.LIFECYCLE,
+    Concern.TERMINATION,
+    Concern.READINESS,
+    Concern.REPAIR,
+    Concern.GARBAGECOLLECTION,
+)
+"""Those whose functions have metrics for Prometheus; each has an object for them."""
 
 
 @dataclass(frozen=True, slots=True)

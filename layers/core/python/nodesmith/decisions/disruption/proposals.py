@@ -48,7 +48,8 @@ class Proposals:
     `proposals` are in the order in which they are to be begun, and do not touch each other: no source is a destination
     of another, and together they keep within all budgets. `blocked` are claims that may not be disrupted now. `steps`
     counts simulated placements; `is_finished` is False where the pass ran out of them before it had seen everything.
-    `drift` says of the claims that are not what would be bought today why.
+    `drift` says of the claims that are not what would be bought today why. `eligible` is how many nodes may be
+    disrupted for each reason, as far as budgets allow.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -57,3 +58,4 @@ class Proposals:
     steps: int = 0
     is_finished: bool = True
     drift: Mapping[str, str] = field(default_factory=dict)
+    eligible: Mapping[Reason, int] = field(default_factory=dict)

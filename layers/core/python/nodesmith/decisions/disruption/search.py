@@ -7,7 +7,8 @@ ago comes first, so that whatever a pass has no time for is the first thing the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 
@@ -27,22 +28,44 @@ from nodesmith.model.taints import DISRUPTED
 DEFAULT_STEPS = 20_000
 """Pods that one pass places in trials, about ten seconds' work in a large fleet."""
 _NOTHING: Mapping[str, datetime] = FrozenMap()
+Timed = Callable[[Reason], AbstractContextManager[None]]
 _PASSING = frozenset({"Ending", "Nominated", "PodDisruptionBudget"})
 """Rules that are no reason to turn back once replacements are ready: what they say passes, or is so by now."""
 
 
+def _untimed(_: Reason) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 def propose(
-    inputs: Inputs, looked_at: Mapping[str, datetime] = _NOTHING, *, steps: int = DEFAULT_STEPS
+    inputs: Inputs,
+    looked_at: Mapping[str, datetime] = _NOTHING,
+    *,
+    steps: int = DEFAULT_STEPS,
+    timed: Timed = _untimed,
 ) -> Proposals:
-    """Look for moves once. `looked_at` is when each claim (by name) was last looked at, as the last pass gave it."""
-    under_way = Pass(inputs, steps)
-    consolidatable = under_way.consolidatable()
-    let_go([one for one in consolidatable if not one.pods], under_way)
-    renew(under_way.survey.candidates, looked_at, under_way)
-    rebalance(consolidatable, looked_at, under_way)
-    left = [one for one in consolidatable if one.pods and one.name not in under_way.gone]
-    consolidate(left, looked_at, under_way)
-    return under_way.outcome(looked_at)
+    """Look for moves once. `looked_at` is when each claim (by name) was last looked at, as the last pass gave it.
+
+    `timed` gives what measures how long it is looked for moves of a reason; the first of them has the survey, too.
+    """
+    with timed(Reason.EMPTY):
+        under_way = Pass(inputs, steps)
+        consolidatable = under_way.consolidatable()
+        empty = [one for one in consolidatable if not one.pods]
+        let_go(empty, under_way)
+    with timed(Reason.DRIFTED):
+        renew(under_way.survey.candidates, looked_at, under_way)
+    with timed(Reason.UNBALANCED):
+        rebalance(consolidatable, looked_at, under_way)
+    with timed(Reason.UNDERUTILIZED):
+        left = [one for one in consolidatable if one.pods and one.name not in under_way.gone]
+        consolidate(left, looked_at, under_way)
+    eligible = {
+        Reason.EMPTY: len(empty),
+        Reason.DRIFTED: sum(one.name in under_way.drift for one in under_way.survey.candidates),
+        Reason.UNDERUTILIZED: len(consolidatable) - len(empty),
+    }
+    return replace(under_way.outcome(looked_at), eligible=eligible)
 
 
 def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | str]:

@@ -1,0 +1,138 @@
+"""A Cloud whose calls are timed and whose failures are counted, as Karpenter does with those of its CloudProvider."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.events import Concern
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.garbage import Kind, Owned
+from nodesmith.model.launches import (
+    Instance,
+    Launched,
+    LaunchOutcome,
+    LaunchRequest,
+    LaunchTemplate,
+    NoCapacity,
+)
+from nodesmith.model.metrics import Metrics
+from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.notices import Notice
+from nodesmith.ports import Cloud
+
+CONTROLLERS: Mapping[Concern, str] = {
+    Concern.PROVISIONING: "provisioner",
+    Concern.DISRUPTION: "disruption",
+    Concern.LIFECYCLE: "nodeclaim.lifecycle",
+    Concern.TERMINATION: "node.termination",
+    Concern.GARBAGECOLLECTION: "nodeclaim.garbagecollection",
+    Concern.INTERRUPTION: "interruption",
+}
+"""What Karpenter calls the controller that does what a concern does"""
+_UNKNOWN = ""
+"""Karpenter's word for an error that is none of those it has a name for"""
+_PROVIDER = "aws"
+
+
+class MeasuredCloud:
+    """A Cloud as another one is, in the name of a controller.
+
+    What Karpenter's CloudProvider does has its method: `launch` is Create, `terminate` Delete, `owned_instances` List,
+    and to look for instances is Get. The rest is passed on unmeasured.
+    """
+
+    def __init__(self, cloud: Cloud, metrics: Metrics, controller: str) -> None:
+        self._cloud, self._metrics, self._controller = cloud, metrics, controller
+
+    def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
+        """Make sure that these launch templates exist."""
+        self._cloud.ensure_templates(templates)
+
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        """Ask for one instance per request; each counts as a call, as in Karpenter, though they share some."""
+        with self._measured("Create", len(requests)):
+            outcomes = self._cloud.launch(requests, repeated=repeated)
+        for outcome in outcomes:
+            if not isinstance(outcome, Launched):
+                is_short = isinstance(outcome, NoCapacity)
+                self._failed("Create", "InsufficientCapacityError" if is_short else _UNKNOWN)
+        return outcomes
+
+    def instances_of(
+        self,
+        claims: Collection[str],
+        known: Mapping[str, str] = FrozenMap(),
+    ) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances that carry these claims' tags, by claim."""
+        with self._measured("Get"):
+            return self._cloud.instances_of(claims, known)
+
+    def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances of shared fleets, by fleet."""
+        with self._measured("Get"):
+            return self._cloud.fleet_instances(fleets)
+
+    def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        """Write tags on one of our instances."""
+        self._cloud.tag(instance, tags)
+
+    def owned_instances(self) -> Sequence[Instance]:
+        """Return all living instances of this cluster."""
+        with self._measured("List"):
+            return self._cloud.owned_instances()
+
+    def living(self, instances: Collection[str]) -> Collection[str]:
+        """Return which of these instances live."""
+        with self._measured("Get"):
+            return self._cloud.living(instances)
+
+    def notices(self, instances: Collection[str]) -> Sequence[Notice]:
+        """Return what EC2's own state tells of these instances."""
+        return self._cloud.notices(instances)
+
+    def owned(self, kind: Kind) -> Sequence[Owned]:
+        """Return what we made of a kind for this cluster."""
+        return self._cloud.owned(kind)
+
+    def remove(self, owned: Owned) -> None:
+        """Delete what `owned` gave."""
+        self._cloud.remove(owned)
+
+    def terminate(self, instances: Collection[str]) -> None:
+        """Terminate instances; each counts as a call, as in Karpenter, though they share one."""
+        with self._measured("Delete", len(instances)):
+            self._cloud.terminate(instances)
+
+    def cluster_info(self) -> ClusterInfo:
+        """Describe the cluster that new nodes join."""
+        return self._cloud.cluster_info()
+
+    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+        """Resolve what an EC2NodeClass selects."""
+        return self._cloud.resolve(nodeclass, cluster, now)
+
+    @contextmanager
+    def _measured(self, method: str, times: int = 1) -> Iterator[None]:
+        if not times:
+            yield
+            return
+        about = {"controller": self._controller, "method": method, "provider": _PROVIDER}
+        try:
+            with self._metrics.timed("cloudprovider_duration_seconds", times, **about):
+                yield
+        except (Transient, Rejected):
+            self._failed(method, _UNKNOWN)
+            raise
+
+    def _failed(self, method: str, error: str) -> None:
+        self._metrics.count(
+            "cloudprovider_errors_total",
+            controller=self._controller,
+            method=method,
+            provider=_PROVIDER,
+            error=error,
+        )

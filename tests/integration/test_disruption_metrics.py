@@ -1,0 +1,100 @@
+"""What disruption counts while moves live and die: each decision once, with Karpenter's words for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from nodesmith.model.metrics import Labels, Recorded
+from nodesmith.model.moves import Stage
+from tests.moves import LIVES, ON_DEMAND, Life, settled, shrink
+from tests.world import STEP, World, pod_manifest
+
+VOLUNTARY = "voluntary_disruption_"
+REPLACED = {"decision": "replace", "reason": "underutilized", "consolidation_type": "single"}
+
+
+def life(name: str) -> Life:
+    return next(each for each in LIVES if each.name == name)
+
+
+def counted(recorded: Recorded, name: str) -> list[tuple[dict[str, str], float]]:
+    return [(dict(labels), amount) for labels, amount in recorded.counters.get(VOLUNTARY + name, {}).items()]
+
+
+def shown(world: World, name: str) -> dict[str, float]:
+    """Give what a gauge shows, by its only label."""
+    gauge = world.metrics.take().gauges[VOLUNTARY + name]
+    return {_value(labels): value for labels, value in gauge.series.items()}
+
+
+def _value(labels: Labels) -> str:
+    ((_, value),) = labels
+    return value
+
+
+def test_a_node_that_becomes_a_cheaper_one_is_one_decision_to_replace() -> None:
+    recorded = life("a node becomes a cheaper one").told().metrics.take()
+    assert counted(recorded, "decisions_total") == [(REPLACED, 1)]
+    assert counted(recorded, "decisions_by_nodepool_total") == [({**REPLACED, "nodepool": "default"}, 1)]
+    assert counted(recorded, "failed_validations_total") == []
+    assert counted(recorded, "queue_failures_total") == []
+
+
+def test_nodes_whose_pods_find_room_are_deleted() -> None:
+    recorded = life("a node's pods find free room").told().metrics.take()
+    ((about, times),) = counted(recorded, "decisions_total")
+    assert (about["decision"], about["reason"], times) == ("delete", "underutilized", 1)
+
+
+def test_a_node_without_pods_is_a_decision_of_its_own_type() -> None:
+    world = settled(6, ON_DEMAND)
+    shrink(world, 0)
+    world.live(timedelta(minutes=4))
+    recorded = world.metrics.take()
+    empty = {"decision": "delete", "reason": "empty", "consolidation_type": "empty"}
+    assert counted(recorded, "decisions_total") == [(empty, 1)]
+
+
+def test_replacements_that_are_not_to_be_had_are_failures_of_the_queue_each_time() -> None:
+    recorded = life("nothing is to be had").told().metrics.take()
+    ((about, failures),) = counted(recorded, "queue_failures_total")
+    ((_, decisions),) = counted(recorded, "decisions_total")
+    assert about == REPLACED
+    assert (failures, decisions) == (1, 2), "one came to nothing, and one was carried out later"
+
+
+def test_a_node_that_pods_come_to_before_the_second_look_has_failed_its_validation() -> None:
+    world = settled(6, ON_DEMAND)
+    shrink(world, 0)
+    while not [move for move in world.store.moves.values() if move.stage is Stage.PROPOSED]:
+        world.live(STEP)
+    world.cluster.pods["default/late"] = pod_manifest("late")
+    world.wanted.add("late")
+    node = next(iter(world.cluster.nodes))
+    world.cluster.pods["default/late"]["spec"]["nodeName"] = node
+    world.live(timedelta(seconds=40))
+    recorded = world.metrics.take()
+    assert counted(recorded, "failed_validations_total") == [({"consolidation_type": "empty"}, 1)]
+    assert counted(recorded, "decisions_total") == []
+
+
+def test_eligible_nodes_are_those_that_may_go_for_each_reason() -> None:
+    world = settled(6, ON_DEMAND)
+    assert shown(world, "eligible_nodes") == {"empty": 0, "drifted": 0, "underutilized": 1}
+    shrink(world, 0)
+    while not world.store.moves:
+        world.live(STEP)
+    assert shown(world, "eligible_nodes") == {"empty": 1, "drifted": 0, "underutilized": 0}
+
+
+def test_each_reason_of_a_search_is_timed_and_the_decision_as_a_whole() -> None:
+    recorded = life("a node becomes a cheaper one").told().metrics.take()
+    durations = recorded.histograms[VOLUNTARY + "decision_evaluation_duration_seconds"]
+    assert sorted(dict(labels)["reason"] for labels in durations) == [
+        "drifted",
+        "empty",
+        "unbalanced",
+        "underutilized",
+    ]
+    scheduling = recorded.histograms["scheduler_scheduling_duration_seconds"]
+    assert sorted(dict(labels)["controller"] for labels in scheduling) == ["disruption", "provisioner"]

@@ -1,0 +1,106 @@
+"""What functions count and measure before it is written: names, labels, buckets, and sums of several processes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.model.metrics import Histogram, Metrics, Recorded, labelled
+from nodesmith.model.metricseries import AT_ONCE, SERIES, SOON
+from tests.builders import NOW
+
+DECISIONS = "voluntary_disruption_decisions_total"
+ELIGIBLE = "voluntary_disruption_eligible_nodes"
+SCHEDULING = "scheduler_scheduling_duration_seconds"
+EMPTY = {"decision": "delete", "reason": "empty", "consolidation_type": "empty"}
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_what_is_counted_is_there_once_and_then_taken() -> None:
+    metrics = Metrics()
+    metrics.count(DECISIONS, **EMPTY)
+    metrics.count(DECISIONS, 2, **EMPTY)
+    assert metrics.take().counters == {DECISIONS: {labelled(**EMPTY): 3}}
+    assert metrics.take() == Recorded()
+
+
+def test_a_block_is_timed_for_each_of_its_parts_also_where_it_fails() -> None:
+    stopwatch = Stopwatch()
+    metrics = Metrics(stopwatch)
+
+    def fails() -> None:
+        with metrics.timed(SCHEDULING, 2, controller="provisioner"):
+            stopwatch.seconds += 0.11
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    (histogram,) = metrics.take().histograms[SCHEDULING].values()
+    assert (sum(histogram.counts), histogram.total_seconds) == (2, 0.22)
+    assert histogram.counts[histogram.ends.index(0.15)] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("decisions_total", EMPTY), (DECISIONS, {"reason": "empty"}), (DECISIONS, {**EMPTY, "nodepool": "web"})],
+)
+def test_what_nobody_would_be_answered_with_is_not_counted(name: str, labels: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="no series"):
+        Metrics().count(name, **labels)
+
+
+def test_what_waits_is_as_urgent_as_the_most_urgent_of_it() -> None:
+    metrics = Metrics()
+    assert metrics.patience is None
+    metrics.show(ELIGIBLE, {labelled(reason="empty"): 1}, NOW)
+    assert metrics.patience == SOON
+    metrics.count(DECISIONS, **EMPTY)
+    assert metrics.patience == AT_ONCE
+
+
+def test_sums_of_processes_have_all_counts_and_the_newest_gauges() -> None:
+    older, newer = Metrics(), Metrics()
+    for metrics, at, nodes in ((older, NOW, 5), (newer, NOW + timedelta(seconds=1), 3)):
+        metrics.count(DECISIONS, **EMPTY)
+        metrics.observe(SCHEDULING, 0.2, controller="disruption")
+        metrics.show(ELIGIBLE, {labelled(reason="empty"): nodes}, at)
+    sum_ = newer.take()
+    sum_.add(older.take())
+    assert sum_.counters[DECISIONS] == {labelled(**EMPTY): 2}
+    assert sum(sum_.histograms[SCHEDULING][labelled(controller="disruption")].counts) == 2
+    assert sum_.gauges[ELIGIBLE].series == {labelled(reason="empty"): 3}
+    assert sum_.size == 3
+
+
+def test_a_copy_does_not_grow_with_what_it_was_taken_of() -> None:
+    metrics = Metrics()
+    metrics.observe(SCHEDULING, 0.2, controller="disruption")
+    recorded = metrics.take()
+    copied = recorded.copy()
+    recorded.add(copied)
+    (histogram,) = copied.histograms[SCHEDULING].values()
+    assert sum(histogram.counts) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, series in SERIES.items() if series.kind == "histogram"])
+def test_the_last_bucket_of_a_histogram_has_no_end(name: str) -> None:
+    histogram = Histogram(SERIES[name].buckets)
+    histogram.observe(1e9)
+    assert histogram.counts[-1] == 1
+    assert list(histogram.ends) == sorted(histogram.ends)
+
+
+def test_names_of_series_end_as_prometheus_wants_them_to() -> None:
+    for name, series in SERIES.items():
+        assert name.endswith("_total") or series.kind != "counter", name
+        assert name.endswith("_seconds") or series.kind != "histogram", name
+        assert series.labels == tuple(series.labels)
+        assert series.help.endswith("."), name
