@@ -27,6 +27,7 @@ from tests.benchmarks import (
     hotpath,
     interruptions,
     notices,
+    overruns,
     packing,
     retries,
     snapshots,
@@ -50,6 +51,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "week": week.figures,
     "drain": drain.figures,
     "foreign": foreign.figures,
+    "overruns": overruns.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -57,6 +59,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "foreign": partial(foreign.figures, hours=3),
     "crashes": partial(crashes.figures, firsts=2),
     "forged": partial(forged.figures, random_forgeries=20),
+    "overruns": partial(overruns.figures, clusters=40),
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),

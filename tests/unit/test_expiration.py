@@ -12,6 +12,7 @@ import pytest
 from nodesmith.decisions.expiration import LONGEST_WINDOW, expired, expires_at, replaceable_from
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.nodes import Condition, Node
@@ -56,11 +57,14 @@ def gone(
     nodes: Sequence[Node] | None = None,
     pods: Sequence[Pod] = (),
     now: datetime = NOW,
+    moves: Sequence[Move] = (),
     **fields: Any,
 ) -> list[str]:
     shown = tuple(map(node, claims)) if nodes is None else tuple(nodes)
     snapshot = builders.snapshot(nodes=shown, pods=pods, **fields)
-    found = expired(Ledger(claims=tuple(claims)), snapshot, pool() if pools is None else pools, now)
+    found = expired(
+        Ledger(claims=tuple(claims), moves=tuple(moves)), snapshot, pool() if pools is None else pools, now
+    )
     assert all((end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "Expired") for end in found)
     return [end.claim.name for end in found]
 
@@ -154,6 +158,16 @@ def test_those_past_their_deadline_use_the_budgets_up_for_the_others() -> None:
     late = claim(99, 11 * DAY)
     assert gone([late, *due(4)], pool({"nodes": "1"})) == ["default-99"]
     assert len(gone([late, *due(4)], pool({"nodes": "2"}))) == 2
+
+
+def test_nodes_that_moves_take_use_the_budgets_up_and_are_left_to_their_moves() -> None:
+    claims = due(3)
+    taken = Move("m", Reason.EMPTY, (claims[0].name,), Stage.PROPOSED, NOW, NOW)
+    assert gone(claims, pool({"nodes": "1"}), moves=(taken,)) == []
+    assert len(gone(claims, pool({"nodes": "2"}), moves=(taken,))) == 1
+    assert claims[0].name not in gone(claims, moves=(taken,))
+    over = replace(taken, stage=Stage.ABANDONED)
+    assert len(gone(claims, pool({"nodes": "1"}), moves=(over,))) == 1
 
 
 def test_budgets_are_a_nodepools_own() -> None:

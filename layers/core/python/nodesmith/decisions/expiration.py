@@ -59,7 +59,8 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
     """
     old = [claim for claim in ledger.claims if claim.phase in _SERVING and _is_old(claim, now)]
     overdue = sorted((c for c in old if _is_past(expires_at(c), now)), key=lambda c: c.name)
-    due = [c for c in old if c not in overdue and _is_past(replaceable_from(c), now)]
+    settled = {c.name for c in overdue} | ledger.sources  # a move ends its sources
+    due = [c for c in old if c.name not in settled and _is_past(replaceable_from(c), now)]
     chosen: list[NodeClaim] = []
     for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)

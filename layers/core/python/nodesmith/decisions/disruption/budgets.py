@@ -32,7 +32,7 @@ def room(
     snapshot: Snapshot,
     now: datetime,
 ) -> int | None:
-    """Give how many more nodes of a NodePool may go, beside those that are `going`; None for all.
+    """Give how many more nodes of a NodePool may go, beside those that are `going` or that moves take; None for all.
 
     None at all while disruption is paused, or something that was to limit it cannot be read.
     """
@@ -40,6 +40,8 @@ def room(
         return 0
     mine = [c for c in ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     counted = [c for c in mine if _is_initialized(c) and not c.is_instance_terminating]
+    sources = ledger.sources
+    going = [*going, *(c for c in mine if c.name in sources)]
     marked = {c.name for c in going} | _deleted(snapshot)
     disrupted = [c for c in mine if _is_disrupted(c, snapshot.node_of(c), marked)]
     bought = ledger.replacements
