@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.model.metrics import Histogram, Metrics, Recorded, labelled
-from nodesmith.model.metricseries import AT_ONCE, SERIES, SOON
+from nodesmith.model.metricseries import AT_ONCE, SELDOM, SERIES, SOON
 from tests.builders import NOW
 
 DECISIONS = "voluntary_disruption_decisions_total"
@@ -64,6 +64,14 @@ def test_what_waits_is_as_urgent_as_the_most_urgent_of_it() -> None:
     assert metrics.patience == SOON
     metrics.count(DECISIONS, **EMPTY)
     assert metrics.patience == AT_ONCE
+
+
+def test_a_launch_waits_less_than_a_look_at_what_runs() -> None:
+    metrics = Metrics()
+    for method, patience in (("List", SELDOM), ("Create", SOON)):
+        about = {"controller": "disruption", "provider": "aws"}
+        metrics.observe("cloudprovider_duration_seconds", 1.0, **about, method=method)
+        assert metrics.patience == patience
 
 
 def test_sums_of_processes_have_all_counts_and_the_newest_gauges() -> None:

@@ -105,6 +105,12 @@ class Container:
         """Ask the readiness probe's question, now."""
         return self.process_id is not None and self._answers(self._spec["readinessProbe"])
 
+    def answer(self, path: str) -> str:
+        """Ask it by HTTP, as Prometheus does. Raises OSError."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
     @property
     def _spec(self) -> Manifest:
         spec: Manifest = self.pod["spec"]["containers"][0]

@@ -127,6 +127,11 @@ class InCluster:
         ids = (container.process_id for container in list(self._containers.values()))
         return next((id_ for id_ in ids if id_ is not None), None)
 
+    def metrics(self) -> list[str]:
+        """Give the lines that Prometheus gets."""
+        (container,) = [each for each in list(self._containers.values()) if each.process_id]
+        return container.answer("/metrics").splitlines()
+
     def messages(self) -> list[str]:
         """Give the messages of its log."""
         lines = self.log.read_text().splitlines()

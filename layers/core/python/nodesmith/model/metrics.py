@@ -139,8 +139,11 @@ class Metrics:
         """Return how long what was taken in may wait; None where there is nothing."""
         with self._lock:
             recorded = self._recorded
-            names = [*recorded.counters, *recorded.histograms, *recorded.gauges]
-        return min((SERIES[name].patience for name in names), default=None)
+            waits = [SERIES[name].patience for name in recorded.gauges]
+            keyed = [(name, labels) for name, series in recorded.counters.items() for labels in series]
+            keyed += [(name, labels) for name, series in recorded.histograms.items() for labels in series]
+        waits += [SERIES[name].patience_of(value for _, value in labels) for name, labels in keyed]
+        return min(waits, default=None)
 
     def take(self) -> Recorded:
         """Return what was taken in, and begin anew."""

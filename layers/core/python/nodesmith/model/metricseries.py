@@ -6,8 +6,8 @@ The forwarder answers Prometheus with these and no others, so what is not listed
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
@@ -29,7 +29,8 @@ SELDOM = timedelta(minutes=10)
 class Series:
     """One metric. `buckets` are the upper ends of a histogram's.
 
-    `patience` is how long it may wait until it is written, so that runs in a row share a write.
+    `patience` is how long it may wait until it is written, so that runs in a row share a write; `sooner` says it of
+    those that have a label with one of these values.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -37,6 +38,11 @@ class Series:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = BUCKETS
     patience: timedelta = AT_ONCE
+    sooner: Mapping[str, timedelta] = field(default_factory=dict)
+
+    def patience_of(self, values: Iterable[str]) -> timedelta:
+        """Return how long the series with labels of these values may wait."""
+        return min((self.sooner[value] for value in values if value in self.sooner), default=self.patience)
 
 
 _CALL = ("controller", "method", "provider")
@@ -76,6 +82,7 @@ SERIES: Mapping[str, Series] = {
         _CALL,
         DEFAULT_BUCKETS,
         SELDOM,
+        {"Create": SOON, "Delete": SOON},
     ),
     "cloudprovider_errors_total": Series(
         "counter", "Calls to EC2 that came to nothing, by controller, method and error.", (*_CALL, "error")

@@ -1,0 +1,65 @@
+"""What Prometheus is told on the real control plane, of the functions too, once nodes have been renewed and ended."""
+
+from __future__ import annotations
+
+from nodesmith.model.nodeclaims import Phase
+from tests.e2e.conftest import Start
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
+from tests.e2e.system import CLUSTER, HURRIED
+
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")
+ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
+DECISIONS = "karpenter_voluntary_disruption_decisions"
+
+
+def decided(name: str, decision: str, reason: str, kind: str, **more: str) -> str:
+    """Give the line that says of a decision that it was made once."""
+    labels = {"consolidation_type": kind, "decision": decision, **more, "reason": reason}
+    written = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    return f"voluntary_disruption_{name}{{{written}}} 1"
+
+
+def test_prometheus_is_told_what_was_decided_when_a_node_was_renewed_and_then_ended(start: Start) -> None:
+    system = start(speed=HURRIED)
+    pool = nodepool(requirements=[ONE_SIZE, ON_DEMAND])
+    pool["spec"]["disruption"] = {
+        "consolidationPolicy": "WhenEmpty",
+        "consolidateAfter": "0s",
+        "budgets": [{"nodes": "100%"}],
+    }
+    system.apply(nodeclass(CLUSTER), pool)
+    system.until_nodepools_ready()
+    system.apply(deployment("web", 1))
+    system.until_running(1)
+    system.until_settled()
+    (first,) = (claim.name for claim in system.ledger().claims)
+
+    pool["spec"]["template"]["metadata"] = {"labels": {"team": "other"}}
+    system.apply(pool)
+
+    def is_renewed() -> bool:
+        claims = system.ledger().claims
+        return [c.phase for c in claims] == [Phase.INITIALIZED] and claims[0].name != first
+
+    system.until("the node is renewed", is_renewed, seconds=120)
+    system.until_running(1)
+    system.kubectl("scale", "deployment", "web", "--replicas=0")
+    system.until("the node has ended", lambda: not system.ledger().claims, seconds=120)
+
+    drifted, empty = ("replace", "drifted", ""), ("delete", "empty", "empty")
+    called = 'cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} %d'
+    expected = {
+        f"karpenter_{line}"
+        for line in (
+            *(decided("decisions_total", *each) for each in (drifted, empty)),
+            *(decided("decisions_by_nodepool_total", *each, nodepool="default") for each in (drifted, empty)),
+            called % ("provisioner", "Create", 1),
+            called % ("disruption", "Create", 1),
+            called % ("node.termination", "Delete", 2),
+            'voluntary_disruption_eligible_nodes{reason="drifted"} 0',
+            'voluntary_disruption_eligible_nodes{reason="empty"} 0',
+        )
+    }
+    system.until("Prometheus is told", lambda: expected <= set(system.forwarder.metrics()), seconds=120)
+    decisions = [each for each in system.forwarder.metrics() if each.startswith(DECISIONS)]
+    assert len(decisions) == 4, decisions
