@@ -11,14 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from nodesmith.adapters.catalogfiles import read_catalog_file
 from nodesmith.adapters.catalogs import embedded_catalog, embedded_prices
 from nodesmith.adapters.listedtypes import list_types
 from nodesmith.adapters.statedtypes import ARCHITECTURES
-from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import instance_types
@@ -93,6 +89,9 @@ def print_json(listed: Sequence[Mapping[str, Any]]) -> None:
 
 def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
     """Write a table, and below it what it leaves open."""
+    from rich.console import Console  # scripts take JSON, and need not wait for it
+    from rich.table import Table
+
     sign = "$" if catalog.currency == "USD" else catalog.currency
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("TYPE", no_wrap=True)
@@ -175,6 +174,7 @@ class _InMemory:
 def _ask_aws(region: str) -> tuple[Catalog, list[str]]:
     """A call that fails leaves the embedded answer in its place, and a warning."""
     from nodesmith.adapters.pricing import aws_market
+    from nodesmith.controllers.catalog import refresh_catalog
 
     catalogs, now = _InMemory(region), datetime.now(UTC)
     try:

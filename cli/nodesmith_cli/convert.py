@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from nodesmith_cli.preconditions import require_files
+
 
 def convert_command(
     files: Annotated[
@@ -37,8 +39,10 @@ def convert_command(
 
     Exit status 0 where all was converted, 1 where something must be decided by you, 2 where input could not be read.
     """
+    named = (*files, *(more or ()))
+    require_files(named, "convert")
     from nodesmith.model.conversion.nodetemplates import Surroundings
     from nodesmith_cli.converting.command import Wanted, run
 
     around = Surroundings(kubernetes_version, role, instance_profile, for_files=True)
-    raise typer.Exit(run(Wanted((*files, *(more or ())), around, report), output))
+    raise typer.Exit(run(Wanted(named, around, report), output))

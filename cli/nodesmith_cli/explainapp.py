@@ -120,8 +120,10 @@ def explain_node(
     Exit status 1 where there is no such node.
     """
     from nodesmith_cli.explaincommands import Where
+
+    where = Where(cluster, bucket, region, keep)
+    where.require(kubeconfig)
     from nodesmith_cli.explainnodecommand import show_nodes
     from nodesmith_cli.local.reaching import now_at
 
-    where = Where(cluster, bucket, region, keep)
     raise typer.Exit(show_nodes(node, where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))

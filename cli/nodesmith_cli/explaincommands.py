@@ -19,6 +19,7 @@ from nodesmith_cli.explain import catalog_of, explain, replayed, summary
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.podview import lines
 from nodesmith_cli.poolview import pool_item, pool_lines
+from nodesmith_cli.preconditions import require_kubeconfig
 from nodesmith_cli.printing import print_told, printable
 from nodesmith_cli.records import LATEST, Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
 
@@ -33,6 +34,18 @@ class Where:
     bucket: str = ""
     region: str = ""
     keep: Path | None = None
+
+    def require(self, kubeconfig: str) -> None:
+        """Refuse to look where nothing is: no bucket, no folder with records, no kubeconfig. Raises Rejected."""
+        if self.keep and not self.bucket:
+            self.records()
+        elif not self.bucket:
+            if self.cluster or self.region:
+                option = "--cluster" if self.cluster else "--region"
+                raise Rejected(
+                    f"{option} goes with --bucket or --keep: a cluster as it is now is chosen by --kubeconfig"
+                )
+            require_kubeconfig(kubeconfig)
 
     def records(self) -> tuple[Records, Blobs]:
         """Open them. Raises Rejected where nothing is kept."""
@@ -101,13 +114,13 @@ def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "js
 
 def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) -> int:
     """Print how NodePools come to their instance types, as the newest decision saw it; 1 where one is unheard of."""
+    records, blobs = where.records()
     from nodesmith.decisions.provisioning import inputs_of
     from nodesmith.decisions.provisioning.considered import considered
     from nodesmith.model.ownership import nodeclass_group, server_of
     from nodesmith.observation.wire import decode
     from nodesmith_cli.foreign import foreign_nodepool, said_of
 
-    records, blobs = where.records()
     record = records.read(records.find(LATEST))
     snapshot = records.snapshot(record["id"])
     if snapshot is None:

@@ -56,14 +56,8 @@ def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot,
 
     Raises Rejected, Transient.
     """
-    if where.bucket or where.keep:
-        return _kept(where)
-    if where.cluster or where.region:
-        option = "--cluster" if where.cluster else "--region"
-        raise Rejected(
-            f"{option} goes with --bucket or --keep: a cluster as it is now is chosen by --kubeconfig"
-        )
-    return _live(kubeconfig, now), None
+    where.require(kubeconfig)
+    return _kept(where) if where.bucket or where.keep else (_live(kubeconfig, now), None)
 
 
 def _live(kubeconfig: str, now: datetime) -> Snapshot:

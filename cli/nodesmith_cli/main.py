@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,6 +29,8 @@ from nodesmith_cli.options import (
 )
 from nodesmith_cli.pause import pause_command, resume_command
 from nodesmith_cli.plan import PlanCommand, plan_command
+from nodesmith_cli.preconditions import require_files, require_kubeconfig, require_region, require_speed
+from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.validate import validate_command
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
@@ -66,6 +70,7 @@ def demo(
     keep: KeepOption = None,
 ) -> None:
     """Watch 20 pending pods get the cheapest nodes there are."""
+    require_speed(speed)
     from nodesmith_cli.local.sharedclients import models_are_shared
 
     with models_are_shared():  # moto's import, too, reads AWS's models again and again
@@ -92,6 +97,11 @@ def local_run(
     bare: Annotated[bool, typer.Option("--bare", help="Apply the files only, no default NodePool.")] = False,
 ) -> None:
     """Apply manifests, run until quiet, report. Exit status 1 where pods stay pending, 2 where input was bad."""
+    named = [*files, *(more or [])]
+    require_files(named, "run")
+    patience_seconds = seconds_of("--for", longest)
+    require_speed(speed)
+    require_region(region)
     from nodesmith_cli.local.sharedclients import models_are_shared
 
     with models_are_shared():  # moto's import, too, reads AWS's models again and again
@@ -99,9 +109,9 @@ def local_run(
 
         raise typer.Exit(
             run(
-                [*files, *(more or [])],
+                named,
                 region=region,
-                longest=longest,
+                patience_seconds=patience_seconds,
                 speed=speed,
                 no_capacity=no_capacity or [],
                 output=output,
@@ -131,6 +141,8 @@ def local_up(
     bare: Annotated[bool, typer.Option("--bare", help="Apply no default NodePool and EC2NodeClass.")] = False,
 ) -> None:
     """Run a cluster until Ctrl-C: use kubectl on it and watch nodes come."""
+    require_speed(speed, control_plane)
+    require_region(region)
     from nodesmith_cli.local.sharedclients import models_are_shared
 
     with models_are_shared():  # moto's import, too, reads AWS's models again and again
@@ -184,10 +196,12 @@ def status_command(
     The cluster is looked at as it is now; with --bucket or --keep, as its newest snapshot there shows it.
     """
     from nodesmith_cli.explaincommands import Where
+
+    where = Where(cluster, bucket, region, keep)
+    where.require(kubeconfig)
     from nodesmith_cli.local.reaching import now_at
     from nodesmith_cli.status import status
 
-    where = Where(cluster, bucket, region, keep)
     raise typer.Exit(status(where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
 
 
@@ -197,6 +211,7 @@ def check_cluster_command(kubeconfig: KubeconfigOption = "", output: OutputOptio
 
     Nothing is written. Exit status 1 where something has to change before nodesmith serves the cluster.
     """
+    require_kubeconfig(kubeconfig)
     from nodesmith_cli.local.reaching import now_at
     from nodesmith_cli.planning.cluster import server_of
     from nodesmith_cli.sharing.checkcommand import check_cluster
@@ -224,16 +239,14 @@ def uninstall_command(
     What EKS Auto Mode, Karpenter or others have in the cluster is left alone. It can be stopped and run again. Exit
     status 1 where something is left at the end of the timeout.
     """
-    from datetime import timedelta
-    from functools import partial
-
+    patience = timedelta(seconds=seconds_of("--timeout", timeout))
+    require_kubeconfig(kubeconfig)
     from nodesmith_cli.local.reaching import now_at
     from nodesmith_cli.planning.cluster import server_of
     from nodesmith_cli.sharing.removal import Settings
     from nodesmith_cli.sharing.uninstallcommand import uninstall
-    from nodesmith_cli.spans import seconds_of
 
-    settings = Settings(timedelta(seconds=seconds_of("--timeout", timeout)), lift_finalizers)
+    settings = Settings(patience, lift_finalizers)
     clock = partial(now_at, kubeconfig)
     server = server_of(kubeconfig)
     raise typer.Exit(uninstall(server, settings, output=output, dry_run=dry_run, yes=yes, clock=clock))

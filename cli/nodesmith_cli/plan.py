@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from nodesmith.errors import Rejected
+from nodesmith_cli.preconditions import STDIN, require_files, require_kubeconfig, require_region
+
 _KUBECONFIG = "--kubeconfig"
 
 
@@ -79,8 +82,16 @@ def plan_command(
 
     Exit status 0 where there is a plan, 1 where --audit finds it wrong, 2 where there is nothing to plan from.
     """
+    named = (*(files or ()), *(more or ()))
+    if kubeconfig is not None:
+        require_kubeconfig(kubeconfig)
+    elif not named:
+        raise Rejected(f"nothing to read: name files with -f ({STDIN} is standard input), or --kubeconfig")
+    else:
+        require_files(named, "plan from")
+    if not catalog:
+        require_region(region)
     from nodesmith_cli.planning.running import Wanted, run
 
-    named = (*(files or ()), *(more or ()))
     wanted = Wanted(named, catalog, region, kubeconfig, tuple(pool or ()), audit, consolidate)
     raise typer.Exit(run(wanted, output))

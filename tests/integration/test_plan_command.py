@@ -389,6 +389,7 @@ def test_a_live_cluster_is_read_by_file_context_or_neither(
 ) -> None:
     assert run("--kubeconfig", str(kubeconfig), "-o", "json").pods == ["default/live"]
 
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))  # which the client reads when it is imported
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
     assert run("--kubeconfig", "here", "-o", "json").pods == ["default/live"]
     assert run("-o", "json", "--kubeconfig").pods == ["default/live"]

@@ -24,6 +24,7 @@ spec: {template: {spec: {requirements: [{key: topology.kubernetes.io/zone, opera
 """
 
 
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "express-test" / "nodepool.yaml")
 HEAVY = frozenset({"boto3", "botocore", "flask", "highspy", "kubernetes", "moto", "numpy", "rich"})
 
 
@@ -58,6 +59,26 @@ print("imported:", *sys.modules)
         (["local", "interrupt", "any"], "nothing runs"),
         (["explain", "pod", "any"], "no decisions are kept"),
         (["validate", "-f", "nothing.yaml"], "No such file"),
+        (["convert", "-f", "nothing.yaml"], "nothing to convert: nothing.yaml hold no object"),
+        (["convert", "-f", EXAMPLE], "kind: NodePool"),
+        (["plan"], "nothing to read: name files with -f"),
+        (["plan", "-f", "nothing.yaml"], "nothing.yaml: No such file"),
+        (["plan", "--kubeconfig"], "there is no kubeconfig at ~/.kube/config"),
+        (["plan", "-f", EXAMPLE, "--region", "us-east-9"], "did you mean"),
+        (["status"], "there is no kubeconfig at ~/.kube/config"),
+        (["status", "--cluster", "prod"], "--cluster goes with --bucket or --keep"),
+        (["explain", "node", "--keep", "nowhere"], "no decisions are kept in nowhere"),
+        (["explain", "nodepool"], "no decisions are kept"),
+        (["check-cluster", "--kubeconfig", "prod"], "'prod' is no file, and there is no kubeconfig"),
+        (["uninstall", "--timeout", "soon"], "write a duration such as"),
+        (["uninstall"], "there is no kubeconfig"),
+        (["catalog", "--region", "us-east-9"], "did you mean"),
+        (["catalog", "m5.large", "-o", "json"], '"name": "m5.large"'),
+        (["local", "run", "-f", "nothing.yaml"], "nothing.yaml: No such file"),
+        (["local", "run", "-f", EXAMPLE, "--for", "soon"], "write a duration such as"),
+        (["local", "up", "--speed", "0"], "must be positive"),
+        (["local", "up", "--region", "us-east-9"], "did you mean"),
+        (["demo", "--speed", "0"], "must be positive"),
     ],
     ids=" ".join,
 )

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+import typer
+
 from nodesmith.errors import Rejected
 from nodesmith.model.conversion.changes import Conversion, Converted, Fate
 from nodesmith.model.conversion.converting import convert
 from nodesmith.model.conversion.nodetemplates import Surroundings
 from nodesmith_cli.converting.layout import Remarks, finder, remarks_of, write_yaml
 from nodesmith_cli.converting.objects import as_of_a_file, faults_of, unreadable
-from nodesmith_cli.converting.report import LEGEND, report_tables
 from nodesmith_cli.local.manifests import Document, Fault, read_documents
-from nodesmith_cli.local.view import console
 
 OK, REFUSED, BAD_INPUT = 0, 1, 2
 
@@ -35,26 +35,38 @@ def run(wanted: Wanted, output: Literal["yaml", "json"]) -> int:
     found = list(read_documents(wanted.files))
     documents = [each for each in found if isinstance(each, Document)]
     faults = [each for each in found if isinstance(each, Fault)]
-    side = console(stderr=True)
     for fault in faults:
-        side.print(str(fault), style="red")
+        _say(fault, "red")
     if not documents:
         raise Rejected(f"nothing to convert: {', '.join(wanted.files)} hold no object that can be read")
     conversion = convert([document.manifest for document in documents], wanted.around, workloads=True)
     print(_WRITERS[output](documents, conversion), end="")
     if wanted.report:
-        for table in report_tables(documents, conversion):
-            side.print(table)
-        side.print(LEGEND, style="dim")
+        _print_report(documents, conversion)
     else:
         for each in faults_of(documents, conversion):
-            side.print(str(each), style="yellow")
+            _say(each, "yellow")
     refused = unreadable(documents, conversion)
     for fault in refused:
-        side.print(str(fault), style="red")
+        _say(fault, "red")
     if faults:
         return BAD_INPUT
     return REFUSED if refused or any(c.fate is Fate.REFUSED for c in conversion.changes) else OK
+
+
+def _say(fault: Fault, colour: str) -> None:
+    typer.secho(str(fault), fg=colour, err=True)
+
+
+def _print_report(documents: Sequence[Document], conversion: Conversion) -> None:
+    """Print every change and its risk. Only this needs what draws tables."""
+    from nodesmith_cli.converting.report import LEGEND, report_tables
+    from nodesmith_cli.local.view import console
+
+    side = console(stderr=True)
+    for table in report_tables(documents, conversion):
+        side.print(table)
+    side.print(LEGEND, style="dim")
 
 
 def as_yaml(documents: Sequence[Document], conversion: Conversion) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from rich.console import Console
 
 from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.errors import Rejected
 from nodesmith_cli.explain import price_and_bound, summary
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.interrupting import Interrupted, drawn, interrupt_two
@@ -24,6 +23,7 @@ from nodesmith_cli.local.shrinking import Shrunk, grow, shrink
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
 from nodesmith_cli.local.view import console, latency_table, price_text, screen
+from nodesmith_cli.preconditions import require_speed
 from nodesmith_cli.records import writable_state_folder
 from nodesmith_cli.spans import seconds_of
 
@@ -39,7 +39,7 @@ def run(
     files: Sequence[str],
     *,
     region: str,
-    longest: str,
+    patience_seconds: float,
     speed: float,
     no_capacity: Sequence[str],
     output: Literal["table", "json"],
@@ -52,10 +52,9 @@ def run(
     if not manifests.documents:
         show_faults(to_side, manifests.faults)
         return BAD_INPUT
-    seconds = seconds_of("--for", longest)
     manifests = manifests if bare else with_defaults(manifests)
     place = place_of(manifests, region, speed, no_capacity)
-    outcome, _ = _simulate(place, manifests, seconds, keep, to_side if output == "json" else to_user)
+    outcome, _ = _simulate(place, manifests, patience_seconds, keep, to_side if output == "json" else to_user)
     show_faults(to_side, outcome.faults)
     if output == "json":
         print(json.dumps(outcome.report.to_json(), indent=2))
@@ -125,13 +124,7 @@ def place_of(
     control_plane: ControlPlaneKind = "embedded",
 ) -> Place:
     """Read off the manifests what the options leave open. Raises Rejected."""
-    if not speed > 0:
-        raise Rejected(f"--speed {speed:g}: must be positive, 10 is ten times as fast as life")
-    if control_plane == "real" and speed != 1:
-        raise Rejected(
-            f"--speed {speed:g}: Kubernetes' own parts live by the machine's clock: leave it out, "
-            "or take --control-plane embedded"
-        )
+    require_speed(speed, control_plane)
     objects = todays(manifests.documents)
     region = region or region_of(objects)
     sold_in = {offering.zone for sold in embedded_catalog(region).offerings.values() for offering in sold}

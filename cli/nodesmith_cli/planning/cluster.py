@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+from kubernetes.config import ConfigException, load_kube_config
 
 from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.apiserver import ApiServer, NotServed
 from nodesmith.errors import Rejected
-from nodesmith.model.spelling import did_you_mean
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.local.manifests import Document
+from nodesmith_cli.preconditions import require_kubeconfig
 
 _PRIORITIES = ("/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass")
 _PATIENCE_SECONDS = 30.0
@@ -49,6 +49,7 @@ def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
 
 
 def _client(context: str) -> ApiClient:
+    require_kubeconfig(context)
     configuration = Configuration()
     file = context if context and Path(context).is_file() else None
     try:
@@ -56,20 +57,6 @@ def _client(context: str) -> ApiClient:
             config_file=file, context=None if file else context or None, client_configuration=configuration
         )
     except ConfigException as error:
-        option = f"--kubeconfig {context}".rstrip()
-        raise Rejected(f"{option}: {_known(context) or error}") from None
+        raise Rejected(f"{f'--kubeconfig {context}'.rstrip()}: {error}") from None
     configuration.retries = False
     return api_client(configuration)
-
-
-def _known(context: str) -> str:
-    """Say which contexts there are, where one was named that is not there; empty where that is not the trouble."""
-    try:
-        contexts, _ = list_kube_config_contexts()  # type: ignore[no-untyped-call]
-    except ConfigException:
-        return ""
-    names = sorted(str(each["name"]) for each in contexts)
-    if not context or context in names:
-        return ""
-    hint = did_you_mean(context, frozenset(names)) or f", there is {', '.join(names)}"
-    return f"neither a context of the kubeconfig nor a file{hint}"

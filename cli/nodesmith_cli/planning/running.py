@@ -22,7 +22,6 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.foreign import name_of, said_of
-from nodesmith_cli.local.manifests import STDIN
 from nodesmith_cli.local.places import region_of
 from nodesmith_cli.local.view import console
 from nodesmith_cli.planning.consolidating import consolidated
@@ -89,8 +88,6 @@ def node_settings(environment: Mapping[str, str]) -> NodeSettings:
 
 
 def _read(wanted: Wanted, side: Console) -> Manifests:
-    if not wanted.files and wanted.kubeconfig is None:
-        raise Rejected(f"nothing to read: name files with -f ({STDIN} is standard input), or --kubeconfig")
     with told(side, "reading"):
         live = []
         if wanted.kubeconfig is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodesmith.adapters.catalogformat import decode, encode, read_facts, unpack
 from nodesmith.adapters.instancefacts import PublishedLimits
@@ -17,8 +17,10 @@ from nodesmith.model.labels import ON_DEMAND, SPOT
 from nodesmith.model.news import ListPrices
 from nodesmith.model.spelling import did_you_mean
 from nodesmith.model.times import parse_time
-from nodesmith.ports import Blobs
 from nodesmith.settings import catalog_key
+
+if TYPE_CHECKING:  # whoever reads what ships in the package need not wait for all that ports speak of
+    from nodesmith.ports import Blobs
 
 REFERENCE_REGION = "us-east-1"
 """Its prices stand in, as estimates, for those of a region that has none of its own."""

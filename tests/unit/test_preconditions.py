@@ -1,0 +1,64 @@
+"""What is refused before anything is read: which kubeconfig is meant, and which files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.preconditions import require_files, require_kubeconfig
+
+CONFIG = """
+apiVersion: v1
+kind: Config
+contexts: [{name: %s, context: {cluster: a, user: a}}]
+"""
+
+
+@pytest.fixture
+def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give two kubeconfigs that KUBECONFIG names, with a context each, `prod` and `test`."""
+    for name in ("prod", "test"):
+        (tmp_path / name).write_text(CONFIG % name)
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'prod'}:{tmp_path / 'gone'}:{tmp_path / 'test'}")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("usual")
+@pytest.mark.parametrize("context", ["", "prod", "test"])
+def test_a_context_of_any_of_the_kubeconfigs_will_do(context: str) -> None:
+    require_kubeconfig(context)
+
+
+def test_so_will_a_file_whatever_the_usual_kubeconfigs_are(
+    usual: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    require_kubeconfig(str(usual / "prod"))
+
+
+@pytest.mark.usefixtures("usual")
+def test_another_context_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(Rejected, match=r"--kubeconfig prud: neither a context .* did you mean 'prod'\?"):
+        require_kubeconfig("prud")
+    with pytest.raises(Rejected, match="nor a file, there is prod, test"):
+        require_kubeconfig("elsewhere")
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_left_to_who_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken").write_text("contexts: [")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "broken"))
+    require_kubeconfig("prod")
+
+
+def test_files_are_refused_where_not_one_of_them_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_files(["gone.yaml", str(tmp_path)], "plan from")
+    require_files(["gone.yaml", "-"], "plan from")
+    with pytest.raises(Rejected, match=r"nothing to plan from: gone.yaml, a\x00b hold no object"):
+        require_files(["gone.yaml", "a\x00b"], "plan from")
+    assert capsys.readouterr().err.splitlines()[0] == "gone.yaml: No such file or directory"
