@@ -14,6 +14,7 @@ from nodesmith.decisions.surplus import surplus
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.labels import ZONE
 from nodesmith.model.launches import OfferingKey
+from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import parsed_nodepools
 from tests import builders
@@ -72,6 +73,18 @@ def test_a_node_that_is_going_is_replaced_and_one_that_was_given_up_as_well() ->
     going = running("a").terminating("Deleted", "by hand", NOW)
     failed = replace(running("b"), phase=Phase.GIVEN_UP)
     assert len(planned(static(1), going, failed)) == 1
+
+
+def test_a_node_and_what_replaces_it_count_as_one_until_its_end_begins_and_what_replaces_it_from_then_on() -> (
+    None
+):
+    old, new = running("a"), running("b")
+    move = Move("m", Reason.DRIFTED, (old.name,), Stage.ENDING, NOW, NOW, replacements=(new.name,))
+    ending = old.terminating("Drifted", "NodePoolDrifted", NOW)
+    for source in (old, ending):
+        assert planned(static(1), source, new, moves=(move,)) == []
+    assert planned(static(1), new, moves=(move,)) == []
+    assert len(planned(static(2), ending, new, moves=(move,))) == 1
 
 
 def test_its_limit_counts_nodes_that_are_going() -> None:

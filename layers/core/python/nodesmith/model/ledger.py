@@ -76,6 +76,13 @@ class Ledger:
         return frozenset(name for move in self.moves if not move.is_over for name in move.replacements)
 
     @property
+    def doubles(self) -> frozenset[str]:
+        """The claims, by name, that were bought for moves of which a source still serves: the two count as one."""
+        serving = {claim.name for claim in self.claims if not claim.is_ending}
+        moves = (move for move in self.moves if not move.is_over and serving.intersection(move.sources))
+        return frozenset(name for move in moves for name in move.replacements)
+
+    @property
     def resting(self) -> Mapping[str, Move]:
         """The claims, by name, that a move was to take and is not, with that move: they are left alone for a while."""
         return {name: move for move in self.moves if move.is_over for name in move.sources}

@@ -27,10 +27,10 @@ def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
     found: list[PlannedNode] = []
     refused: dict[str, str] = {}
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
-    moving = inputs.ledger.replacements  # until their sources end, those are the ones that count
+    doubles = inputs.ledger.doubles
     for name, pool in sorted(static.items()):
         mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
-        mine = [c for c in mine if c.name not in moving]
+        mine = [c for c in mine if c.name not in doubles]
         lacking = _lacking(pool, mine)
         if not lacking:
             continue
