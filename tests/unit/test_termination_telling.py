@@ -7,8 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_evictions, of_waiting
+from nodesmith.decisions.termination.telling import (
+    of_deadline,
+    of_deletions,
+    of_evictions,
+    of_interruption,
+    of_waiting,
+)
 from nodesmith.model.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
+from nodesmith.model.notices import Fate
 from nodesmith.model.objectevents import ObjectEvent
 from tests.builders import claim
 
@@ -26,6 +33,33 @@ def test_node_and_nodeclaim_are_told_their_deadline_where_there_is_one() -> None
     assert "2026-11-21T08:05:00Z" in told[0].message
     assert [each.kind for each in of_deadline(CLAIM, "")] == ["NodeClaim"]
     assert of_deadline(replace(CLAIM, deadline=None), "n1") == []
+
+
+@pytest.mark.parametrize(
+    ("fate", "reason", "is_warned_of"),
+    [
+        (Fate.SPOT, "SpotInterrupted", True),
+        (Fate.REBALANCE, "SpotRebalanceRecommendation", False),
+        (Fate.RESERVATION, "CapacityReservationInstanceInterrupted", True),
+        (Fate.STOPPED, "InstanceStopping", True),
+        (Fate.TERMINATED, "InstanceTerminating", True),
+        (Fate.SCHEDULED, "InstanceUnhealthy", True),
+    ],
+)
+def test_node_and_nodeclaim_are_told_what_ec2_does_to_their_instance(
+    fate: Fate, reason: str, is_warned_of: bool
+) -> None:
+    ending = claim().terminating(fate, "EC2 takes it at 08:02", NOW)
+    told = of_interruption(ending, "n1")
+    assert [(each.kind, each.reason, each.warning) for each in told] == [
+        ("NodeClaim", reason, is_warned_of),
+        ("Node", reason, is_warned_of),
+    ]
+    assert all("EC2 takes it at 08:02" in each.message for each in told)
+
+
+def test_of_an_end_that_is_no_interruption_no_interruption_is_told() -> None:
+    assert of_interruption(claim().terminating("Expired", "", NOW), "n1") == []
 
 
 def test_an_evicted_pod_is_told_why_and_its_node_who_stays() -> None:

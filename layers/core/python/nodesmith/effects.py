@@ -10,7 +10,7 @@ from typing import assert_never
 
 from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
 from nodesmith.decisions.termination.steps import closing_patch
-from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_waiting
+from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_interruption, of_waiting
 from nodesmith.decisions.termination.waiting import awaiting_node
 from nodesmith.errors import Transient
 from nodesmith.model import garbage
@@ -88,7 +88,7 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
                 cluster.register_node(command.node, closing_patch(claim))
                 cluster.request_deletion("Node", command.node, claim.provider_id)
             cluster.request_deletion("NodeClaim", claim.name)
-            if told := of_deadline(claim, command.node):
+            if told := [*of_interruption(claim, command.node), *of_deadline(claim, command.node)]:
                 cluster.publish(told)
         case Wait() | Advance():
             _save_and_show(claim, store, cluster)

@@ -14,7 +14,8 @@ from nodesmith.decisions.termination.waiting import (
     VOLUMES,
 )
 from nodesmith.model.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.notices import Fate
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
 
@@ -75,3 +76,27 @@ def of_deletions(
             case _:
                 pass
     return told
+
+
+_INTERRUPTIONS: Mapping[str, str] = {
+    Fate.SPOT: "SpotInterrupted",
+    Fate.REBALANCE: "SpotRebalanceRecommendation",
+    Fate.RESERVATION: "CapacityReservationInstanceInterrupted",
+    Fate.EXPIRING: "CapacityReservationInstanceInterrupted",
+    Fate.STOPPED: "InstanceStopping",
+    Fate.TERMINATED: "InstanceTerminating",
+    Fate.IMPAIRED: "InstanceUnhealthy",
+    Fate.SCHEDULED: "InstanceUnhealthy",
+}
+"""What Karpenter says of an instance, by the cause of the end that follows from it."""
+
+
+def of_interruption(claim: NodeClaim, node: str) -> list[ObjectEvent]:
+    """Tell NodeClaim and Node what EC2 does to their instance; nothing where the end has another cause."""
+    reason = _INTERRUPTIONS.get(claim.cause)
+    if reason is None:
+        return []
+    why = claim.cause_of(Phase.TERMINATING) or claim.cause
+    objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
+    is_certain = claim.cause != Fate.REBALANCE
+    return [ObjectEvent(*about, reason, why, warning=is_certain) for about in objects]
