@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,37 @@ def test_what_would_only_be_bought_again_stays_and_the_others_save_as_much() -> 
     (one,) = propose(thirds("c6a.2xlarge", "c6a.xlarge")).proposals
     assert (set(one.sources), len(one.replacements), one.harm) == ({"claim-b", "claim-c"}, 1, 6)
     assert one.saving_hourly_usd == pytest.approx(1.5 * 0.306)
+
+
+def of_one_size(*workers: str, **fields: Any) -> Inputs:
+    """Give full nodes of a NodePool that may buy more of the same only."""
+    wanted = {"node.kubernetes.io/instance-type": "m5.xlarge", "karpenter.sh/capacity-type": "on-demand"}
+    only = pool(requirements=[expression(key, "In", value) for key, value in wanted.items()], **fields)
+    return fleet(
+        [worker(name) for name in workers],
+        running(shape("3", "1Gi"), dict.fromkeys(workers, 1)),
+        pools=[only],
+    )
+
+
+def test_a_node_says_that_nothing_cheaper_would_do_for_its_pods() -> None:
+    found = propose(of_one_size("a", "b"))
+    assert not found.proposals
+    assert found.needed.keys() == {"claim-a", "claim-b"}
+    assert all("cheaper" in why for why in found.needed.values())
+
+
+def test_a_node_whose_pod_has_no_other_place_names_the_pod() -> None:
+    found = propose(of_one_size("a", limits={"cpu": "4"}))
+    assert "pod default/" in found.needed["claim-a"]
+    assert "would have no node" in found.needed["claim-a"]
+
+
+def test_a_node_that_goes_is_not_said_to_be_needed() -> None:
+    found = propose(fleet(four(), running(SMALL, dict.fromkeys(FOUR, 2))))
+    ends = {name for one in found.proposals for name in one.sources}
+    assert ends
+    assert not ends & found.needed.keys()
 
 
 def test_a_node_whose_pods_fit_into_free_room_goes_without_a_replacement() -> None:
@@ -205,4 +237,4 @@ def test_consolidate_after_is_waited_for() -> None:
     waiting = worker("a", last_pod_event_at=NOW - timedelta(seconds=20))
     found = propose(fleet([waiting], pools=[pool(after="30s")]))
     assert not found.proposals
-    assert found.blocked["claim-a"].rule == "ConsolidateAfter"
+    assert found.blocked["claim-a"].rule == "NotConsolidatable"

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodesmith.decisions.disruption.proposals import BUDGET, Blocker
-from nodesmith.decisions.disruption.telling import of_approval, of_blocked
+import pytest
+
+from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
+from nodesmith.decisions.disruption.telling import of_approval, of_staying
 from nodesmith.model.moves import Move, Reason, Stage
-from tests.builders import NOW, claim
+from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.objectevents import ObjectEvent
+from tests.builders import NOW, claim, nodepool_manifest
 
 NODES = [claim(f"default-{number}", node_name=f"n{number}") for number in range(2)]
 MOVE = Move("m-0", Reason.UNDERUTILIZED, ("default-0",), Stage.ENDING, NOW, NOW, why="saves $0.1 an hour")
 
 
+def told_of(**blocked: Blocker) -> list[ObjectEvent]:
+    """Tell of nodes that rules keep, by number."""
+    return of_staying(Proposals(blocked={f"default-{n[1:]}": rule for n, rule in blocked.items()}), NODES)
+
+
+def pools(policy: str) -> dict[str, NodePool]:
+    manifest = nodepool_manifest()
+    manifest["spec"]["disruption"] = {"consolidateAfter": "0s", "consolidationPolicy": policy}
+    return parsed_nodepools((manifest,))
+
+
 def test_a_budget_that_lets_no_node_go_is_told_of_on_its_nodepool_too() -> None:
     why = "the disruption budgets of NodePool default allow no more nodes to go for now"
-    told = of_blocked({each.name: Blocker(BUDGET, "NodePool/default", why) for each in NODES}, NODES)
+    rule = Blocker(BUDGET, "NodePool/default", why)
+    told = told_of(_0=rule, _1=rule)
     on_pool = {event for event in told if event.kind == "NodePool"}
     assert {(event.name, event.reason, event.message) for event in on_pool} == {
         ("default", "DisruptionBlocked", why)
@@ -24,17 +40,42 @@ def test_a_budget_that_lets_no_node_go_is_told_of_on_its_nodepool_too() -> None:
 
 
 def test_another_rule_says_nothing_of_the_nodepool() -> None:
-    told = of_blocked({"default-0": Blocker("DoNotDisrupt", "Pod/default/a", "pod a is annotated")}, NODES)
+    told = told_of(_0=Blocker("DoNotDisrupt", "Pod/default/a", "pod a is annotated"))
     assert [(event.kind, event.reason) for event in told] == [
         ("NodeClaim", "DisruptionBlocked"),
         ("Node", "DisruptionBlocked"),
     ]
 
 
-def test_a_consolidation_that_stands_is_told_and_drift_is_no_consolidation() -> None:
-    told = of_approval(MOVE, NODES[:1])
+@pytest.mark.parametrize("rule", ["Ending", "Moving", "NoNode", "Nominated", "NotInitialized"])
+def test_what_keeps_a_node_for_a_moment_is_told_after_what_keeps_others_for_longer(rule: str) -> None:
+    policy = Blocker("Policy", "NodePool/default", "its NodePool lets go of empty nodes only")
+    told = told_of(_0=Blocker(rule, "NodeClaim/default-0", "it passes"), _1=policy)
+    assert [(event.name, event.reason) for event in told] == [
+        ("default-1", "Unconsolidatable"),
+        ("n1", "Unconsolidatable"),
+        ("default-0", "DisruptionBlocked"),
+        ("n0", "DisruptionBlocked"),
+    ]
+
+
+def test_nothing_is_told_of_nodes_whose_pods_came_or_went_just_now() -> None:
+    assert told_of(_0=Blocker(NOT_YET, "NodePool/default", "pods came or went less than 30s ago")) == []
+
+
+def test_a_node_for_whose_pods_nothing_better_was_found_says_why() -> None:
+    found = Proposals(needed={"default-1": "it cannot be replaced by anything cheaper"})
+    assert [(event.name, event.reason, event.message) for event in of_staying(found, NODES)] == [
+        ("default-1", "Unconsolidatable", "it cannot be replaced by anything cheaper"),
+        ("n1", "Unconsolidatable", "it cannot be replaced by anything cheaper"),
+    ]
+
+
+def test_a_consolidation_that_stands_is_told_by_policy_balanced_only() -> None:
+    told = of_approval(MOVE, NODES[:1], pools("Balanced"))
     assert [(e.kind, e.name, e.reason) for e in told] == [
         ("NodeClaim", "default-0", "ConsolidationApproved"),
         ("Node", "n0", "ConsolidationApproved"),
     ]
-    assert of_approval(replace(MOVE, reason=Reason.DRIFTED), NODES) == []
+    assert of_approval(MOVE, NODES[:1], pools("WhenEmptyOrUnderutilized")) == []
+    assert of_approval(replace(MOVE, reason=Reason.DRIFTED), NODES, pools("Balanced")) == []

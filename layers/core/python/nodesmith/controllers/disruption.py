@@ -107,7 +107,7 @@ def _search(look: Look) -> None:
     elif found.is_finished:
         memory.seen, memory.until = _seen(look), next_change(inputs)
     with look.failures.of():
-        run.tell(telling.of_blocked(found.blocked, look.ledger.claims), TOLD_AT_ONCE)
+        run.tell(telling.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
 
 
 def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:

@@ -23,6 +23,7 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.events import Concern
 from nodesmith.model.moves import Move, Stage
+from nodesmith.model.nodepools import parsed_nodepools
 
 MOST_AT_ONCE = 40
 """moves: more would take a run longer than it has"""
@@ -89,7 +90,8 @@ class _Carrying:
             self._look.run.store.save_move(next_)
         note_decision(self._look, next_)
         note_failed_validation(self._look, move, next_.sources)
-        approved = telling.of_approval(next_, self._look.claims(next_.sources))
+        sources, pools = self._look.claims(next_.sources), parsed_nodepools(self._look.snapshot.nodepools)
+        approved = telling.of_approval(next_, sources, pools)
         self._look.run.tell([*approved, *telling.of_launches(next_)])
 
     def _buy(self, move: Move, found: Proposal) -> None:

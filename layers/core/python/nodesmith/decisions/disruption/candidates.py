@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups, unpriced
-from nodesmith.decisions.disruption.proposals import Blocker
+from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.scheduling.rooms import is_closed, is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
@@ -185,7 +185,7 @@ def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None
     at = quiet_since(candidate.claim, node) + timedelta(seconds=after)
     if now < at:
         message = f"pods came or went less than consolidateAfter {pool.disruption.consolidate_after} ago"
-        return Blocker("ConsolidateAfter", on, f"{message}: it may be consolidated from {at:%H:%M:%S} UTC on")
+        return Blocker(NOT_YET, on, f"{message}: it may be consolidated from {at:%H:%M:%S} UTC on")
     return None
 
 

@@ -31,6 +31,7 @@ LARGEST = 24
 _MOST_TRIALS = 5
 """of one set and its parts"""
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_NOTHING_CHEAPER = "nothing cheaper was found for its pods"
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequenc
     best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
     parts = deque((part, 0.0) for part in _halves(window))
     tried: set[tuple[str, ...]] = set()
-    free_usd = lot.free_usd
+    free_usd, whys = lot.free_usd, dict.fromkeys((one.name for one in window), _NOTHING_CHEAPER)
     while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
         sources, beside_usd = parts.popleft()
         names, least = tuple(one.name for one in sources), best[0].worth_usd if best else 0.0
@@ -102,13 +103,28 @@ def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequenc
         if isinstance(found, Proposal) and found.worth_usd > least:
             best = found, sources, trial
             free_usd = min(free_usd, _used_usd(sources, trial, lot.prices))  # a part will hardly find more
+        elif isinstance(found, str):
+            whys.update(_whys(sources, trial, found))
         parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
         if isinstance(found, Proposal) and under_way.has_time:
             parts.extendleft(_not_bought_again(sources, trial, lot.prices, under_way))
     if best is None:
+        if under_way.left > 0:
+            under_way.needed.update(whys)
         return ()
     under_way.accept(best[1], best[0], best[2])
     return best[1]
+
+
+def _whys(sources: Sequence[Candidate], trial: Trial, found: str) -> Iterator[tuple[str, str]]:
+    """Say of nodes that were tried together why they stay, of each as far as it is known of that one."""
+    homeless = frozenset(trial.homeless)
+    for one in sources:
+        pod = next((pod.key for pod in one.pods if pod.key in homeless), None)
+        if len(sources) == 1 or not homeless:
+            yield one.name, found
+        elif pod is not None:
+            yield one.name, f"pod {pod} would have no node"
 
 
 def _halves(window: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:

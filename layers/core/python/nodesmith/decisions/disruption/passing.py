@@ -10,7 +10,7 @@ from nodesmith.decisions.disruption.allowing import Allowed
 from nodesmith.decisions.disruption.candidates import Candidate, Survey, consolidation_blocker
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.judging import Judge, proposal
-from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
+from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker, Proposal, Proposals
 from nodesmith.decisions.disruption.simulation import Fleet, Trial
 from nodesmith.decisions.disruption.worth import LEAST_SAVING, totals, worth_usd
 from nodesmith.decisions.disruption.zones import Zones
@@ -47,6 +47,7 @@ class Pass:
         self.left = self._most = steps
         self.found: list[Proposal] = []
         self.blocked = dict(self.survey.blocked)
+        self.needed: dict[str, str] = {}
         self.seen: list[str] = []
         self.gone: set[str] = set()
         self.destinations: set[str] = set()
@@ -139,10 +140,11 @@ class Pass:
         """Give what the pass has come to."""
         is_finished = self.left > 0
         there = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
-        soon = {name for name, blocker in self.blocked.items() if blocker.rule == "ConsolidateAfter"}
+        soon = {name for name, blocker in self.blocked.items() if blocker.rule == NOT_YET}
         seen = (there if is_finished else {*self.seen, *self.blocked, *self.gone}) - soon
         times = {name: at for name, at in looked_at.items() if name in there}
         times.update(dict.fromkeys(sorted(seen), min(self.inputs.now, self.inputs.snapshot.taken_at)))
         blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
         steps = self._most - self.left
-        return Proposals(tuple(self.found), blocked, times, steps, is_finished, self.drift)
+        needed = {name: self.needed[name] for name in sorted(self.needed.keys() - self.gone - blocked.keys())}
+        return Proposals(tuple(self.found), blocked, times, steps, is_finished, self.drift, needed=needed)

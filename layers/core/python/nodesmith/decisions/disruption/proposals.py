@@ -30,6 +30,8 @@ class Proposal:
 
 BUDGET = "Budget"
 """The rule that a NodePool's disruption budgets allow no more."""
+NOT_YET = "NotConsolidatable"
+"""The rule that pods have come or gone too lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,9 @@ class Proposals:
     `proposals` are in the order in which they are to be begun, and do not touch each other: no source is a destination
     of another, and together they keep within all budgets. `blocked` are claims that may not be disrupted now. `steps`
     counts simulated placements; `is_finished` is False where the pass ran out of them before it had seen everything.
-    `drift` says of the claims that are not what would be bought today why. `eligible` is how many nodes may be
-    disrupted for each reason, as far as budgets allow.
+    `drift` says of the claims that are not what would be bought today why, `needed` of those for whose pods nothing
+    better was found what stands in the way. `eligible` is how many nodes may be disrupted for each reason, as far as
+    budgets allow.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -59,3 +62,4 @@ class Proposals:
     is_finished: bool = True
     drift: Mapping[str, str] = field(default_factory=dict)
     eligible: Mapping[Reason, int] = field(default_factory=dict)
+    needed: Mapping[str, str] = field(default_factory=dict)

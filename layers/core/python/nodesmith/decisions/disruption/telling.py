@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from nodesmith.decisions.disruption.proposals import BUDGET, Blocker
+from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
+from nodesmith.model.disruptions import BALANCED
 from nodesmith.model.moves import Move, Reason
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodepools import NodePool
 from nodesmith.model.objectevents import ObjectEvent
 
 _CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Price", "Static"})
 """Rules that keep a node from consolidation only."""
-_UNTOLD = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized", "Resting"})
-"""Rules that say nothing that does not show anyway, or was said when it began."""
+_PASSING = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized"})
+"""Rules that pass soon: they are told after all others."""
+_UNTOLD = frozenset({NOT_YET, "Resting"})
+"""Rules of which condition Consolidatable tells, or that were told when they began."""
 
 
 def of_proposal(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
@@ -22,11 +26,13 @@ def of_proposal(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
     return list(_both(sources, "ConsolidationCandidate", f"proposed: {move.why}"))
 
 
-def of_approval(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
-    """Say that a consolidation was looked at again and stands."""
+def of_approval(move: Move, sources: Iterable[NodeClaim], pools: Mapping[str, NodePool]) -> list[ObjectEvent]:
+    """Say that a consolidation was looked at again and stands, of nodes whose NodePool weighs it by policy Balanced."""
     if move.reason is Reason.DRIFTED:
         return []
-    return list(_both(sources, "ConsolidationApproved", f"it stands: {move.why}"))
+    balanced = {name for name, pool in pools.items() if pool.disruption.consolidation_policy == BALANCED}
+    weighed = (claim for claim in sources if claim.nodepool in balanced)
+    return list(_both(weighed, "ConsolidationApproved", f"it stands: {move.why}"))
 
 
 def of_launches(move: Move) -> list[ObjectEvent]:
@@ -52,8 +58,20 @@ def of_abandoning(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]
     return list(_both(sources, reason, f"it stays: {move.why}"))
 
 
-def of_blocked(blocked: Mapping[str, Blocker], claims: Iterable[NodeClaim]) -> list[ObjectEvent]:
-    """Say why nodes are not disrupted."""
+def of_staying(found: Proposals, claims: Sequence[NodeClaim]) -> list[ObjectEvent]:
+    """Say why nodes stay: first of those that a rule keeps, last of those that it keeps only for a moment."""
+    lasting = {name: one for name, one in found.blocked.items() if one.rule not in _PASSING}
+    passing = {name: one for name, one in found.blocked.items() if one.rule in _PASSING}
+    needed = [
+        event
+        for claim in claims
+        if claim.name in found.needed
+        for event in _both([claim], "Unconsolidatable", found.needed[claim.name])
+    ]
+    return [*_of_blocked(lasting, claims), *needed, *_of_blocked(passing, claims)]
+
+
+def _of_blocked(blocked: Mapping[str, Blocker], claims: Iterable[NodeClaim]) -> list[ObjectEvent]:
     found: list[ObjectEvent] = []
     for claim in claims:
         blocker = blocked.get(claim.name)

@@ -23,7 +23,7 @@ from math import fsum, inf
 
 from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_since
 from nodesmith.decisions.expiration import expires_at
-from nodesmith.model.disruptions import WHEN_EMPTY
+from nodesmith.model.disruptions import BALANCED, WHEN_EMPTY
 
 EVICTION_USD = 0.008
 LEAST_SAVING = 0.02
@@ -31,7 +31,6 @@ LEAST_SAVING = 0.02
 OVERLAP_HOURS = 5 / 60
 """How long sources and replacements run side by side: boot, drain, and EC2's shutting down."""
 _SHORTEST, _LONGEST = timedelta(hours=1), timedelta(hours=24)
-_BALANCED = "Balanced"
 _BALANCED_FACTOR = 2.0
 
 
@@ -50,7 +49,7 @@ def totals(survey: Survey) -> dict[str, PoolTotals]:
     """
     found: dict[str, PoolTotals] = {}
     mine = ((one.pool.name, one.price_hourly_usd, one.harm) for one in survey.candidates)
-    for pool, price, harm in (*mine, *survey.kept(_BALANCED)):
+    for pool, price, harm in (*mine, *survey.kept(BALANCED)):
         known = found.get(pool, PoolTotals(0.0, 0.0))
         found[pool] = PoolTotals(known.price_hourly_usd + price, known.harm + 1.0 + harm)
     return found
@@ -71,7 +70,7 @@ def worth_usd(
     harms = [eviction_usd(source, known, life) * source.harm if source.harm else 0.0 for source in sources]
     lost = fsum(source.lost_usd for source in sources)
     worth = saving * life - fsum(harms) - lost - bought_hourly_usd * OVERLAP_HOURS
-    balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == _BALANCED}
+    balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == BALANCED}
     for pool in sorted(balanced) if price else ():
         mine = [
             (s.price_hourly_usd, harm) for s, harm in zip(sources, harms, strict=True) if s.pool.name == pool
@@ -86,7 +85,7 @@ def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours:
     policy = source.pool.disruption.consolidation_policy
     if policy == WHEN_EMPTY:
         return inf
-    if policy != _BALANCED:
+    if policy != BALANCED:
         return EVICTION_USD
     mine = known[source.pool.name]
     per_hour = mine.price_hourly_usd / (mine.harm * _BALANCED_FACTOR)
