@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.consolidatable import SOONEST, show_consolidatable
+from nodesmith.controllers.consolidatable import MOST_A_MINUTE, SOONEST, TICK, Pace, show_consolidatable
 from nodesmith.decisions.consolidatable import MOST_AT_ONCE, Consolidatable, consolidatable
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -121,10 +121,37 @@ def test_a_run_writes_some_and_the_oldest_changes_first() -> None:
 
 
 def written(
-    cluster: FakeCluster, claims: list[NodeClaim], one: Snapshot, after: str = "30s"
+    cluster: FakeCluster,
+    claims: list[NodeClaim],
+    one: Snapshot,
+    after: str = "30s",
+    *,
+    now: datetime = NOW,
+    pace: Pace | None = None,
 ) -> timedelta | None:
     with Failures() as failures:
-        return show_consolidatable(claims, one, pools(after), cluster, NOW, Counter(), failures)
+        return show_consolidatable(
+            claims, one, pools(after), cluster, now, pace or Pace(), Counter(), failures
+        )
+
+
+def test_however_often_it_looks_a_minute_has_so_many_writes_and_then_come_the_others() -> None:
+    claims = [ready(f"c{number:03d}") for number in range(MOST_A_MINUTE + 7)]
+    cluster = FakeCluster(nodeclaims={c.name: shown(c.name) for c in claims})
+    pace, waits = Pace(), []
+
+    def still_shown() -> int:
+        return sum(not each["status"]["conditions"] for each in cluster.nodeclaims.values())
+
+    for second in (0, 15, 30, 45):
+        left = snapshot(nodes=seen(*claims).nodes, nodeclaims=tuple(map(dict, cluster.nodeclaims.values())))
+        waits.append(written(cluster, claims, left, now=NOW + timedelta(seconds=second), pace=pace))
+    assert still_shown() == 7
+    assert waits == [SOONEST, None, None, None]
+
+    left = snapshot(nodes=seen(*claims).nodes, nodeclaims=tuple(map(dict, cluster.nodeclaims.values())))
+    written(cluster, claims, left, now=NOW + TICK, pace=pace)
+    assert still_shown() == 0
 
 
 def test_the_object_shows_it() -> None:

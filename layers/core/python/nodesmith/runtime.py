@@ -141,6 +141,7 @@ def disruption() -> Handler:
 def lifecycle() -> Handler:
     """Compose lifecycle: claims become registered, initialized nodes, or end."""
     from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.controllers.consolidatable import Pace
     from nodesmith.controllers.lifecycle import Lifecycle, follow
     from nodesmith.controllers.news import Told
     from nodesmith.controllers.selfhints import SelfHints
@@ -149,7 +150,7 @@ def lifecycle() -> Handler:
     parts = Parts(Concern.LIFECYCLE)
     store = parts.store()
     told: Told = {}
-    self_hints = SelfHints()
+    self_hints, pace = SelfHints(), Pace()
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
     def follow_once() -> None:
@@ -157,6 +158,7 @@ def lifecycle() -> Handler:
             **_outside(parts, store, ApiCluster(parts.api_server(), now)),
             told=told,
             self_hints=self_hints,
+            pace=pace,
             spread=spread,
         )
         parts.telemetry.ran(follow(run))

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodesmith.controllers import registering
 from nodesmith.controllers.attempts import note_stayed
-from nodesmith.controllers.consolidatable import show_consolidatable
+from nodesmith.controllers.consolidatable import Pace, show_consolidatable
 from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.outside import Outside
@@ -63,6 +63,8 @@ class Lifecycle(Outside):
     told: Told = field(default_factory=dict)
     """what pods were lately told; kept from run to run"""
     self_hints: SelfHints = field(default_factory=SelfHints)
+    pace: Pace = field(default_factory=Pace)
+    """of writing conditions that come and go with pods; kept from run to run"""
     spread: Spread = in_turn
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
 
@@ -118,7 +120,7 @@ def _steps(
         done.update({"Event": told} if told else {})
     waits = [
         write_tags(run, ledger.claims, run.spread, done, failures),
-        show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, done, failures),
+        show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, done, failures),
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)

@@ -23,16 +23,27 @@ MOST_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Consolidatable:
-    """What one pass finds: conditions to write by NodeClaim, oldest first, and the next moment when one changes."""
+    """What one pass finds: conditions to write by NodeClaim, oldest first, and the next moment when one changes.
+
+    `left` is how many are due besides, and have to wait for the next pass.
+    """
 
     due: Mapping[str, ObjectCondition]
     next_at: datetime | None
+    left: int = 0
 
 
 def consolidatable(
-    claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+    claims: Iterable[NodeClaim],
+    snapshot: Snapshot,
+    pools: Mapping[str, NodePool],
+    now: datetime,
+    most: int = MOST_AT_ONCE,
 ) -> Consolidatable:
-    """Compare what NodeClaims show with what holds now. Those without a readable NodePool stay as they are."""
+    """Compare what NodeClaims show with what holds now. Those without a readable NodePool stay as they are.
+
+    At `most` so many are to be written.
+    """
     due: list[tuple[datetime, str, ObjectCondition]] = []
     coming: list[datetime] = []
     for claim, at, shown in _states(claims, snapshot, pools):
@@ -44,8 +55,9 @@ def consolidatable(
             due.append(
                 (since, claim.name, ObjectCondition(CONSOLIDATABLE, str(holds), since, CONSOLIDATABLE, ""))
             )
-    chosen = nsmallest(MOST_AT_ONCE, due, key=lambda one: one[:2])
-    return Consolidatable({name: condition for _, name, condition in chosen}, min(coming, default=None))
+    chosen = nsmallest(most, due, key=lambda one: one[:2])
+    conditions = {name: condition for _, name, condition in chosen}
+    return Consolidatable(conditions, min(coming, default=None), len(due) - len(chosen))
 
 
 def _states(
