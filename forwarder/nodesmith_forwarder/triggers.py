@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 from nodesmith.model.events import Concern
+from nodesmith.model.nodeclasses import shown_ready
 from nodesmith.model.ownership import is_unclaimed
 from nodesmith.observation.mirror import (
     NAMESPACES,
@@ -31,9 +33,9 @@ def triggered(
     """Give the topics of a change, each with the key that counts once in its window; none where the change can wait.
 
     What a NodePool, an EC2NodeClass, a volume or a namespace's labels have become may be what a pending pod was waiting
-    for, so provisioning looks too; a new namespace is empty, and its pods speak for themselves. `is_awaited` tells
-    whether a pod waits for a claim (namespace/name), `ending` which nodes end. NodePools that other software serves
-    concern nobody.
+    for, so provisioning looks too; a new namespace is empty, and its pods speak for themselves. Lifecycle deletes the
+    NodeClaims that users have made of an EC2NodeClass that has gone or is not Ready. `is_awaited` tells whether a pod
+    waits for a claim (namespace/name), `ending` which nodes end. NodePools that other software serves concern nobody.
     """
     key = f"{change.kind.kind}/{change.key}"
     if can_wait(change, ending) or is_of_others(change):
@@ -50,6 +52,8 @@ def triggered(
             yield Concern.READINESS, key
         if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):
             yield Concern.PROVISIONING, key
+        if change.kind == NODECLASSES and _is_of_no_use(change.after):
+            yield Concern.LIFECYCLE, key
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
 
@@ -60,6 +64,13 @@ def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
         yield Concern.LIFECYCLE
     if change.kind == NODECLAIMS and change.after is not None and is_unclaimed(change.after):
         yield Concern.READINESS
+
+
+def _is_of_no_use(nodeclass: Mapping[str, Any] | None) -> bool:
+    """Tell whether nothing may be launched from an EC2NodeClass: it has gone, is going, or is not Ready."""
+    if nodeclass is None or "deletionTimestamp" in nodeclass["metadata"]:
+        return True
+    return (shown_ready(nodeclass) or {}).get("status") == "False"
 
 
 def _was_ending(change: Change) -> bool:

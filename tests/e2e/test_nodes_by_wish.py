@@ -104,6 +104,11 @@ def test_a_nodeclaim_made_by_hand_goes_at_once_without_a_nodeclass_that_is_ready
     took = eventually(lambda: not claim_named(system, "orphan"), "the orphan is gone", 15, system.state)
     figures("nodeclaim-without-nodeclass-gone-seconds", round(took, 1))
 
+    without_subnets = nodeclass(CLUSTER, "useless", subnetSelectorTerms=[{"tags": {"made": "never"}}])
+    system.apply(by_hand("hasty", nodeClassRef={**ref, "name": "useless"}), without_subnets)
+    took = eventually(lambda: not claim_named(system, "hasty"), "the hasty one is gone", 8, system.state)
+    figures("nodeclaim-of-nodeclass-found-unready-gone-seconds", round(took, 1))
+
     patch = ["patch", "ec2nodeclass", "default", "--subresource=status", "--type=merge", "-p"]
     system.kubectl(*patch, with_ready("False"))
     system.apply(by_hand("early"), deployment("web", 1))

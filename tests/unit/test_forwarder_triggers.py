@@ -119,6 +119,22 @@ def test_a_spec_of_a_pool_or_class_wakes_readiness_and_its_status_what_waits_for
     assert woken(kind, custom(weight=1), {**custom(weight=1), **status}) == {Concern.PROVISIONING}
 
 
+@pytest.mark.parametrize("status", ["False", "Unknown", "True"])
+def test_a_nodeclass_that_is_not_ready_wakes_lifecycle_which_deletes_nodeclaims_that_users_have_made_of_it(
+    status: str,
+) -> None:
+    said = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    found = woken(NODECLASSES, custom(weight=1), {**custom(weight=1), **said})
+    assert found == {Concern.PROVISIONING} | ({Concern.LIFECYCLE} if status == "False" else set())
+
+
+def test_a_nodeclass_that_goes_wakes_lifecycle_too() -> None:
+    everybody = {Concern.READINESS, Concern.PROVISIONING, Concern.LIFECYCLE}
+    assert woken(NODECLASSES, custom(), with_metadata(custom(), **LEAVING)) == everybody
+    assert woken(NODECLASSES, custom(), None) == everybody
+    assert woken(NODEPOOLS, custom(), None) == {Concern.READINESS, Concern.PROVISIONING}
+
+
 def test_what_a_pool_counts_wakes_nobody() -> None:
     counted = {"status": {"nodes": 1, "resources": {"cpu": "4"}}}
     assert woken(NODEPOOLS, custom(weight=1), {**custom(weight=1), **counted}) == set()
