@@ -86,6 +86,9 @@ FULLEST = NodeClaim(
 )
 
 
+BOUGHT = replace(FULLEST, origin="")
+
+
 def conditions(claim: NodeClaim) -> dict[str, tuple[str, str, str]]:
     """Give status, reason and time of each condition by its type."""
     found = manifest(claim)["status"]["conditions"]
@@ -117,9 +120,10 @@ def test_an_older_version_reads_what_a_newer_one_wrote() -> None:
 
 
 def test_the_object_carries_labels_annotations_and_its_owner() -> None:
-    metadata = manifest(FULLEST)["metadata"]
+    metadata = manifest(BOUGHT)["metadata"]
     assert metadata == {
         "name": "default-x7k2p",
+        "generateName": "default-",
         "labels": {
             "example.com/team": "a",
             "karpenter.k8s.aws/ec2nodeclass": "blue",
@@ -130,13 +134,15 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
             "topology.kubernetes.io/zone": "us-east-1a",
         },
         "annotations": {
+            "compatibility.karpenter.k8s.aws/cluster-name-tagged": "true",
             "example.com/note": "b",
             "karpenter.k8s.aws/ec2nodeclass-hash": "22",
             "karpenter.k8s.aws/ec2nodeclass-hash-version": "nodesmith-v0",
+            "karpenter.k8s.aws/tagged": "true",
             "karpenter.sh/nodeclaim-termination-timestamp": "2026-11-21T13:00:00Z",
             "karpenter.sh/nodepool-hash": "11",
             "karpenter.sh/nodepool-hash-version": "nodesmith-v0",
-            "nodesmith.dev/decision": FULLEST.decision,
+            "nodesmith.dev/decision": BOUGHT.decision,
         },
         "finalizers": ["karpenter.sh/termination"],
         "ownerReferences": [
@@ -149,6 +155,22 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
             }
         ],
     }
+
+
+def test_the_name_of_a_users_object_was_not_generated_by_us() -> None:
+    assert "generateName" not in manifest(FULLEST)["metadata"]
+
+
+@pytest.mark.parametrize(
+    "untagged",
+    [
+        replace(BOUGHT, launch={"tagsDue": {"Name": "a"}}),
+        replace(BOUGHT, registered_at=None),
+    ],
+    ids=["tags are still to be written", "it has no Node yet"],
+)
+def test_an_instance_is_called_tagged_once_it_is_and_its_node_has_registered(untagged: NodeClaim) -> None:
+    assert "karpenter.k8s.aws/tagged" not in manifest(untagged)["metadata"]["annotations"]
 
 
 def test_a_claim_without_a_pool_has_no_owner() -> None:
@@ -198,6 +220,23 @@ def test_the_spec_is_what_was_asked_for() -> None:
         "expireAfter": "720h",
         "terminationGracePeriod": "1h",
     }
+
+
+def test_an_in_has_no_more_min_values_than_values() -> None:
+    spot = requirement("karpenter.sh/capacity-type", "In", ["spot", "on-demand"], 2)
+    narrowed = Requirements.of(spot, requirement("karpenter.sh/capacity-type", "In", ["spot"]))
+    open_ = requirement("karpenter.k8s.aws/instance-family", "Exists", (), 5)
+    claim = replace(SMALLEST, requirements=narrowed.adding(open_))
+    assert manifest(claim)["spec"]["requirements"] == [
+        {"key": "karpenter.k8s.aws/instance-family", "operator": "Exists", "minValues": 5},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"], "minValues": 1},
+    ]
+
+
+def test_the_status_has_no_places_for_volumes_for_no_node_shows_them() -> None:
+    offered = Resources({"cpu": 2000, "attachable-volumes-csi-ebs.csi.aws.com": 25})
+    status = manifest(replace(SMALLEST, capacity=offered, allocatable=offered))["status"]
+    assert status["capacity"] == status["allocatable"] == {"cpu": "2"}
 
 
 def test_the_status_is_what_has_come_of_it() -> None:

@@ -75,7 +75,11 @@ def test_labels_taints_and_annotations_are_the_nodepools() -> None:
     }
     assert made.taints == (Taint("dedicated", "NoSchedule", "web"),)
     assert made.startup_taints == (Taint("cni", "NoExecute"),)
-    assert made.annotations == {"example.com/note": "x"}
+    assert made.annotations == {
+        "example.com/note": "x",
+        "karpenter.k8s.aws/instance-profile-name": "profile",
+        "karpenter.sh/nodeclaim-min-values-relaxed": "false",
+    }
     assert (made.expire_after, made.termination_grace_period) == ("24h", "1h")
 
 
@@ -87,7 +91,15 @@ def test_requirements_name_exactly_what_is_asked_of_ec2() -> None:
     assert requirements[ZONE].values == {o.zone for o in overrides}
     assert requirements[CAPACITY_TYPE].values == {planned.request.capacity_type}
     assert requirements["kubernetes.io/arch"].values == {"amd64"}
-    assert all(r.min_values is None for r in requirements.values())
+
+
+def test_the_nodepools_min_values_are_among_the_requirements() -> None:
+    flexible = expression(INSTANCE_TYPE, "Exists", minValues=3)
+    pool = nodepool_manifest(requirements=(flexible,))
+
+    planned = only(decide(inputs(snapshot=snapshot(pods=pods(shape(), 1), nodepools=[pool]))))
+
+    assert planned.claim.requirements[INSTANCE_TYPE].min_values == 3
 
 
 def test_requests_are_those_of_the_pods_and_of_the_daemonsets() -> None:

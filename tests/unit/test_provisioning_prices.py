@@ -88,3 +88,5 @@ def test_a_node_with_too_few_values_is_bought_only_where_best_effort_is_enough(
     assert len(plan.nodes) == nodes
     relaxed = [node.claim.annotations.get("karpenter.sh/nodeclaim-min-values-relaxed") for node in plan.nodes]
     assert relaxed == ["true"] * nodes
+    reached = [node.claim.requirements["node.kubernetes.io/instance-type"].min_values for node in plan.nodes]
+    assert reached == [1] * nodes

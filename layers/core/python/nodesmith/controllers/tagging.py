@@ -16,6 +16,7 @@ from nodesmith.controllers.sidebyside import Spread
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
 
 MOST = 40
@@ -36,7 +37,11 @@ def write_tags(
     def write(claim: NodeClaim) -> str:
         try:
             run.cloud.tag(claim.instance_id, tags_due(claim))
-            run.store.save(replace(claim, launch=FrozenMap()))
+            saved = run.store.save(replace(claim, launch=FrozenMap()))
+            if (
+                saved.registered_at is not None
+            ):  # its object has been written before, and says nothing of tags
+                run.cluster.apply_nodeclaim(manifest(saved))
         except Conflict:
             return "Conflict"  # it has moved on meanwhile, and is tagged again
         except Transient as error:

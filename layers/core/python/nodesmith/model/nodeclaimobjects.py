@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from nodesmith.model import labels
+from nodesmith.model.attachments import ATTACHABLE
 from nodesmith.model.contents import marked_content_hash
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.manifests import read_manifest
-from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
+from nodesmith.model.nodeclaims import (
+    CONSISTENT_AGAIN,
+    DEADLINE_PASSED,
+    REACHED_AT,
+    TAGS_DUE,
+    NodeClaim,
+    Phase,
+)
 from nodesmith.model.nodespec import (
     NodeClassRef,
     read_requirements,
@@ -19,8 +28,8 @@ from nodesmith.model.nodespec import (
     write_taints,
 )
 from nodesmith.model.problems import Parsed
-from nodesmith.model.requirements import Requirements
-from nodesmith.model.resources import format_resources, parse_resources
+from nodesmith.model.requirements import Requirement, Requirements
+from nodesmith.model.resources import Resources, format_resources, parse_resources
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.oldkinds import PROVISIONER
 from nodesmith.model.times import format_time, parse_time
@@ -97,6 +106,8 @@ def annotations_of(claim: NodeClaim) -> dict[str, str]:
     hashes = {NODEPOOL_HASH: claim.nodepool_hash, NODECLASS_HASH: claim.nodeclass_hash}
     known = {key: value for key, value in hashes.items() if value}
     made = {DECISION: claim.decision} if claim.decision else {}
+    if claim.registered_at is not None and TAGS_DUE not in claim.launch:
+        made |= {labels.TAGGED: "true", labels.CLUSTER_NAME_TAGGED: "true"}
     if claim.is_ending and claim.deadline is not None:
         made[labels.TERMINATION_TIMESTAMP] = format_time(claim.deadline)
     return {**claim.annotations, **known, **{f"{key}-version": claim.hash_version for key in known}, **made}
@@ -120,6 +131,8 @@ def _metadata(claim: NodeClaim) -> dict[str, Any]:
         "annotations": dict(sorted(annotations_of(claim).items())),
         "finalizers": [labels.TERMINATION_FINALIZER],
     }
+    if claim.nodepool and not claim.is_by_hand:
+        metadata["generateName"] = f"{claim.nodepool}-"
     if claim.nodepool_uid:
         metadata["ownerReferences"] = [
             {
@@ -148,8 +161,20 @@ def _spec(claim: NodeClaim) -> dict[str, Any]:
 
 
 def _stated(requirements: Requirements) -> Requirements:
-    """Leave out the old name of the NodePool: a label of the node, and a key that no NodeClaim may state."""
-    return Requirements({key: one for key, one in requirements.items() if key != labels.PROVISIONER_NAME})
+    """Leave out the old name of the NodePool: a label of the node, and a key that no NodeClaim may state.
+
+    An In has no more minValues than values: the API server demands it.
+    """
+    return Requirements(
+        {key: _listed(one) for key, one in requirements.items() if key != labels.PROVISIONER_NAME}
+    )
+
+
+def _listed(one: Requirement) -> Requirement:
+    most = None if one.complement else len(one.values)
+    if one.min_values is None or most is None or one.min_values <= most:
+        return one
+    return replace(one, min_values=most or None)
 
 
 def _status(claim: NodeClaim) -> dict[str, Any]:
@@ -157,11 +182,17 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
         "nodeName": claim.node_name,
         "providerID": claim.provider_id,
         "imageID": claim.image_id,
-        "capacity": format_resources(claim.capacity),
-        "allocatable": format_resources(claim.allocatable),
+        "capacity": _of_a_node(claim.capacity),
+        "allocatable": _of_a_node(claim.allocatable),
         "conditions": [condition_item(condition) for condition in conditions_of(claim)],
     }
     return {field: value for field, value in status.items() if value}
+
+
+def _of_a_node(resources: Resources) -> dict[str, str]:
+    """Write what a Node will show: its places for volumes are its CSINode's to tell."""
+    shown = {name: amount for name, amount in resources.items() if not name.startswith(ATTACHABLE)}
+    return format_resources(Resources(shown))
 
 
 def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:

@@ -26,6 +26,8 @@ BY_HAND = "ByHand"
 CONSISTENT_AGAIN = "-"
 NOT_REGISTERED = "NodeNotFound", "Node not registered with cluster"
 """What a claim waits for from its launch on, and in a sentence."""
+TAGS_DUE = "tagsDue"
+"""In a claim's launch data, once its instance is known: the tags that are still to be written on it."""
 DEADLINE_PASSED = "TerminationGracePeriodElapsed"
 """Why a step of an end was taken though something was left to do."""
 

@@ -121,7 +121,7 @@ def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> Pla
 
 def _lacks_values(node: PlannedNode, kept: Sequence[Override], template: Template) -> bool:
     """Tell whether offerings are too much alike for the NodePool's minValues, unless they were so before."""
-    if MIN_VALUES_RELAXED in node.claim.annotations:
+    if node.claim.annotations.get(MIN_VALUES_RELAXED) == "true":
         return False
     labels = {choice.type.name: choice.type.labels for choice in template.choices}
     sold = {choice.type.name: choice.offerings for choice in template.choices}

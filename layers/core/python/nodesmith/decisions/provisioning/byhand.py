@@ -19,7 +19,7 @@ from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import NODECLASS, NODEPOOL, RESERVED, restriction
+from nodesmith.model.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
@@ -153,6 +153,7 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         nodepool_hash=pool.hash if pool else "",
         nodeclass_hash=nodeclass.hash,
         hash_version=HASH_VERSION,
+        annotations={**asked.annotations, INSTANCE_PROFILE: offers.status.instance_profile},
         security_groups=tuple(group.id for group in offers.status.security_groups),
         capacity_type=cheapest.capacity_type,
         capacity=kind.capacity,

@@ -9,14 +9,22 @@ from datetime import datetime
 
 from nodesmith.decisions.launch import Templates, launch_plan
 from nodesmith.decisions.launch.tags import instance_tags
-from nodesmith.decisions.provisioning.flexibility import Options
+from nodesmith.decisions.provisioning.flexibility import Options, values_of
+from nodesmith.decisions.provisioning.market import Ware
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.reservations import reservation_labels
 from nodesmith.decisions.scheduling.templates import Template, template_labels
 from nodesmith.model.catalog import Offering
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, MIN_VALUES_RELAXED, WELL_KNOWN, ZONE
+from nodesmith.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_PROFILE,
+    INSTANCE_TYPE,
+    MIN_VALUES_RELAXED,
+    WELL_KNOWN,
+    ZONE,
+)
 from nodesmith.model.launches import LaunchRequest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclassstatus import ClusterInfo
@@ -80,9 +88,13 @@ def planned_node(
         nodepool_hash=pool.hash,
         nodeclass_hash=template.nodeclass.hash,
         hash_version=HASH_VERSION,
-        requirements=_without_min_values(requirements),
+        requirements=_reached(requirements, wares),
         labels={**template_labels(pool), **_resolved(requirements), **reserved},
-        annotations={**pool.annotations, **({MIN_VALUES_RELAXED: "true"} if found.relaxed else {})},
+        annotations={
+            **pool.annotations,
+            MIN_VALUES_RELAXED: "true" if found.relaxed else "false",
+            INSTANCE_PROFILE: template.status.instance_profile,
+        },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
         requests=total([pod.shape.requests for pod in pods]) + choice.daemons,
@@ -153,10 +165,16 @@ def any_value(requirement: Requirement) -> str | None:
     return next((value for value in candidates if requirement.allows(value)), None)
 
 
-def _without_min_values(requirements: Requirements) -> Requirements:
+def _reached(requirements: Requirements, wares: Sequence[Ware]) -> Requirements:
+    """Lower minValues to what these wares reach: where the NodePool's were not to be had, the node is bought without."""
     if all(r.min_values is None for r in requirements.values()):
         return requirements
-    return Requirements({k: replace(r, min_values=None) for k, r in requirements.items()})
+    lowered = {
+        key: replace(r, min_values=min(r.min_values, len(values_of(r, wares))) or None)
+        for key, r in requirements.items()
+        if r.min_values
+    }
+    return Requirements({**requirements, **lowered})
 
 
 def least_resources(parts: Iterable[Resources]) -> Resources:

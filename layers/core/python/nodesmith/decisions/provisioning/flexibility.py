@@ -83,7 +83,7 @@ def options(
     kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
     lacking = _lacking(flexible, kept)
     if lacking and policy is MinValuesPolicy.STRICT:
-        short = ", ".join(f"{r.key} {len(_values(r, kept))} of {r.min_values}" for r in lacking)
+        short = ", ".join(f"{r.key} {len(values_of(r, kept))} of {r.min_values}" for r in lacking)
         return Options((), f"minValues requirement is not met for label(s) {short}")
     return Options(tuple(kept), relaxed=bool(lacking))
 
@@ -107,7 +107,7 @@ def _flexible(chosen: Ware) -> list[Requirement]:
 
 def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requirement]:
     """Give the requirements whose minValues these wares do not reach."""
-    return [r for r in flexible if len(_values(r, kept)) < (r.min_values or 0)]
+    return [r for r in flexible if len(values_of(r, kept)) < (r.min_values or 0)]
 
 
 def _sold_in(zone: str, wares: Iterable[Ware]) -> list[Ware]:
@@ -148,7 +148,7 @@ def _supplied(
         needed = _lacking(flexible, among)
         if not needed:
             break
-        if any(not _values(r, [ware]) <= _values(r, among) for r in needed):
+        if any(not values_of(r, [ware]) <= values_of(r, among) for r in needed):
             kept = _making_room(kept, ware)
     return kept
 
@@ -162,7 +162,7 @@ def _making_room(kept: list[Ware], ware: Ware) -> list[Ware]:
     return kept if spare is None else [*kept[:spare], *kept[spare + 1 :], ware]
 
 
-def _values(requirement: Requirement, kept: Iterable[Ware]) -> set[str]:
+def values_of(requirement: Requirement, kept: Iterable[Ware]) -> set[str]:
     """Give the values of a label that these wares keep possible; a request has one capacity type, its types more."""
     if requirement.key == CAPACITY_TYPE:
         return {offering.capacity_type for ware in kept for offering in ware.choice.offerings}

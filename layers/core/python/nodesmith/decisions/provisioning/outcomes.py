@@ -21,11 +21,9 @@ from nodesmith.model.launches import (
     OfferingKey,
 )
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
+from nodesmith.model.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
 
 SUBNET_BACKOFF = timedelta(minutes=5)
-TAGS_DUE = "tagsDue"
-"""In a claim's launch data, once its instance is known: the tags that are still to be written on it."""
 
 
 def launched_claim(
