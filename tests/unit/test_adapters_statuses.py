@@ -41,6 +41,14 @@ def test_a_condition_without_a_reason_repeats_its_type() -> None:
     assert (condition["reason"], condition["message"]) == ("Ready", "")
 
 
+def test_conditions_are_in_the_order_of_their_last_changes_and_ready_is_last() -> None:
+    current = {"conditions": [ready("False", lastTransitionTime=EARLIER)]}
+    since = {"Launched": "2026-11-21T07:30:00Z", "Registered": "2026-11-21T07:20:00Z"}
+    wanted = [{"type": t, "status": "True", "lastTransitionTime": at} for t, at in since.items()]
+    merged = merged_status(current, {"conditions": wanted}, NOW)
+    assert [c["type"] for c in merged["conditions"]] == ["Registered", "Launched", "Ready"]
+
+
 def test_conditions_of_other_writers_and_other_fields_stay() -> None:
     current = {
         "nodeName": "n1",

@@ -87,12 +87,18 @@ FULLEST = NodeClaim(
 
 
 BOUGHT = replace(FULLEST, origin="")
+READY = replace(FULLEST, terminating_at=None, inconsistency="", drifted_at=None)
 
 
 def conditions(claim: NodeClaim) -> dict[str, tuple[str, str, str]]:
     """Give status, reason and time of each condition by its type."""
     found = manifest(claim)["status"]["conditions"]
-    return {c["type"]: (c["status"], c["reason"], c["lastTransitionTime"][11:]) for c in found}
+    return {c["type"]: (c["status"], c["reason"], c.get("lastTransitionTime", "")[11:]) for c in found}
+
+
+def told_of(claim: NodeClaim) -> dict[str, str]:
+    """Give the message of each condition by its type."""
+    return {c["type"]: c["message"] for c in manifest(claim)["status"]["conditions"]}
 
 
 @pytest.mark.parametrize("claim", [SMALLEST, FULLEST], ids=["smallest", "fullest"])
@@ -256,6 +262,7 @@ def test_the_end_of_a_claim_is_told_step_by_step() -> None:
     told = conditions(replace(begun, reason="DoNotDisrupt"))
     assert told["Drained"] == ("Unknown", "DoNotDisrupt", "12:09:00Z")
     assert told["VolumesDetached"] == ("Unknown", "AwaitingReconciliation", "12:09:00Z")
+    assert conditions(replace(begun, reason="Deleted"))["Drained"][:2] == ("Unknown", "Draining")
     assert conditions(FULLEST)["InstanceTerminating"] == ("True", "InstanceTerminating", "12:12:00Z")
 
 
@@ -265,12 +272,25 @@ def test_no_step_leads_back() -> None:
 
 
 def test_a_claim_that_is_through_is_ready() -> None:
-    assert conditions(replace(FULLEST, terminating_at=None, inconsistency="", drifted_at=None)) == {
+    assert conditions(READY) == {
         "Launched": ("True", "Launched", "12:00:03Z"),
         "Registered": ("True", "Registered", "12:00:40Z"),
         "Initialized": ("True", "Initialized", "12:00:50Z"),
         "Ready": ("True", "Ready", "12:00:50Z"),
+        "ConsistentStateFound": ("True", "ConsistentStateFound", "12:00:50Z"),
     }
+
+
+def test_a_node_that_lacks_something_is_inconsistent_from_now_on() -> None:
+    found = manifest(replace(READY, inconsistency="it lacks memory"))["status"]["conditions"]
+    (told,) = (c for c in found if c["type"] == "ConsistentStateFound")
+    assert (told["status"], told["reason"]) == ("False", "ConsistencyCheckFailed")
+    assert "lastTransitionTime" not in told, "when it is written says the clock"
+
+
+def test_an_end_that_somebody_asked_for_is_no_disruption() -> None:
+    assert "DisruptionReason" not in conditions(FULLEST)
+    assert conditions(replace(FULLEST, cause="Drifted"))["DisruptionReason"][:2] == ("True", "Drifted")
 
 
 def test_a_claim_under_way_says_what_it_waits_for() -> None:
@@ -284,9 +304,10 @@ def test_a_claim_under_way_says_what_it_waits_for() -> None:
     assert conditions(claim) == {
         "Launched": ("True", "Launched", "12:00:02Z"),
         "Registered": ("Unknown", "NodeNotFound", "12:00:00Z"),
-        "Initialized": ("Unknown", "AwaitingReconciliation", "12:00:00Z"),
-        "Ready": ("Unknown", "UnhealthyDependents", "12:00:00Z"),
+        "Initialized": ("Unknown", "NodeNotFound", "12:00:00Z"),
+        "Ready": ("Unknown", "ReconcilingDependents", "12:00:00Z"),
     }
+    assert told_of(claim)["Ready"] == "Registered=Unknown, Initialized=Unknown"
     registered = manifest(claim)["status"]["conditions"][1]
     assert registered["message"] == "no node has this instance yet"
 
@@ -303,9 +324,17 @@ def test_only_a_claim_that_is_given_up_is_not_going_to_be_ready(
     assert conditions(claim)["Ready"][0] == ready
 
 
+def test_a_claim_of_which_nothing_is_known_yet_says_so() -> None:
+    assert told_of(SMALLEST) == {
+        **dict.fromkeys(("Launched", "Registered", "Initialized"), "object is awaiting reconciliation"),
+        "Ready": "Launched=Unknown, Registered=Unknown, Initialized=Unknown",
+    }
+
+
 def test_two_nodes_for_one_claim_is_a_no() -> None:
     claim = replace(SMALLEST, phase=Phase.LAUNCHED, launched_at=CREATED, reason="MultipleNodesFound")
     assert conditions(claim)["Registered"][:2] == ("False", "MultipleNodesFound")
+    assert conditions(claim)["Ready"][:2] == ("False", "UnhealthyDependents")
 
 
 def test_times_are_written_in_utc() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.statuses import merged_status
+from nodesmith.decisions.poolusage import usage
 from nodesmith.decisions.readiness import (
     StatusUpdate,
     nodeclass_update,
@@ -17,11 +18,14 @@ from nodesmith.decisions.readiness import (
     ready_condition,
     to_resolve,
 )
+from nodesmith.model.messages import AWAITING
+from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclassstatus import CapacityReservation, Image, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import parse_nodepool
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.resources import Resources
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.reduction import reduce_custom
 from tests import builders
@@ -210,7 +214,7 @@ def test_a_nodepool_is_ready_when_it_is_valid_and_its_nodeclass_is_ready() -> No
         "ValidationSucceeded": ("True", "ValidationSucceeded", ""),
         "NodeClassReady": ("True", "NodeClassReady", ""),
         "Ready": ("True", "Ready", ""),
-        "NodeRegistrationHealthy": ("Unknown", "AwaitingReconciliation", ""),
+        "NodeRegistrationHealthy": ("Unknown", *AWAITING),
     }
 
 
@@ -272,7 +276,7 @@ def test_a_nodepool_whose_nodeclass_is_unknown_yet_is_unknown() -> None:
     states = {"default": StatusCondition("Ready", "Unknown", "UnhealthyDependents", "waits")}
     found = conditions(pooled(builders.nodepool_manifest(), states))
     assert found["NodeClassReady"] == ("Unknown", "NodeClassReadinessUnknown", "waits")
-    assert found["Ready"][0] == "Unknown"
+    assert found["Ready"][:2] == ("Unknown", "ReconcilingDependents")
 
 
 def test_a_nodepool_with_a_bad_manifest_says_which_field_and_what_would_be_right() -> None:
@@ -313,6 +317,26 @@ def test_a_nodepool_counts_its_own_nodes_and_what_they_have() -> None:
     assert update is not None
     assert update.status["nodes"] == 2
     assert update.status["resources"]["cpu"] == "8"
+    assert update.status["resources"]["nodes"] == "2"
+
+
+def test_a_node_counts_from_its_launch_until_it_is_to_go() -> None:
+    phases = (Phase.LAUNCHED, Phase.INITIALIZED, Phase.TERMINATING, Phase.PENDING)
+    claims = [builders.claim(phase.value, phase=phase) for phase in phases]
+    going = builders.node("Terminating", labels={"karpenter.sh/nodepool": "default"})
+    found = usage("default", claims, builders.snapshot(nodes=(going,)))
+    assert (found["nodes"], found["resources"]["cpu"]) == (2, "8")
+
+
+def test_a_nodepool_shows_no_places_for_volumes_as_no_node_does() -> None:
+    offered = Resources({"cpu": 4000, "attachable-volumes-csi-ebs.csi.aws.com": 25})
+    found = usage("default", [builders.claim(capacity=offered)], builders.snapshot())
+    assert found["resources"].keys() == {"cpu", "ephemeral-storage", "memory", "nodes", "pods"}
+
+
+def test_a_nodepool_without_nodes_shows_that_it_has_nothing() -> None:
+    nothing = {"cpu": "0", "ephemeral-storage": "0", "memory": "0", "nodes": "0", "pods": "0"}
+    assert usage("default", [], builders.snapshot()) == {"nodes": 0, "resources": nothing}
 
 
 def test_a_node_more_is_shown_though_no_condition_changes() -> None:

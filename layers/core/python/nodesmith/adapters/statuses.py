@@ -28,6 +28,8 @@ def merged_conditions(
 ) -> list[Manifest]:
     """Give the conditions, those of other writers kept; lastTransitionTime moves only with the status.
 
+    They are in the order in which they came to be what they are, Ready last, as in Karpenter's objects.
+
     A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands a
     message, if an empty one, and a reason: one that has nothing to say repeats its type, as Karpenter's do. Those that
     are shown only while they hold are taken off when they are wanted to be False.
@@ -47,7 +49,7 @@ def merged_conditions(
             "message": condition.get("message") or "",
             "lastTransitionTime": since,
         }
-    return list(by_type.values())
+    return sorted(by_type.values(), key=lambda c: (c["type"] == "Ready", str(c.get("lastTransitionTime"))))
 
 
 def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:

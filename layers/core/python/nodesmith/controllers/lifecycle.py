@@ -37,6 +37,7 @@ from nodesmith.model.commands import (
     Nominate,
     Open,
     Register,
+    Show,
     Wait,
 )
 from nodesmith.model.events import Concern, Hint
@@ -242,8 +243,12 @@ def _wake(
         run.hints.send(
             Concern.DISRUPTION, Hint(run.cluster_name, "what replaces nodes is ready, or is not to be")
         )
-    if kinds & {Initialize, Forget}:
-        run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims initialized or gone"))
+    shown = snapshot.shown_nodeclaims()
+    new = any(isinstance(c, Show) and c.claim.name not in shown for c in commands)
+    if new or kinds & {Initialize, End, Forget}:
+        run.hints.send(
+            Concern.READINESS, Hint(run.cluster_name, "claims launched, initialized, ending or gone")
+        )
 
 
 def _wake_for_ends(

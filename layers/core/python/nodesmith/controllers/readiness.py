@@ -29,7 +29,6 @@ from nodesmith.model.nodepoolannotations import PROVISIONER
 from nodesmith.model.nodepools import NodePool, parse_nodepools
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.ownership import is_foreign
-from nodesmith.model.pauses import Pause
 from nodesmith.model.problems import Parsed
 from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
 from nodesmith.model.snapshot import Snapshot
@@ -62,7 +61,7 @@ class ReadinessReport:
 def make_ready(run: Readiness) -> ReadinessReport:
     """Bring the ledger and the objects' conditions up to date, from what the API server says.
 
-    Nodes are counted, and users' NodeClaims are found, by the snapshot.
+    Users' NodeClaims, and Nodes that no claim stands for, are found by the snapshot.
     Raises Transient once all else is done when a call failed: what could be resolved is kept.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
@@ -80,7 +79,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
         read = keep_contents(run, _readable(pools), snapshot, ledger, failures)
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
-        for update in _updates(snapshot, pools, parsed, statuses, health, ledger.paused, now):
+        for update in _updates(snapshot, pools, parsed, statuses, health, ledger, now):
             with failures.of(f"{update.kind} {update.name}"):
                 _write(run.cluster, update)
                 written.append(f"{update.kind}/{update.name}")
@@ -171,7 +170,7 @@ def _updates(
     parsed: ParsedClasses,
     statuses: Mapping[str, NodeClassStatus],
     health: Mapping[str, RegistrationHealth],
-    paused: Pause | None,
+    ledger: Ledger,
     now: datetime,
 ) -> list[StatusUpdate]:
     updates: list[StatusUpdate] = []
@@ -184,7 +183,9 @@ def _updates(
             updates.append(replace(update, kind=kind))
     for manifest, pool in pools:
         known = health.get(str(manifest["metadata"]["name"]))
-        pool_update = nodepool_update(manifest, pool, states, known, snapshot, now, paused)
+        pool_update = nodepool_update(
+            manifest, pool, states, known, snapshot, now, ledger.paused, ledger.claims
+        )
         if pool_update is not None and (kind := _shown_by(manifest, "NodePool", PROVISIONER)):
             is_old = kind == "Provisioner"
             updates.append(of_provisioner(pool_update, manifest, now) if is_old else pool_update)

@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
+from nodesmith.decisions.poolusage import usage
 from nodesmith.model.labels import NODECLASS
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.messages import shortened
+from nodesmith.model.messages import AWAITING, shortened
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclassstatus import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.nodepools import NodePool
@@ -22,7 +24,6 @@ from nodesmith.model.nodespec import write_requirements
 from nodesmith.model.pauses import PAUSED, Pause
 from nodesmith.model.problems import Parsed, Problem
 from nodesmith.model.registrationhealth import RegistrationHealth
-from nodesmith.model.resources import format_resources, total
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import format_time
 
@@ -75,7 +76,7 @@ def nodeclass_update(
         conditions = [_invalid("ValidationSucceeded", "NodeClassValidationFailed", parsed.problems)]
         wanted: dict[str, Any] = {}
     elif status is None:
-        conditions, wanted = [StatusCondition("ValidationSucceeded", "Unknown", "AwaitingReconciliation")], {}
+        conditions, wanted = [StatusCondition("ValidationSucceeded", "Unknown", *AWAITING)], {}
     else:
         conditions, wanted = list(status.conditions), _resolved(status)
     if not _is_denied(manifest, [_shown(c, generation, now) for c in conditions]):
@@ -92,11 +93,13 @@ def nodepool_update(
     snapshot: Snapshot,
     now: datetime,
     paused: Pause | None = None,
+    claims: Sequence[NodeClaim] = (),
 ) -> StatusUpdate | None:
     """Give the status a NodePool should show, None where it shows it already.
 
     `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name, `health` is what is known of whether its
-    nodes join, as it is now. What is wrong with it and harms it little is the message of its validation.
+    nodes join, as it is now, `claims` are the ledger's. What is wrong with it and harms it little is the message of its
+    validation.
     """
     name, generation = _name(manifest), _generation(manifest)
     pool = parsed.value
@@ -109,10 +112,8 @@ def nodepool_update(
             _nodeclass_ready(pool, nodeclass_states),
         ]
     conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest)]
-    nodes = snapshot.nodes_in(name)
     wanted = {
-        "nodes": len(nodes),
-        "resources": format_resources(total([n.capacity for n in nodes])),
+        **usage(name, claims, snapshot),
         **_observed(pool, snapshot),
         "conditions": [_shown(c, generation, now) for c in conditions],
     }
@@ -167,7 +168,7 @@ def registration_condition(health: RegistrationHealth | None) -> StatusCondition
     """Whether nodes join says nothing of Ready: pods may go on to other NodePools, and it goes on being tried."""
     kind = "NodeRegistrationHealthy"
     if health is None or not (health.is_unhealthy or health.has_registered):
-        return StatusCondition(kind, "Unknown", "AwaitingReconciliation")
+        return StatusCondition(kind, "Unknown", *AWAITING)
     if not health.is_unhealthy:
         return StatusCondition(kind, "True", kind)
     failed = f"{health.failures} of its last {len(health.endings)} nodes did not join the cluster"
@@ -199,7 +200,8 @@ def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
     if failing is None:
         return StatusCondition("Ready", "True", "Ready")
     message = f"{failing.type}={failing.status}: {failing.message or failing.reason}"
-    return StatusCondition("Ready", failing.status, "UnhealthyDependents", shortened(message))
+    reason = "UnhealthyDependents" if failing.status == "False" else "ReconcilingDependents"
+    return StatusCondition("Ready", failing.status, reason, shortened(message))
 
 
 def _is_denied(manifest: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> bool:

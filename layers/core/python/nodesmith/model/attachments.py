@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from nodesmith.model.catalog import InstanceFacts
 from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.resources import Resources
 
 EBS_DRIVER = "ebs.csi.aws.com"
 ATTACHABLE = "attachable-volumes-csi-"
@@ -36,3 +37,8 @@ def attachable_volumes(facts: InstanceFacts, configuration: NodeConfiguration) -
     else:
         places = facts.ebs_attachments
     return max(1, places - configuration.volumes)
+
+
+def of_a_node(resources: Resources) -> Resources:
+    """Leave out the places for volumes: a Node does not show them, its CSINode does."""
+    return Resources({name: amount for name, amount in resources.items() if not name.startswith(ATTACHABLE)})

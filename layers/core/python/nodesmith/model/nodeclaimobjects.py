@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from nodesmith.model import labels
-from nodesmith.model.attachments import ATTACHABLE
+from nodesmith.model.attachments import of_a_node
 from nodesmith.model.contents import marked_content_hash
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.manifests import read_manifest
+from nodesmith.model.messages import AWAITING
 from nodesmith.model.nodeclaims import (
-    CONSISTENT_AGAIN,
     DEADLINE_PASSED,
+    DELETED,
+    DRAINING,
+    NOT_REGISTERED,
     REACHED_AT,
     TAGS_DUE,
     NodeClaim,
@@ -29,7 +32,7 @@ from nodesmith.model.nodespec import (
 )
 from nodesmith.model.problems import Parsed
 from nodesmith.model.requirements import Requirement, Requirements
-from nodesmith.model.resources import Resources, format_resources, parse_resources
+from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.oldkinds import PROVISIONER
 from nodesmith.model.times import format_time, parse_time
@@ -53,9 +56,12 @@ CREATED_FOR = "nodesmith.dev/created-for"
 """On NodeClaims that replace others: the reason of the disruption, as Karpenter's metrics write it."""
 PROVISIONED = "provisioned"
 """What NodeClaims without it were made for."""
-AWAITING = "AwaitingReconciliation"
+CONSISTENT = "ConsistentStateFound"
 DISRUPTION_REASON = "DisruptionReason"
-"""The condition whose reason is what a NodeClaim is disrupted for, from when a move takes it or its end begins."""
+"""The condition whose reason is what a NodeClaim is disrupted for, from when a move takes it or its end begins.
+
+An end that somebody has asked for is no disruption.
+"""
 CONSOLIDATABLE = "Consolidatable"
 DRIFTED = "Drifted"
 SHOWN_WHILE_TRUE = frozenset({CONSOLIDATABLE, DISRUPTION_REASON, DRIFTED})
@@ -65,11 +71,11 @@ _REFUTING = frozenset({"MultipleNodesFound"})
 
 
 class ObjectCondition(NamedTuple):
-    """A condition of the NodeClaim object: `status` is True, False or Unknown."""
+    """A condition of the NodeClaim object: `status` is True, False or Unknown; `since` is None for from now on."""
 
     type: str
     status: str
-    since: datetime
+    since: datetime | None
     reason: str
     message: str
 
@@ -182,59 +188,65 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
         "nodeName": claim.node_name,
         "providerID": claim.provider_id,
         "imageID": claim.image_id,
-        "capacity": _of_a_node(claim.capacity),
-        "allocatable": _of_a_node(claim.allocatable),
+        "capacity": format_resources(of_a_node(claim.capacity)),
+        "allocatable": format_resources(of_a_node(claim.allocatable)),
         "conditions": [condition_item(condition) for condition in conditions_of(claim)],
     }
     return {field: value for field, value in status.items() if value}
 
 
-def _of_a_node(resources: Resources) -> dict[str, str]:
-    """Write what a Node will show: its places for volumes are its CSINode's to tell."""
-    shown = {name: amount for name, amount in resources.items() if not name.startswith(ATTACHABLE)}
-    return format_resources(Resources(shown))
-
-
 def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
     """Say of each stage whether it is reached; the first that is not carries the claim's reason."""
-    reached = {stage: getattr(claim, REACHED_AT[phase]) for stage, phase in LIFE.items()}
-    pending = [stage for stage, at in reached.items() if at is None]
-    given_up = claim.phase is Phase.GIVEN_UP
-    for stage, at in reached.items():
-        if at is not None:
-            yield ObjectCondition(stage, "True", at, stage, "")
-        elif stage == pending[0]:
-            refuted = given_up or claim.reason in _REFUTING
-            since = claim.phase_since if refuted else claim.created_at
-            reason = claim.reason or AWAITING
-            yield ObjectCondition(stage, "False" if refuted else "Unknown", since, reason, claim.message)
-        else:
-            yield ObjectCondition(stage, "Unknown", claim.created_at, AWAITING, "")
-    if not pending:
-        yield ObjectCondition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
-    else:
-        status, since = ("False", claim.phase_since) if given_up else ("Unknown", claim.created_at)
-        yield ObjectCondition(
-            "Ready", status, since, "UnhealthyDependents", f"waits for {', '.join(pending)}"
-        )
-    if claim.inconsistency:
-        yield _consistent(claim)
+    stages = list(_stages(claim))
+    yield from stages
+    yield _ready(claim, [each for each in stages if each.status != "True"])
+    if claim.initialized_at is not None:
+        yield _consistent(claim, claim.initialized_at)
     if claim.drifted_at is not None:  # False where it has ended: see SHOWN_WHILE_TRUE
         yield ObjectCondition(DRIFTED, str(bool(claim.drift)), claim.drifted_at, claim.drift, "")
     if claim.terminating_at is not None:
         yield from _end(claim, claim.terminating_at)
 
 
-def _consistent(claim: NodeClaim) -> ObjectCondition:
-    kind, since = "ConsistentStateFound", claim.initialized_at or claim.phase_since
-    if claim.inconsistency == CONSISTENT_AGAIN:
-        return ObjectCondition(kind, "True", since, kind, "")
-    return ObjectCondition(kind, "False", since, "ConsistencyCheckFailed", claim.inconsistency)
+def _stages(claim: NodeClaim) -> Iterator[ObjectCondition]:
+    is_next, later = True, AWAITING if claim.launched_at is None else NOT_REGISTERED
+    for stage, phase in LIFE.items():
+        at = getattr(claim, REACHED_AT[phase])
+        if at is not None:
+            yield ObjectCondition(stage, "True", at, stage, "")
+        elif is_next and (claim.phase is Phase.GIVEN_UP or claim.reason in _REFUTING):
+            yield ObjectCondition(
+                stage, "False", _refuted_at(claim), claim.reason or AWAITING[0], claim.message
+            )
+        else:
+            said = (claim.reason, claim.message) if claim.reason else AWAITING
+            yield ObjectCondition(stage, "Unknown", claim.created_at, *(said if is_next else later))
+        is_next = is_next and at is not None
+
+
+def _ready(claim: NodeClaim, pending: Sequence[ObjectCondition]) -> ObjectCondition:
+    """Sum the stages up, in Karpenter's words."""
+    if not pending:
+        return ObjectCondition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
+    message = ", ".join(f"{each.type}={each.status}" for each in pending)
+    if any(each.status == "False" for each in pending):
+        return ObjectCondition("Ready", "False", _refuted_at(claim), "UnhealthyDependents", message)
+    return ObjectCondition("Ready", "Unknown", claim.created_at, "ReconcilingDependents", message)
+
+
+def _refuted_at(claim: NodeClaim) -> datetime | None:
+    return claim.phase_since if claim.phase is Phase.GIVEN_UP else None
+
+
+def _consistent(claim: NodeClaim, since: datetime) -> ObjectCondition:
+    if claim.inconsistency:
+        return ObjectCondition(CONSISTENT, "False", None, "ConsistencyCheckFailed", claim.inconsistency)
+    return ObjectCondition(CONSISTENT, "True", since, CONSISTENT, "")
 
 
 def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
     """Say how far its end has come, and what for; the step that it is at carries the claim's reason."""
-    if claim.cause:
+    if claim.cause not in {"", DELETED}:
         yield ObjectCondition(DISRUPTION_REASON, "True", since, claim.cause, "")
     at_work = True
     for step, phase in END.items():
@@ -246,17 +258,19 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
                 left = claim.message  # what holds its Node
             yield ObjectCondition(step, str(is_done), reached, step if is_done else why, left)
         else:
-            reason, message = (claim.reason, claim.message) if at_work else ("", "")
-            yield ObjectCondition(step, "Unknown", since, reason or AWAITING, message)
+            reason, message = (claim.reason, claim.message) if at_work and claim.reason else AWAITING
+            reason = DRAINING if reason == claim.cause else reason  # it has only just begun
+            yield ObjectCondition(step, "Unknown", since, reason, message)
             at_work = False
 
 
 def condition_item(condition: ObjectCondition) -> dict[str, Any]:
     """Write a condition as a NodeClaim shows it."""
+    since = {} if condition.since is None else {"lastTransitionTime": format_time(condition.since)}
     return {
         "type": condition.type,
         "status": condition.status,
-        "lastTransitionTime": format_time(condition.since),
+        **since,
         "reason": condition.reason,
         "message": condition.message,
         "observedGeneration": 1,  # a NodeClaim's spec never changes

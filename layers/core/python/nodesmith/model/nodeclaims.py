@@ -23,11 +23,14 @@ from nodesmith.model.schema.hashing import FIRST_HASH_VERSION, HASH_VERSION
 from nodesmith.model.taints import Taint
 
 BY_HAND = "ByHand"
-CONSISTENT_AGAIN = "-"
 NOT_REGISTERED = "NodeNotFound", "Node not registered with cluster"
 """What a claim waits for from its launch on, and in a sentence."""
 TAGS_DUE = "tagsDue"
 """In a claim's launch data, once its instance is known: the tags that are still to be written on it."""
+DELETED = "Deleted"
+"""The cause of an end that somebody has asked for by deleting the Node, its NodeClaim or its NodePool."""
+DRAINING = "Draining"
+"""What an end waits for that needs nobody: pods are leaving, each within its grace."""
 DEADLINE_PASSED = "TerminationGracePeriodElapsed"
 """Why a step of an end was taken though something was left to do."""
 
@@ -150,7 +153,7 @@ class NodeClaim:
     """Why it does not advance or was given up, in one CamelCase word; `message` says it in a sentence."""
     message: str = ""
     inconsistency: str = ""
-    """What its Node lacks of what it was bought as; `CONSISTENT_AGAIN` where it did, and does no longer."""
+    """What its Node lacks of what it was bought as."""
     drift: str = ""
     """Why its node is not what would be bought today, in Karpenter's word; empty where it is."""
     drifted_at: datetime | None = None
@@ -285,6 +288,7 @@ def _write(name: str, value: Any) -> Any:
 
 _TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
 _READERS: Mapping[str, Callable[[Any], Any]] = {
+    "inconsistency": lambda value: "" if value == "-" else value,  # it did once, in older versions' words
     "nodeclass": lambda value: NodeClassRef(**value),
     "phase": Phase,
     "requirements": read_requirements,

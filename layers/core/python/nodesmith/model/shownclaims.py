@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.messages import AWAITING
 from nodesmith.model.nodeclaimobjects import (
-    AWAITING,
     DISRUPTION_REASON,
     END,
     LIFE,
@@ -18,7 +18,7 @@ from nodesmith.model.nodeclaimobjects import (
     NODEPOOL_HASH,
     parse_nodeclaim,
 )
-from nodesmith.model.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
+from nodesmith.model.nodeclaims import DEADLINE_PASSED, DELETED, REACHED_AT, NodeClaim, Phase
 from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.times import parse_time
@@ -64,7 +64,7 @@ def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None)
     if not begun:
         return living
     since = parse_time(begun)
-    cause = str(conditions.get(DISRUPTION_REASON, {}).get("reason") or "")
+    cause = str(conditions.get(DISRUPTION_REASON, {}).get("reason") or DELETED)
     ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since, cause=cause)
     return _along(END, ending, conditions)
 
@@ -93,7 +93,7 @@ def _along(way: Mapping[str, Phase], claim: NodeClaim, conditions: _Conditions) 
         if not _is_over(condition):
             reason = str(condition.get("reason") or "")
             message = str(condition.get("message") or "")
-            return replace(claim, reason="" if reason == AWAITING else reason, message=message)
+            return replace(claim, reason=reason, message=message) if reason != AWAITING[0] else claim
         at = parse_time(str(condition["lastTransitionTime"]))
         reached: dict[str, Any] = {REACHED_AT[phase]: at}
         claim = replace(claim, phase=phase, phase_since=at, reason="", message="", **reached)

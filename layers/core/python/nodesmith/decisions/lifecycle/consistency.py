@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nodesmith.model.attachments import ATTACHABLE
 from nodesmith.model.commands import Wait
-from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.model.resources import CPU, MEMORY, Resources, format_amount
 
@@ -39,8 +39,7 @@ def capacity_of(claim: NodeClaim, node: Node) -> Resources:
 def checked(claim: NodeClaim, node: Node) -> NodeClaim:
     """Give the claim with what its Node lacks; the claim itself where it says so already."""
     lacking = "; ".join(why for _, why in sorted(shortfalls(claim, node).items()))
-    found = lacking or (claim.inconsistency and CONSISTENT_AGAIN)
-    return claim if found == claim.inconsistency else replace(claim, inconsistency=found)
+    return claim if lacking == claim.inconsistency else replace(claim, inconsistency=lacking)
 
 
 def check(claim: NodeClaim, node: Node) -> Wait | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nodesmith.decisions.lifecycle.stages import MISNAMED
 from nodesmith.model.commands import Command, Forget, GiveUp, Register, Wait
 from nodesmith.model.labels import REGISTERED
-from nodesmith.model.nodeclaims import CONSISTENT_AGAIN, NodeClaim
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.model.taints import UNREGISTERED
 
@@ -23,7 +23,7 @@ def trouble(before: NodeClaim, command: Command, node: Node | None) -> tuple[str
     match command:
         case Register() if node is not None and _came_open(node):
             return "UnregisteredTaintMissing", f"Node {node.name} came without the taint {UNREGISTERED}"
-        case Wait() if claim.inconsistency not in {"", CONSISTENT_AGAIN, before.inconsistency}:
+        case Wait() if claim.inconsistency not in {"", before.inconsistency}:
             return "FailedConsistencyCheck", claim.inconsistency
         case Wait() if claim.reason in _WARNED_OF and claim.reason != before.reason:
             return claim.reason, claim.message

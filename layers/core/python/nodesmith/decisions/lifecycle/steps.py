@@ -24,8 +24,8 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimobjects import conditions_of, marks_of
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaimobjects import CONSISTENT, conditions_of, marks_of
+from nodesmith.model.nodeclaims import DELETED, NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import DEFAULTS, Options
 from nodesmith.model.nodepools import owner_uid, parsed_nodepools
 from nodesmith.model.nodes import Node
@@ -89,7 +89,7 @@ def next_steps(
         gone = end(claim, found, now) if dead else None
         present = claim.name in shown
         if _was_withdrawn(claim, present, snapshot):
-            commands.append(End(claim.terminating("Deleted", "its NodeClaim has been deleted", now)))
+            commands.append(End(claim.terminating(DELETED, "its NodeClaim has been deleted", now)))
             continue
         pool, daemonsets = pools.get(claim.nodepool), held_for.get(claim.name, ())
         options = pool.options if pool else DEFAULTS
@@ -177,6 +177,8 @@ def _is_stale(claim: NodeClaim, shown: Manifest | None) -> bool:
     metadata, status = shown.get("metadata") or {}, shown.get("status") or {}
     own, there = list(conditions_of(claim)), _conditions(status)
     holding = {each.type: (each.status, each.reason) for each in own if not each.is_over}
+    if CONSISTENT not in there:  # older versions did not write it, and it waits for the next write
+        holding.pop(CONSISTENT, None)
     if not holding.items() <= there.items():  # others may write conditions of their own
         return True
     if any(each.is_over and each.type in there for each in own):

@@ -166,7 +166,7 @@ def any_value(requirement: Requirement) -> str | None:
 
 
 def _reached(requirements: Requirements, wares: Sequence[Ware]) -> Requirements:
-    """Lower minValues to what these wares reach: where the NodePool's were not to be had, the node is bought without."""
+    """Lower minValues to what these wares reach: where more is not to be had, the node is bought without."""
     if all(r.min_values is None for r in requirements.values()):
         return requirements
     lowered = {

@@ -11,12 +11,11 @@ from nodesmith.decisions.disruption.budgets import allowed
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import TERMINATION_TIMESTAMP
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import DELETED, NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import parse_time
 
-DELETED = "Deleted"
 """The cause of an end that somebody asked for by hand, or by deleting the NodePool."""
 
 

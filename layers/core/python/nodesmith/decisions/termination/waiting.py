@@ -10,14 +10,12 @@ from datetime import datetime
 from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclaims import DRAINING, NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
-DRAINING = "Draining"
-"""The one reason that needs nobody: pods are leaving, each within its grace."""
 VOLUMES = "AwaitingVolumeDetachment"
 AWAITING_REPLACEMENT = "AwaitingReplacement"
 AWAITING_NODE = "AwaitingNodeDeletion"

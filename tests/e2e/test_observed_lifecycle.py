@@ -1,0 +1,381 @@
+"""What whoever watches the cluster sees of a node, from its NodeClaim's launch to its end; as with Karpenter.
+
+The tests share a cluster: the pods of each select nodes of its own NodePool. Where a Node is to come as it does seldom,
+its instance never joins by itself, and the test plays its kubelet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.times import format_time, parse_time
+from nodesmith_cli.local.cloud.nodes import conditions as kubelet_conditions
+from nodesmith_cli.local.timeline import condition
+from tests.e2e.manifests import (
+    Manifest,
+    daemonset,
+    deployment,
+    nodeclass,
+    nodepool,
+    pod,
+    requirement,
+    taint,
+    taking,
+)
+from tests.e2e.system import CLUSTER, System
+
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
+MUTE = nodeclass(CLUSTER, "mute", amiFamily="Custom", userData="#!/bin/sh\necho 'this joins no cluster'\n")
+UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+TEAM, AGENT = taint("example.com/team", "lifecycle"), taint("example.com/agent", "absent")
+READINESS = {"key": "readiness.k8s.io/cni", "effect": "NoSchedule"}
+
+
+def pool_of(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
+    """Give a NodePool that pods of a team select; its nodes stay until they are deleted."""
+    made = nodepool(team, labels={"team": team}, requirements=requirements or [ONE_SIZE], **fields)
+    made["spec"]["disruption"] = {"consolidateAfter": "Never"}
+    return made
+
+
+def of(team: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "nodeSelector": {"team": team},
+        "tolerations": [{"key": TEAM["key"], "operator": "Exists"}],
+        **fields,
+    }
+
+
+def claims_of(system: System, team: str) -> list[Manifest]:
+    return [dict(c) for c in system.claims() if c["metadata"]["labels"].get(NODEPOOL) == team]
+
+
+def the_claim(system: System, team: str) -> Manifest:
+    """Give the one NodeClaim of a NodePool once its instance is there."""
+    system.until("its NodeClaim is launched", lambda: [*map(is_launched, claims_of(system, team))] == [True])
+    return claims_of(system, team)[0]
+
+
+def is_launched(claim: Manifest) -> bool:
+    return condition(claim, "Launched").get("status") == "True"
+
+
+def says(system: System, team: str, kind: str, *said: str) -> None:
+    """Wait until the NodeClaim of a NodePool shows a condition with this status and reason."""
+
+    def shows() -> bool:
+        shown = [condition(claim, kind) for claim in claims_of(system, team)]
+        return [(c.get("status"), c.get("reason")) for c in shown] == [said]
+
+    system.until(f"{kind} is {' '.join(said)}", shows)
+
+
+def join(
+    system: System,
+    claim: Manifest,
+    name: str,
+    *,
+    taints: Sequence[Mapping[str, str]] = (UNREGISTERED,),
+    ready: bool = True,
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Make a Node of a claim's instance, as its kubelet would."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "spec": {"providerID": claim["status"]["providerID"], "taints": [dict(each) for each in taints]},
+    }
+    system.cluster.objects.create("nodes", node)
+    shown = {key: claim["status"][key] for key in ("capacity", "allocatable")}
+    offered = {key: {n: v for n, v in amounts.items() if "/" not in n} for key, amounts in shown.items()}
+    status = {**offered, "conditions": kubelet_conditions(ready, datetime.now(UTC))}
+    system.cluster.objects.patch("nodes", name, {"status": status}, subresource="status")
+
+
+def node_named(system: System, name: str) -> Manifest:
+    return dict(system.cluster.objects.get("nodes", name))
+
+
+def own_name(system: System, claim: Manifest) -> str:
+    """Give the name that EC2 gave the claim's instance."""
+    instance = claim["status"]["providerID"].rpartition("/")[2]
+    (found,) = (i for i in system.instances() if i["InstanceId"] == instance)
+    return str(found["PrivateDnsName"])
+
+
+def keys(taints: Sequence[Mapping[str, str]] | None) -> set[str]:
+    """Give the taints that are not Kubernetes' own."""
+    return {each["key"] for each in taints or () if not each["key"].startswith("node.kubernetes.io/")}
+
+
+def events_on(system: System, name: str) -> dict[str, Manifest]:
+    """Give nodesmith's Events on an object by their reasons."""
+    found = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
+    return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
+
+
+def told(system: System, name: str, reason: str, kind: str = "Warning") -> None:
+    """Wait until an object has an Event of this reason and type."""
+    system.until(
+        f"{name} is told {reason}", lambda: events_on(system, name).get(reason, {}).get("type") == kind
+    )
+
+
+def test_a_node_is_registered_then_initialized_and_each_obstacle_is_named_in_its_turn(shared: System) -> None:
+    system = shared
+    gpu = requirement("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia")
+    pool = pool_of("steps", gpu, nodeclass="mute", taints=[TEAM], startup_taints=[AGENT])
+    system.apply(nodeclass(CLUSTER), MUTE, pool)
+    system.until_nodepools_ready()
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
+    }
+    system.apply(pod("steps", containers=[container], **of("steps")))
+    claim = the_claim(system, "steps")
+    for kind in ("Registered", "Initialized"):
+        said = condition(claim, kind)
+        assert (said["status"], said["reason"]) == ("Unknown", "NodeNotFound")
+        assert said["message"] == "Node not registered with cluster"
+    ready = condition(claim, "Ready")
+    assert (ready["status"], ready["reason"]) == ("Unknown", "ReconcilingDependents")
+    assert [c["type"] for c in claim["status"]["conditions"]][-1] == "Ready"
+
+    name = own_name(system, claim)
+    join(system, claim, name, taints=[UNREGISTERED, READINESS], ready=False)
+    says(system, "steps", "Initialized", "Unknown", "NodeNotReady")
+    registered, node = claims_of(system, "steps")[0], node_named(system, name)
+    assert condition(registered, "Registered")["status"] == "True"
+    assert registered["status"]["nodeName"] == name
+    annotations = registered["metadata"]["annotations"]
+    assert annotations["karpenter.k8s.aws/tagged"] == "true"
+    assert annotations["compatibility.karpenter.k8s.aws/cluster-name-tagged"] == "true"
+    assert "karpenter.sh/termination" in node["metadata"]["finalizers"]
+    assert node["metadata"]["labels"].items() >= registered["metadata"]["labels"].items()
+    assert node["metadata"]["labels"]["karpenter.sh/registered"] == "true"
+    assert "karpenter.sh/initialized" not in node["metadata"]["labels"]
+    hashes = {key: value for key, value in annotations.items() if "hash" in key}
+    assert node["metadata"]["annotations"].items() >= hashes.items()
+    assert keys(node["spec"]["taints"]) == {TEAM["key"], AGENT["key"], READINESS["key"]}
+
+    status = {"status": {"conditions": kubelet_conditions(True, datetime.now(UTC))}}
+    system.cluster.objects.patch("nodes", name, status, subresource="status")
+    says(system, "steps", "Initialized", "Unknown", "StartupTaintsExist")
+    system.kubectl("taint", "node", name, f"{AGENT['key']}-")
+    says(system, "steps", "Initialized", "Unknown", "KnownEphemeralTaintsExist")
+    system.kubectl("taint", "node", name, f"{READINESS['key']}-")
+    says(system, "steps", "Initialized", "Unknown", "ResourceNotRegistered")
+    offered = {"nvidia.com/gpu": claim["status"]["capacity"]["nvidia.com/gpu"]}
+    shown = {"status": {"capacity": offered, "allocatable": offered}}
+    system.cluster.objects.patch("nodes", name, shown, subresource="status")
+    says(system, "steps", "Ready", "True", "Ready")
+    done = claims_of(system, "steps")[0]
+    reached = ["Launched", "Registered", "Initialized", "ConsistentStateFound", "Ready"]
+    assert [c["type"] for c in done["status"]["conditions"]] == reached
+    assert {c["status"] for c in done["status"]["conditions"]} == {"True"}
+    assert node_named(system, name)["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
+    system.kubectl("delete", "pod", "steps", "--wait=false")
+    system.kubectl("delete", "nodepool", "steps", "--wait=false")
+
+
+def test_nodes_that_come_otherwise_than_they_should_are_told_of_and_taken_as_karpenter_takes_them(
+    shared: System,
+) -> None:
+    system = shared
+    names = ("open", "unsynced", "doubled")
+    system.apply(
+        nodeclass(CLUSTER), MUTE, *(pool_of(name, nodeclass="mute", taints=[TEAM]) for name in names)
+    )
+    system.until_nodepools_ready()
+    system.apply(*(pod(name, **of(name)) for name in names))
+
+    claim = the_claim(system, "open")
+    join(system, claim, own_name(system, claim), taints=[])
+    told(system, claim["metadata"]["name"], "UnregisteredTaintMissing")
+    says(system, "open", "Registered", "True", "Registered")
+    assert keys(node_named(system, own_name(system, claim))["spec"]["taints"]) == {TEAM["key"]}
+
+    claim = the_claim(system, "unsynced")
+    join(system, claim, own_name(system, claim), labels={"karpenter.sh/do-not-sync-taints": "true"})
+    says(system, "unsynced", "Registered", "True", "Registered")
+    assert keys(node_named(system, own_name(system, claim))["spec"].get("taints")) == set()
+
+    claim = the_claim(system, "doubled")
+    first, second = own_name(system, claim), claim["status"]["providerID"].rpartition("/")[2]
+    for name in (second, first):  # before the second, one look may come
+        join(system, claim, name, ready=False, taints=[UNREGISTERED])
+    system.until(
+        "one is registered, or both are refused",
+        lambda: condition(claims_of(system, "doubled")[0], "Registered")["status"] != "Unknown",
+    )
+    for name in names:
+        system.kubectl("delete", "pod", name, "--wait=false")
+    system.kubectl("delete", "nodepool", *names, "--wait=false")
+
+
+def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
+    system = shared
+    slow = {"start_seconds": 0.0, "stop_seconds": 1.0}
+    critical = {"priorityClassName": "system-cluster-critical"}
+    stays = [{"key": "karpenter.sh/disrupted", "operator": "Exists"}, *of("tiers")["tolerations"]]
+    kept = {**of("tiers"), "terminationGracePeriodSeconds": 30}
+    system.apply(
+        nodeclass(CLUSTER),
+        pool_of("tiers"),
+        taking(daemonset("tier-daemon", "100m", **kept), **slow),
+        taking(daemonset("tier-daemon-critical", "100m", **kept, **critical), **slow),
+    )
+    system.until_nodepools_ready()
+    system.apply(
+        taking(deployment("tier-app", 1, "100m", **kept), **slow),
+        taking(deployment("tier-app-critical", 1, "100m", **kept, **critical), **slow),
+        deployment("tier-stays", 1, "100m", **{**kept, "tolerations": stays}),
+    )
+    apps = ("tier-app", "tier-daemon", "tier-app-critical", "tier-daemon-critical", "tier-stays")
+    for app in apps:
+        system.until_running(1, app)
+    system.until_settled()
+    (claim,) = claims_of(system, "tiers")
+    name, node = claim["metadata"]["name"], claim["status"]["nodeName"]
+    assert parse_time(claim["status"]["lastPodEventTime"])
+    order: list[str] = []
+    steps: list[str] = []
+    gone: list[str] = []
+
+    def note_pod(each: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG001
+        app = each["metadata"]["labels"].get("app", "")
+        if (
+            each["metadata"].get("deletionTimestamp")
+            and each["spec"].get("nodeName") == node
+            and app not in order
+        ):
+            order.append(app)
+
+    def note_claim(each: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG001
+        if each["metadata"]["name"] == name and not gone:
+            shown = {c["type"]: c for c in each["status"]["conditions"]}
+            steps.extend(
+                f"{kind} {shown[kind]['status']} {shown[kind]['reason']}"
+                for kind in ("Drained", "VolumesDetached", "InstanceTerminating", "DisruptionReason")
+                if kind in shown
+            )
+
+    def note_gone(each: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG001
+        if gone and each["metadata"]["name"] in (name, node):
+            gone_names.append(each["metadata"]["name"])
+
+    gone_names = gone
+    began = datetime.now(UTC)
+    with (
+        system.followed("pods", note_pod, "default", from_now=True),
+        system.followed("nodeclaims", note_claim, from_now=True),
+        system.followed("nodeclaims", note_gone, from_now=True),
+        system.followed("nodes", note_gone, from_now=True),
+    ):
+        system.kubectl("delete", "nodeclaim", name, "--wait=false")
+        system.until(
+            "the Node is closed",
+            lambda: "karpenter.sh/disrupted" in keys(node_named(system, node)["spec"].get("taints")),
+        )
+        closed = node_named(system, node)
+        system.until("both are gone", lambda: len(gone) == 2, seconds=90)
+    lasted = (datetime.now(UTC) - began).total_seconds()
+    assert (
+        closed["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] == "karpenter"
+    )
+    assert closed["metadata"]["deletionTimestamp"]
+    assert lasted >= 5, "a Node is kept for five seconds at least"
+    assert order[:4] == list(apps[:4])
+    assert gone == [node, name], "a NodeClaim goes after its Node"
+    assert steps[0] == "Drained Unknown Draining"
+    assert {"Drained True Drained", "VolumesDetached True VolumesDetached"} <= {*steps}
+    assert "InstanceTerminating True InstanceTerminating" in steps
+    assert not any(step.startswith("DisruptionReason") for step in steps)
+    told(system, node, "FailedDraining")
+    evicted = [e for e in system.events("Evicted") if e["involvedObject"]["name"].startswith("tier-")]
+    assert len({e["involvedObject"]["name"].rpartition("-")[0] for e in evicted}) >= 4
+    system.kubectl("delete", "deployment,daemonset", "-l", "app!=x", "--wait=false")
+    system.kubectl("delete", "nodepool", "tiers", "--wait=false")
+
+
+def test_pods_that_may_not_be_evicted_hold_their_node_and_nothing_is_bought_for_them(shared: System) -> None:
+    system = shared
+    annotated: Any = deployment("annotated", 1, "100m", **of("held"))
+    annotated["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    guard = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}},
+    }
+    system.apply(nodeclass(CLUSTER), pool_of("held"), guard)
+    system.until_nodepools_ready()
+    system.apply(annotated, deployment("guarded", 1, "100m", **of("held")))
+    system.until_running(1, "annotated")
+    system.until_running(1, "guarded")
+    system.until_settled()
+    (claim,) = claims_of(system, "held")
+    name, node = claim["metadata"]["name"], claim["status"]["nodeName"]
+
+    system.kubectl("delete", "node", node, "--wait=false")
+    told(system, node, "FailedDraining")
+    system.until(
+        "its NodeClaim is deleted as well",
+        lambda: "deletionTimestamp" in claims_of(system, "held")[0]["metadata"],
+    )
+    assert "guarded" in events_on(system, node)["FailedDraining"]["message"] or "annotated" in str(
+        events_on(system, node)
+    )
+    system.stays("both pods and no other NodeClaim", lambda: held(system) == [name], seconds=4)
+
+    system.kubectl("delete", "poddisruptionbudget", "guarded")
+    (pod_,) = system.pods("annotated")
+    system.kubectl("annotate", "pod", pod_["metadata"]["name"], "karpenter.sh/do-not-disrupt-")
+    system.until("the node is gone", lambda: name not in held(system, running=False), seconds=60)
+    system.kubectl("delete", "deployment", "annotated", "guarded")
+    system.kubectl("delete", "nodepool", "held", "--wait=false")
+
+
+def held(system: System, *, running: bool = True) -> list[str]:
+    if running:
+        for app in ("annotated", "guarded"):
+            assert [p["status"].get("phase") for p in system.pods(app)] == ["Running"]
+    return [claim["metadata"]["name"] for claim in claims_of(system, "held")]
+
+
+def test_a_deadline_is_annotated_and_ends_pods_that_would_stay(shared: System) -> None:
+    system = shared
+    pool = pool_of("deadline")
+    pool["spec"]["template"]["spec"]["terminationGracePeriod"] = "15s"
+    guard = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "deadline", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "deadline"}}},
+    }
+    system.apply(nodeclass(CLUSTER), pool, guard)
+    system.until_nodepools_ready()
+    system.apply(deployment("deadline", 1, "100m", **of("deadline", terminationGracePeriodSeconds=5)))
+    system.until_running(1, "deadline")
+    system.until_settled()
+    (claim,) = claims_of(system, "deadline")
+    (guarded,) = system.pods("deadline")
+    name, node = claim["metadata"]["name"], claim["status"]["nodeName"]
+
+    system.kubectl("delete", "nodeclaim", name, "--wait=false")
+    for each in (name, node):
+        told(system, each, "TerminationGracePeriodExpiring")
+    shown = system.cluster.objects.get("nodeclaims", name)["metadata"]
+    deadline = parse_time(shown["annotations"]["karpenter.sh/nodeclaim-termination-timestamp"])
+    assert deadline is not None
+    assert (deadline - parse_time(shown["deletionTimestamp"])).total_seconds() == 15
+    told(system, guarded["metadata"]["name"], "Disrupted", "Normal")
+    system.until("the node is gone", lambda: system.cluster.objects.find("nodes", node) is None, seconds=60)
+    assert (datetime.now(UTC) - deadline).total_seconds() < 15, format_time(deadline)
+    system.kubectl("delete", "poddisruptionbudget,deployment", "deadline")
+    system.kubectl("delete", "nodepool", "deadline", "--wait=false")
