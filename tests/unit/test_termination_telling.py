@@ -15,6 +15,7 @@ from nodesmith.decisions.termination.telling import (
     of_waiting,
 )
 from nodesmith.model.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
+from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.notices import Fate
 from nodesmith.model.objectevents import ObjectEvent
 from tests.builders import claim
@@ -97,20 +98,27 @@ def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "kinds", "is_warned_of"),
+    ("phase", "reason", "told"),
     [
-        ("PodDisruptionBudget", ["NodeClaim"], True),
-        ("AwaitingReplacement", ["NodeClaim"], False),
-        ("AwaitingVolumeDetachment", ["NodeClaim", "Node"], False),
-        ("Draining", [], False),
-        ("", [], False),
+        (
+            Phase.TERMINATING,
+            "PodDisruptionBudget",
+            [("NodeClaim", "PodDisruptionBudget", True), ("Node", "FailedDraining", True)],
+        ),
+        (Phase.TERMINATING, "Draining", [("Node", "FailedDraining", True)]),
+        (Phase.TERMINATING, "AwaitingReplacement", [("NodeClaim", "AwaitingReplacement", False)]),
+        (
+            Phase.DRAINED,
+            "AwaitingVolumeDetachment",
+            [("NodeClaim", "AwaitingVolumeDetachment", False), ("Node", "AwaitingVolumeDetachment", False)],
+        ),
+        (Phase.DRAINED, "", []),
     ],
 )
-def test_what_an_end_waits_for_is_told_where_people_look_and_what_is_usual_is_not(
-    reason: str, kinds: list[str], is_warned_of: bool
+def test_a_node_is_told_which_pods_and_volumes_it_waits_for_and_its_nodeclaim_what_is_unusual(
+    phase: Phase, reason: str, told: list[tuple[str, str, bool]]
 ) -> None:
-    told = of_waiting(replace(CLAIM, reason=reason, message="pv-1 is still attached", node_name="n1"))
-    assert [event.kind for event in told] == kinds
-    assert {(event.reason, event.message, event.warning) for event in told} <= {
-        (reason, "pv-1 is still attached", is_warned_of)
-    }
+    waiting = replace(CLAIM, phase=phase, reason=reason, message="pod a is still there", node_name="n1")
+    events = of_waiting(waiting)
+    assert [(event.kind, event.reason, event.warning) for event in events] == told
+    assert {event.message for event in events} <= {"pod a is still there"}

@@ -14,7 +14,6 @@ from nodesmith.model.notices import Fate
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time
 
-_USUAL = frozenset({"", DRAINING})
 _IN_TIME = frozenset({AWAITING_REPLACEMENT, AWAITING_NODE, VOLUMES})
 """What passes by itself, unless it lasts."""
 
@@ -29,14 +28,22 @@ def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
 
 
 def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
-    """Tell the NodeClaim what its end waits for, and the Node where it is volumes (as Karpenter does) or itself."""
-    if claim.reason in _USUAL:
-        return []
-    is_told = claim.node_name and claim.reason in {VOLUMES, AWAITING_NODE}
-    node = [("Node", claim.node_name)] if is_told else []
+    """Tell the Node of what it waits for, as Karpenter does, and the NodeClaim what is unusual."""
+    told: list[ObjectEvent] = []
+    if not claim.reason:
+        return told
     is_stuck = claim.reason not in _IN_TIME
-    objects = [("NodeClaim", claim.name), *node]
-    return [ObjectEvent(*about, claim.reason, claim.message, warning=is_stuck) for about in objects]
+    if claim.reason != DRAINING:
+        told.append(ObjectEvent("NodeClaim", claim.name, claim.reason, claim.message, warning=is_stuck))
+    if claim.node_name and claim.reason in {VOLUMES, AWAITING_NODE}:
+        told.append(ObjectEvent("Node", claim.node_name, claim.reason, claim.message))
+    elif claim.node_name and claim.phase is Phase.TERMINATING and is_stuck:
+        told.append(_failed_draining(claim.node_name, claim.message))
+    return told
+
+
+def _failed_draining(node: str, why: str) -> ObjectEvent:
+    return ObjectEvent("Node", node, "FailedDraining", why, warning=True)
 
 
 def of_evictions(
@@ -52,8 +59,7 @@ def of_evictions(
                 told.append(ObjectEvent("Pod", pod.pod, "Evicted", why, uid=uid))
             case EvictionRefused(_, message) if pod.node not in refused:
                 refused.add(pod.node)
-                why = f"pod {pod.pod} stays for now: {message}"
-                told.append(ObjectEvent("Node", pod.node, "FailedDraining", why, warning=True))
+                told.append(_failed_draining(pod.node, f"pod {pod.pod} stays for now: {message}"))
     return told
 
 
