@@ -28,7 +28,7 @@ _FROM_OUTSIDE = ("Client.UserInitiatedShutdown", "Server.")
 def register(
     claim: NodeClaim, nodes: Sequence[Node], impostors: Sequence[Node], options: Options, now: datetime
 ) -> Command | None:
-    """Take a launched claim further: its Node is there, or is awaited for a time after the launch.
+    """Take a launched claim further: its Node is there, or is awaited until the claim has a certain age.
 
     `impostors` are Nodes with its provider id that its instance cannot have made.
     """
@@ -42,8 +42,8 @@ def register(
             claim.advanced(Phase.REGISTERED, now), node_name=node.name, held_until=held_until
         )
         return Register(registered.waiting(*obstacle_of(claim, node) or ("", "")))
-    if now - claim.phase_since >= timeout:
-        why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes of the launch"
+    if now - claim.created_at >= timeout:
+        why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
     return wait(claim, *(_misnamed(claim, impostors) if impostors else NOT_REGISTERED))
 
