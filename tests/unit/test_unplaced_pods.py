@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.unplaced import EVENTS_AT_ONCE, tell_unplaced, write_unplaced
-from nodesmith.decisions.provisioning import Plan, Unplaced
+from nodesmith.decisions.provisioning import Plan, Unplaced, decide
 from nodesmith.model.reasons import Reason
-from tests.builders import CLUSTER, NOW, bind, nodepool_manifest, pods, shape, snapshot
+from tests.builders import CLUSTER, NOW, bind, expression, inputs, nodepool_manifest, pods, shape, snapshot
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.store import FakeStore
@@ -53,6 +53,31 @@ def test_each_pod_that_stays_has_an_event_with_the_reason_and_what_would_help() 
         True,
     )
     assert event.message == "NodePool a: its limit of 1 cpu is reached; raise spec.limits.cpu to at least 2"
+
+
+def test_pods_that_ask_for_what_no_node_can_give_hear_so_and_those_that_want_none_of_ours_hear_nothing() -> (
+    None
+):
+    opted_out = expression("karpenter.sh/nodepool", "DoesNotExist")
+    term = {"nodeSelectorTerms": [{"matchExpressions": [opted_out]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+    wrong = shape(app="wrong", nodeSelector={"karpenter.sh/nodepol": "a"})
+    seen = snapshot(
+        pods=[
+            *pods(wrong, 1, prefix="wrong"),
+            *pods(shape(app="out", affinity=affinity), 1, prefix="out"),
+            *pods(shape(app="early"), 1, prefix="early", unschedulable=False),
+        ]
+    )
+    blobs, objects = FakeBlobs(), FakeCluster()
+    write_unplaced(blobs, CLUSTER, decide(inputs(snapshot=seen)), NOW)
+
+    tell_unplaced(blobs, objects, FakeStore(), seen, {}, NOW)
+
+    assert [(event.name, event.reason) for event in objects.events] == [
+        ("default/wrong-0000", "FailedScheduling")
+    ]
+    assert "karpenter.sh/nodepol" in objects.events[0].message
 
 
 def test_the_same_is_said_once_in_five_minutes() -> None:

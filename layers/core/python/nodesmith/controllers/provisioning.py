@@ -227,9 +227,10 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, str], now: datetime) -> None:
     told_before = outcome.unplaced  # by an earlier look of this run, which may be out of date
-    if outcome.plan.unplaced or outcome.plan.barren or refused or told_before:
-        write_unplaced(run.blobs, run.cluster_name, outcome.plan, now, refused)
-        outcome.unplaced = bool(outcome.plan.unplaced)
+    plan = outcome.plan
+    if plan.unplaced or plan.refused or plan.barren or refused or told_before:
+        write_unplaced(run.blobs, run.cluster_name, plan, now, refused)
+        outcome.unplaced = bool(plan.unplaced or plan.refused)
 
 
 def _buy_without_pods(

@@ -40,7 +40,7 @@ FAILED_SCHEDULING, BACKED_OFF = "FailedScheduling", "ProvisioningBackOff"
 def write_unplaced(
     blobs: Blobs, cluster: str, plan: Plan, now: datetime, refused: Mapping[str, str] = NO_ITEMS
 ) -> None:
-    """Write down the pods that a decision did not place, NodePools without instance types, and what was refused.
+    """Write down the pods that a decision did not place or refused, NodePools without instance types, what got nothing.
 
     `refused` are users' NodeClaims and static NodePools (`Kind/name`), and why they get nothing.
     """
@@ -51,7 +51,7 @@ def write_unplaced(
             "fix": group.why.fix,
             "event": BACKED_OFF if group.why.blocking == BACK_OFF else FAILED_SCHEDULING,
         }
-        for group in plan.unplaced
+        for group in (*plan.unplaced, *plan.refused)
     ]
     barren = {name: (plan.obstacles or {})[name] for name in plan.barren}
     written: dict[str, Any] = {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OPTED_OUT = "opted out"
+"""How the reason begins for pods that want no node of ours."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:

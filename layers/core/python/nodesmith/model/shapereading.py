@@ -20,6 +20,7 @@ from nodesmith.model.namespaces import Namespaces
 from nodesmith.model.podrules import PREFERRED, REQUIRED, at_odds, read_pod_affinity, read_spread, read_weight
 from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
+from nodesmith.model.reasons import OPTED_OUT
 from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Shape
@@ -141,7 +142,7 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
     for term in terms:
         for key in (NODEPOOL, PROVISIONER_NAME):
             if key in term and term[key].is_empty:
-                return f"opted out: the pod requires that {key} does not exist"
+                return f"{OPTED_OUT}: the pod requires that {key} does not exist"
         for key in sorted(term):
             reason = restriction(key) if key not in _ASKED_FOR else None
             if reason:

@@ -9,7 +9,7 @@ from math import fsum
 
 from nodesmith.model.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.reasons import Reason
+from nodesmith.model.reasons import OPTED_OUT, Reason
 
 BACK_OFF = "back-off"
 """What blocks pods for which nodes were bought in vain: see `decisions.attempts`."""
@@ -92,6 +92,11 @@ class Plan:
     def backed_off(self) -> int:
         """How many pods wait because nodes were bought for them in vain."""
         return sum(len(group.pods) for group in self.unplaced if group.why.blocking == BACK_OFF)
+
+    @property
+    def refused(self) -> tuple[Unplaced, ...]:
+        """Of the pods that are left alone those that ask for what no node can give; the others know why they wait."""
+        return tuple(u for u in self.ignored if u.why.blocking and not u.why.text.startswith(OPTED_OUT))
 
     @property
     def is_idle(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nodesmith.model.reasons import Reason
+from nodesmith.model.reasons import OPTED_OUT, Reason
 
 _NAMED = re.compile(r"[\w.]+ '[^']*'")
 """an object at the beginning of a sentence: `persistentvolumeclaim 'data'`"""
@@ -31,7 +31,7 @@ _OBSTACLES = (
     ("its last launch was refused", "mend what EC2 says; it is tried again by itself"),
 )
 _REFUSALS = (
-    ("opted out", "node affinity", "take that affinity away, if nodes are to be bought for the pod"),
+    (OPTED_OUT, "node affinity", "take that affinity away, if nodes are to be bought for the pod"),
     ("its node selector and affinity", "node selector and affinity", "take one of the two away"),
     ("its pod affinity and anti-affinity", "pod affinity and anti-affinity", "take one of the two away"),
     ("node selector or affinity", "node selector or affinity", "select nodes by a label that they can have"),
