@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
+from nodesmith.decisions.termination.protection import kept
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget, parse_budget
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
-from tests.builders import anti_affinity, bind, daemon, expression, node_affinity, pods, shape, spread
+from tests.builders import (
+    NOW,
+    anti_affinity,
+    bind,
+    claim,
+    daemon,
+    expression,
+    node_affinity,
+    pods,
+    shape,
+    snapshot,
+    spread,
+)
 
 
 def judged(*some: Pod) -> tuple[list[str], dict[str, str]]:
@@ -126,20 +142,49 @@ def test_pods_whose_claim_is_on_its_way_are_not_served_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "annotations", "provided"),
-    [
-        ("ReplicaSet/web", {}, True),
-        ("", {}, False),
-        ("DaemonSet/web", {}, False),
-        ("ReplicaSet/web", {"karpenter.sh/do-not-disrupt": "true"}, False),
-    ],
+    ("owner", "provided"), [("ReplicaSet/web", True), ("", False), ("DaemonSet/web", False)]
 )
-def test_pods_on_a_node_that_goes_are_provided_for_if_they_will_be_evicted_and_come_back(
-    owner: str, annotations: dict[str, str], provided: bool
-) -> None:
-    of = replace(shape(), owner=owner, annotations=annotations)
+def test_pods_on_a_node_that_goes_are_provided_for_if_they_come_back(owner: str, provided: bool) -> None:
+    of = replace(shape(), owner=owner)
 
     wanted, ignored = provisionable(bind(of, "going") + bind(of, "staying"), {"going"})
 
     assert [pod.node for pod in wanted] == (["going"] if provided else [])
     assert not ignored
+
+
+def budget(**spec: Any) -> PodDisruptionBudget:
+    """Give a budget of all the pods; of two that are healthy it needs one."""
+    metadata = {"namespace": "default", "name": "web"}
+    status = {"expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 1, "disruptionsAllowed": 0}
+    return parse_budget({"metadata": metadata, "spec": {"selector": {}, **spec}, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "budgets", "is_provided_for"),
+    [
+        ("", (), True),
+        ("true", (), False),
+        ("1h", (), False),
+        ("1m", (), True),
+        ("", (budget(minAvailable=1),), True),
+        ("", (budget(maxUnavailable=0),), False),
+        ("", (budget(maxUnavailable="0%"),), False),
+        ("", (budget(minAvailable="100%"),), False),
+        ("", (budget(minAvailable=1), budget(minAvailable=1)), False),
+    ],
+)
+def test_pods_that_nobody_may_evict_from_a_node_that_goes_are_provided_for_only_ahead_of_its_deadline(
+    annotation: str, budgets: tuple[PodDisruptionBudget, ...], is_provided_for: bool
+) -> None:
+    annotations = {"karpenter.sh/do-not-disrupt": annotation} if annotation else {}
+    of = replace(shape(), owner="ReplicaSet/web", annotations=annotations)
+    seen = snapshot(pods=bind(of, "going", started_at=NOW - timedelta(minutes=2)), budgets=budgets)
+    ending = claim(phase=Phase.TERMINATING, node_name="going")
+    hurried = replace(ending, deadline=NOW + timedelta(minutes=1))
+
+    def provided_for(ends: NodeClaim) -> bool:
+        return bool(provisionable(seen.pods, {"going"}, kept(seen, [ends], NOW))[0])
+
+    assert provided_for(ending) == is_provided_for
+    assert provided_for(hurried) == (annotation != "true")

@@ -39,6 +39,7 @@ from nodesmith.decisions.scheduling.rooms import Room, is_going, nominations, ro
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.decisions.scheduling.topology import attractions
 from nodesmith.decisions.scheduling.unsold import Unsold
+from nodesmith.decisions.termination.protection import kept
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.labels import SPOT, ZONE
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -112,7 +113,7 @@ class Fleet:
         """Give the rooms that are left once every pod that needs a node has what is there for it."""
         going = frozenset(node.name for node in ground.nodes if is_going(node))
         self._on_their_way = frozenset(p.key for p in ground.pods if p.node in going and not p.deleting)
-        wanted, _ = provisionable(ground.pods, going)
+        wanted, _ = provisionable(ground.pods, going, kept(ground, claims, self._inputs.now))
         free = rooms(ground, claims)
         keep_for_sources(free, ground, self._inputs.ledger)
         if wanted:

@@ -31,6 +31,7 @@ from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
 from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
 from nodesmith.decisions.scheduling.unsold import Unsold
+from nodesmith.decisions.termination.protection import kept
 from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.defaultspreads import with_default_spreads
@@ -66,7 +67,8 @@ def decide(inputs: Inputs) -> Plan:
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
     snapshot = with_sources_closed(without_ending(preempting_only(seen, claims), claims), inputs.ledger)
-    wanted, ignored = provisionable(snapshot.pods, frozenset(n.name for n in snapshot.nodes if is_going(n)))
+    going = frozenset(n.name for n in snapshot.nodes if is_going(n))
+    wanted, ignored = provisionable(snapshot.pods, going, kept(snapshot, claims, inputs.now))
     if not wanted:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
     nominated = nominations(claims, inputs.now)

@@ -8,22 +8,21 @@ priority came or nothing can be preempted any more, the pod is again one that a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.pods import Pod
 from nodesmith.model.resources import format_amount
 from nodesmith.model.shapes import Shape
 
 
 def provisionable(
-    pods: Iterable[Pod], going: Collection[str] = ()
+    pods: Iterable[Pod], going: Collection[str] = (), is_kept: Callable[[Pod], bool] = lambda _: False
 ) -> tuple[list[Pod], list[tuple[Pod, str]]]:
     """Split the pods without a node: those to provision for, and the others with their reason.
 
     Pods on nodes that are `going` (being deleted or disrupted) will come back without one, and are provided for at
-    once, unless nobody may evict them. DaemonSet pods and pods being deleted are nobody's concern here and appear in
-    neither.
+    once, unless nobody may evict them (`is_kept`), or they have no controller to make them anew. DaemonSet pods and
+    pods being deleted are nobody's concern here and appear in neither.
     """
     wanted: list[Pod] = []
     ignored: list[tuple[Pod, str]] = []
@@ -31,7 +30,7 @@ def provisionable(
     for pod in pods:
         if pod.deleting or pod.shape.is_daemon or pod.shape.is_static:
             continue
-        if pod.node and (pod.node not in going or _stays(pod)):
+        if pod.node and (pod.node not in going or not pod.shape.owner or is_kept(pod)):
             continue
         reason = ("" if pod.node else _state_refusal(pod)) or pod.refusal
         if not reason:
@@ -43,11 +42,6 @@ def provisionable(
         else:
             wanted.append(pod)
     return wanted, ignored
-
-
-def _stays(pod: Pod) -> bool:
-    """Tell whether a pod may not be evicted: one without a controller would not come back either."""
-    return not pod.shape.owner or pod.shape.annotations.get(DO_NOT_DISRUPT) == "true"
 
 
 def _state_refusal(pod: Pod) -> str:

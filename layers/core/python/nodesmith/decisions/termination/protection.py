@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from nodesmith.model.durations import LONGEST_SECONDS
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
 from nodesmith.model.shapes import Shape
+from nodesmith.model.snapshot import Snapshot
 
 _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|us|µs|ns|h|m|s)"
@@ -72,6 +74,11 @@ class Allowances:
         """Tell whether a budget guards the pod that will never allow an eviction, as it is written."""
         return any(budget.never_allows for budget in self.guards(pod.shape))
 
+    def never_let_go(self, pod: Pod) -> bool:
+        """Tell whether no eviction of the pod will ever be allowed, unless it, a budget or its replicas change."""
+        guards = self.guards(pod.shape)
+        return len(guards) > 1 or any(b.never_allows and not _is_free(pod, b) for b in guards)
+
     def take(self, pod: Pod) -> bool:
         """Tell whether the pod may be evicted, by the API server's rules; if so, count it.
 
@@ -102,6 +109,22 @@ class Allowances:
         """Name the budget that the pod's eviction would be counted by; empty for none."""
         guards = self.guards(pod.shape)
         return guards[0].key if len(guards) == 1 and not _is_free(pod, guards[0]) else ""
+
+
+def kept(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> Callable[[Pod], bool]:
+    """Return what tells whether a pod may not be evicted: it needs no other node before that changes.
+
+    At its node's deadline only one that is annotated `true` counts as such: all others are replaced ahead of it.
+    """
+    hurried = {claim.node_name for claim in claims if claim.is_ending and claim.deadline is not None}
+    allowances = Allowances(snapshot.budgets)
+
+    def is_kept(pod: Pod) -> bool:
+        if pod.node in hurried:
+            return pod.shape.annotations.get(DO_NOT_DISRUPT) == "true"
+        return refuses_disruption(pod, now) or allowances.never_let_go(pod)
+
+    return is_kept
 
 
 def _is_free(pod: Pod, budget: PodDisruptionBudget) -> bool:
