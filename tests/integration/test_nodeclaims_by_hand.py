@@ -97,12 +97,10 @@ def test_pods_use_the_room_of_a_users_node_before_anything_is_bought_for_them() 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"resources": {"requests": {"cpu": "4000"}}}, "offers all that it requests"),
         (
             {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "Thing", "name": "default"}},
             "only EC2NodeClass.karpenter.k8s.aws",
         ),
-        ({"requirements": [builders.expression("kubernetes.io/arch", "In", "vax")]}, ""),
         ({"requirements": [builders.expression("kubernetes.io/arch", "Is", "amd64")]}, "operator"),
     ],
 )
@@ -117,6 +115,58 @@ def test_what_cannot_be_launched_says_why_on_the_object_and_disturbs_nobody(
     assert told["message"]
     assert says in told["message"]
     assert world.runs < 60, "nobody wakes anybody for it"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"resources": {"requests": {"cpu": "4000"}}},
+        {"requirements": [builders.expression("kubernetes.io/arch", "In", "vax")]},
+    ],
+    ids=["too large", "of no architecture"],
+)
+def test_one_that_nothing_for_sale_fits_is_deleted_at_once_and_an_event_says_why(
+    change: dict[str, Any],
+) -> None:
+    world = world_with(nodeclaim("good"), nodeclaim("bad", **change))
+    began = world.now
+    while "bad" in world.cluster.nodeclaims:
+        world.step()
+        assert world.now - began <= timedelta(seconds=20)
+    (told,) = (event for event in world.cluster.events if event.name == "bad")
+    assert (told.kind, told.reason, told.warning) == ("NodeClaim", "InsufficientCapacityError", True)
+    world.settle()
+    assert set(world.store.claims) == {"good"}
+
+
+def test_one_made_anew_under_the_name_of_one_that_nothing_fitted_is_decided_about_first() -> None:
+    world = world_with(nodeclaim("bad", resources={"requests": {"cpu": "4000"}}))
+    world.run(Concern.READINESS)
+    world.run(Concern.PROVISIONING)
+    assert "bad" in world.cluster.nodeclaims
+    again = nodeclaim("bad")
+    again["metadata"]["creationTimestamp"] = format_time(world.now + timedelta(seconds=1))
+    world.cluster.nodeclaims["bad"] = again
+    world.pass_time()
+    world.settle()
+    assert conditions(world, "bad")["Ready"] == ("True", "Ready")
+
+
+def test_one_that_cannot_be_launched_for_five_minutes_is_deleted() -> None:
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
+    world = world_with(nodeclaim(nodeClassRef=ref))
+    world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
+
+    def never(call: Call) -> None:
+        if call.method == "resolve":
+            raise Transient("EC2 is away")
+
+    world.cloud.raise_before = never
+    world.settle(patience=timedelta(minutes=5))
+    assert conditions(world)["Launched"] == ("Unknown", "LaunchFailed")
+    world.settle(patience=timedelta(minutes=8))
+    assert "mine" not in world.cluster.nodeclaims
+    assert [event.reason for event in world.cluster.events if event.name == "mine"][-1] == "LaunchTimeout"
 
 
 def test_one_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nodesmith.controllers.outside import Outside
-from nodesmith.decisions.provisioning.byhand import unclaimed, unread_nodeclaims
+from nodesmith.decisions.provisioning.byhand import unread_nodeclaims
+from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.errors import Failures
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import nodeclaim_content

@@ -19,10 +19,11 @@ from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.tagging import write_tags
+from nodesmith.controllers.unlaunchable import delete_unlaunchable
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
 from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
-from nodesmith.decisions.provisioning.byhand import unclaimed, unlaunchable
+from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.decisions.surplus import surplus
 from nodesmith.effects import carry_out
@@ -46,13 +47,10 @@ from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim, known_instances
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.objectevents import ObjectEvent
-from nodesmith.model.ownership import is_unclaimed
 from nodesmith.model.snapshot import Snapshot
 
 HELD_SECONDS = (2, 5, 10, 20)
 """After it registered, when to look at a Node that is held for its DaemonSets' pods; after that ticks do."""
-DELETED_AT_ONCE = 50
-"""Users' NodeClaims that one run deletes: each is three calls."""
 SOON_SECONDS = 5
 """When to look again while a claim is on its way and no event need come: a lost race, an ended claim to clear away."""
 
@@ -107,7 +105,7 @@ def _steps(
     commands = registering.keep(run.store, health, commands, done, failures)
     learn(run.store, commands, ledger.claims, snapshot, failures)
     wishes = unclaimed(snapshot, ledger.claims)
-    deleted = _delete_unlaunchable(run, wishes, snapshot, now, failures)
+    deleted = delete_unlaunchable(run, wishes, snapshot, now, failures)
     done.update({"Delete": len(deleted)} if deleted else {})
     _carry_out(run, commands, ledger.claims, snapshot, done, failures)
     _take_back(run, commands, failures)
@@ -162,34 +160,6 @@ def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapsho
     told = trouble(before, command, snapshot.node_of(before))
     if told is not None:
         run.cluster.publish([ObjectEvent("NodeClaim", before.name, *told, warning=True)])
-
-
-def _delete_unlaunchable(
-    run: Lifecycle,
-    wishes: Sequence[Mapping[str, Any]],
-    snapshot: Snapshot,
-    now: datetime,
-    failures: Failures,
-) -> list[str]:
-    """Delete users' NodeClaims whose EC2NodeClass is missing or not Ready, if the API server shows that too.
-
-    Return the names. A snapshot may be older than the EC2NodeClass, or show a NodeClaim of which another run has just
-    launched an instance.
-    """
-    deleted: list[str] = []
-    suspects = list(unlaunchable(wishes, snapshot.nodeclasses, now))[:DELETED_AT_ONCE]
-    if not suspects:
-        return deleted
-    with failures.of("NodeClaims whose EC2NodeClass is missing or not Ready"):
-        nodeclasses = run.cluster.nodepools_and_nodeclasses().nodeclasses
-        there = [each for name in suspects if (each := run.cluster.nodeclaim(name)) is not None]
-        known = run.store.known(suspects)
-        wishes = [each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known]
-        for name, (reason, message) in unlaunchable(wishes, nodeclasses, now).items():
-            run.cluster.publish([ObjectEvent("NodeClaim", name, reason, message, warning=True)])
-            run.cluster.delete_nodeclaim(name)
-            deleted.append(name)
-    return deleted
 
 
 def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from nodesmith.controllers.buying import TypeTable, buy_many, write_down
 from nodesmith.controllers.launching import carry_on, leased_until
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.controllers.unplaced import read_tried, write_unplaced
+from nodesmith.controllers.unplaced import Refused, read_tried, write_unplaced
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
@@ -225,26 +225,26 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     return done and not is_cut and (not plan.new or bool(outcome.postponed))
 
 
-def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Mapping[str, str], now: datetime) -> None:
+def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: datetime) -> None:
     told_before = outcome.unplaced  # by an earlier look of this run, which may be out of date
     plan = outcome.plan
-    if plan.unplaced or plan.refused or plan.barren or refused or told_before:
+    if plan.unplaced or plan.refused or plan.barren or refused.any or told_before:
         write_unplaced(run.blobs, run.cluster_name, plan, now, refused)
-        outcome.unplaced = bool(plan.unplaced or plan.refused)
+        outcome.unplaced = bool(plan.unplaced or plan.refused or refused.hopeless)
 
 
 def _buy_without_pods(
     run: Provisioning, inputs: Inputs, types: TypeLookup, outcome: Outcome
-) -> Mapping[str, str] | None:
-    """Buy what users' own NodeClaims and static NodePools ask for, or give why they get nothing (by Kind/name).
+) -> Refused | None:
+    """Buy what users' own NodeClaims and static NodePools ask for, or give why they get nothing.
 
     None where something was bought, and one has to look again.
     """
-    (own, refused), (static, short) = by_hand(inputs), replicas(inputs)
-    planned = [*own, *static]
+    own, (static, short) = by_hand(inputs), replicas(inputs)
+    planned = [*own.planned, *static]
     if not planned:
-        named = {f"NodeClaim/{name}": why for name, why in refused.items()}
-        return {**named, **{f"NodePool/{name}": why for name, why in short.items()}}
+        named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
+        return Refused({**named, **{f"NodePool/{name}": why for name, why in short.items()}}, own.hopeless)
     with suppress(Conflict):  # another run was first, perhaps with the very same
         settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision)
         outcome.note(settled)

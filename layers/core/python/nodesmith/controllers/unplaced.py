@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.controllers.news import Told, tell, unsaid
 from nodesmith.decisions.podtelling import of_pods
 from nodesmith.decisions.provisioning import Plan, canonical
-from nodesmith.decisions.provisioning.byhand import unclaimed
 from nodesmith.decisions.provisioning.plan import BACK_OFF
+from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.messages import shortened
 from nodesmith.model.nodeclaims import NodeClaim
@@ -37,13 +38,26 @@ _STALE_AFTER = timedelta(minutes=15)
 FAILED_SCHEDULING, BACKED_OFF = "FailedScheduling", "ProvisioningBackOff"
 
 
-def write_unplaced(
-    blobs: Blobs, cluster: str, plan: Plan, now: datetime, refused: Mapping[str, str] = NO_ITEMS
-) -> None:
-    """Write down the pods that a decision did not place or refused, NodePools without instance types, what got nothing.
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why users' NodeClaims and static NodePools get nothing now, by `Kind/name`; and of NodeClaims that never will."""
 
-    `refused` are users' NodeClaims and static NodePools (`Kind/name`), and why they get nothing.
-    """
+    for_now: Mapping[str, str] = NO_ITEMS
+    hopeless: Mapping[str, str] = NO_ITEMS
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is refused."""
+        return bool(self.for_now or self.hopeless)
+
+
+NOTHING_REFUSED = Refused()
+
+
+def write_unplaced(
+    blobs: Blobs, cluster: str, plan: Plan, now: datetime, refused: Refused = NOTHING_REFUSED
+) -> None:
+    """Write down the pods that a decision did not place or refused, barren NodePools, and what got nothing."""
     groups = [
         {
             "pods": list(group.pods),
@@ -57,9 +71,11 @@ def write_unplaced(
     written: dict[str, Any] = {
         "at": now.isoformat(),
         "unplaced": groups,
-        "refused": dict(refused),
+        "refused": dict(refused.for_now),
         "barren": barren,
     }
+    if refused.hopeless:
+        written["hopeless"] = dict(refused.hopeless)
     if plan.tried:
         written["tried"] = list(plan.tried)
     blobs.put(unplaced_key(cluster), canonical(written))
@@ -69,6 +85,14 @@ def read_tried(blobs: Blobs, cluster: str) -> tuple[str, ...]:
     """Return the pods that the last decision wants decided about after others; empty where it could take in all."""
     data = blobs.get(unplaced_key(cluster))
     return tuple(json.loads(data).get("tried", ())) if data else ()
+
+
+def read_hopeless(blobs: Blobs, cluster: str, now: datetime) -> tuple[datetime, Mapping[str, str]]:
+    """Return when the last decision was made, and the users' NodeClaims that nothing fitted then, with why."""
+    data = blobs.get(unplaced_key(cluster))
+    written = json.loads(data) if data else {}
+    at = datetime.fromisoformat(written["at"]) if written else now
+    return at, written.get("hopeless", {}) if now - at <= _STALE_AFTER else {}
 
 
 def tell_unplaced(

@@ -5,31 +5,33 @@ They may name a NodePool by its label, and need none; limits and weights are not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.pools import nodeclass_obstacle, parsed_nodeclasses, template_of
+from nodesmith.decisions.provisioning.unlaunched import unclaimed, unlaunchable
 from nodesmith.decisions.scheduling.stock import Choice
 from nodesmith.decisions.scheduling.templates import Template
 from nodesmith.errors import Rejected
 from nodesmith.model.catalog import Offering
 from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
+from nodesmith.model.labels import INSTANCE_PROFILE, NODEPOOL, RESERVED, restriction
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
-from nodesmith.model.nodeclasses import shown_ready
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.nodespec import NodeClassRef
-from nodesmith.model.ownership import is_unclaimed
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.snapshot import Snapshot
+
+
+class NothingFits(Rejected):
+    """No instance type that is for sale now is what was asked for."""
+
 
 FRESH = timedelta(minutes=2)
 """How old a snapshot may be. In an older one an object may still show whose claim has come and gone meanwhile."""
@@ -39,41 +41,6 @@ _READ_WITHIN = timedelta(minutes=1)
 """How long readiness may take to read a new NodeClaim before its absence is worth telling."""
 _AWAITED = timedelta(seconds=10)
 """How long pods wait for readiness to read a new NodeClaim: its node may have room for them."""
-
-
-def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
-    """Give the NodeClaim objects that the ledger knows nothing of, by name."""
-    names = {claim.name for claim in known}
-    found = [m for m in snapshot.nodeclaims if is_unclaimed(m) and m["metadata"]["name"] not in names]
-    return sorted(found, key=lambda m: str(m["metadata"]["name"]))
-
-
-def unlaunchable(
-    asked: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
-) -> dict[str, tuple[str, str]]:
-    """Say which of users' NodeClaims are to be deleted, as Karpenter does: name → reason and message of the Event.
-
-    Their EC2NodeClass is missing, being deleted, or not Ready by its status. One of which nothing is known yet may
-    become Ready, and they wait for it.
-    """
-    shown = {str(manifest["metadata"]["name"]): manifest for manifest in nodeclasses}
-    claims = (parse_nodeclaim(manifest, now).value for manifest in asked)
-    found = ((claim, _nodeclass_trouble(claim.nodeclass, shown)) for claim in claims if claim is not None)
-    return {claim.name: trouble for claim, trouble in found if trouble is not None}
-
-
-def _nodeclass_trouble(ref: NodeClassRef, shown: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
-    if ref.label != NODECLASS:
-        return None
-    manifest = shown.get(ref.name)
-    if manifest is None or manifest["metadata"].get("deletionTimestamp"):
-        state = "does not exist" if manifest is None else "is being deleted"
-        return "InsufficientCapacityError", f"EC2NodeClass {ref.name!r} {state}"
-    ready = shown_ready(manifest)
-    if ready is None or ready.get("status") != "False":
-        return None
-    why = ready.get("message") or ready.get("reason") or "Ready is False"
-    return "NodeClassNotReady", f"EC2NodeClass {ref.name!r} is not Ready: {why}"
 
 
 def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
@@ -95,34 +62,43 @@ def is_about_to_buy(inputs: Inputs) -> bool:
     return any(timedelta() <= age < _AWAITED for age in ages)
 
 
-def by_hand(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
-    """Give nodes for users' NodeClaims, and why there is none for the others, by name.
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """What comes of users' NodeClaims: nodes for some, and why there is none for the others, by name.
 
-    Of those that are to be deleted nothing is said: lifecycle deletes them.
+    `hopeless` are those that nothing for sale fits. Of those whose EC2NodeClass will not do nothing is said.
     """
-    planned: list[PlannedNode] = []
-    refused: dict[str, str] = {}
+
+    planned: list[PlannedNode] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    hopeless: dict[str, str] = field(default_factory=dict)
+
+
+def by_hand(inputs: Inputs) -> ByHand:
+    """Decide about users' NodeClaims."""
+    found = ByHand()
     if inputs.now - inputs.snapshot.taken_at > FRESH:
-        return planned, refused
+        return found
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
     wishes = unclaimed(inputs.snapshot, inputs.ledger.claims)
     doomed = unlaunchable(wishes, inputs.snapshot.nodeclasses, inputs.now)
     for manifest in (each for each in wishes if each["metadata"]["name"] not in doomed):
         parsed = parse_nodeclaim(manifest, inputs.now)
         if parsed.value is None:
-            refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
+            found.refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
             continue
         if parsed.value.name in unread:
             if inputs.now - parsed.value.created_at > _READ_WITHIN:
-                refused[parsed.value.name] = (
-                    "readiness has not found it in the API server as the snapshot shows it"
-                )
+                why = "readiness has not found it in the API server as the snapshot shows it"
+                found.refused[parsed.value.name] = why
             continue
         try:
-            planned.append(_planned(parsed.value, inputs))
+            found.planned.append(_planned(parsed.value, inputs))
+        except NothingFits as error:
+            found.hopeless[parsed.value.name] = str(error)
         except Rejected as error:
-            refused[parsed.value.name] = str(error)
-    return planned, refused
+            found.refused[parsed.value.name] = str(error)
+    return found
 
 
 def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
@@ -179,10 +155,10 @@ def _as_pool(asked: NodeClaim) -> NodePool:
 
 
 def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Offering]]:
-    """Give what may be bought, of one way to pay, cheapest first. Raises Rejected where there is nothing."""
+    """Give what may be bought, of one way to pay, cheapest first. Raises NothingFits where there is nothing."""
     fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
     if not fitting:
-        raise Rejected(offers.obstacle or "no instance type that it allows offers all that it requests")
+        raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")
     plain = [choice for choice in fitting if not choice.is_exotic] or fitting
     found = sorted(_sold(plain), key=lambda o: (o[1].capacity_type != RESERVED, *_price(o)))
     return [option for option in found if option[1].capacity_type == found[0][1].capacity_type]

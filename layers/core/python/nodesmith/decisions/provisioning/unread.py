@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodesmith.decisions.provisioning.byhand import unclaimed, unread_nodeclaims
+from nodesmith.decisions.provisioning.byhand import unread_nodeclaims
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
+from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaimobjects import nodeclaim_content
 from nodesmith.model.nodepools import parsed_nodepools
