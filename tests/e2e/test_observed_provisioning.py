@@ -1,0 +1,260 @@
+"""What whoever watches the cluster sees of a purchase: NodeClaims, Events, and what is not bought; as with Karpenter.
+
+The tests share a cluster: the pods of each select nodes of its own NodePool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.model.labels import NODEPOOL
+from nodesmith_cli.local.timeline import condition
+from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, nodepool, pod, requirement, taint
+from tests.e2e.system import CLUSTER, System
+
+NOWHERE = "c6a.4xlarge"
+SHARED = {"no_capacity": [NOWHERE]}
+LARGE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs, 1.93 of them allocatable
+HOSTNAME = "kubernetes.io/hostname"
+AFFINITY_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def pool_of(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
+    """Give a NodePool that pods of a team select; its nodes stay."""
+    made = nodepool(team, labels={"team": team}, requirements=requirements or [LARGE], **fields)
+    made["spec"]["disruption"] = {"consolidateAfter": "Never"}
+    return made
+
+
+def of(team: str) -> dict[str, Any]:
+    return {"nodeSelector": {"team": team}}
+
+
+def claims_of(system: System, team: str) -> list[Manifest]:
+    return [dict(c) for c in system.claims() if c["metadata"]["labels"].get(NODEPOOL) == team]
+
+
+def events_on(system: System, name: str) -> dict[str, Manifest]:
+    """Give nodesmith's Events on an object by their reasons."""
+    found = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
+    return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
+
+
+def requirements_of(claim: Manifest) -> dict[str, Manifest]:
+    return {each["key"]: each for each in claim["spec"]["requirements"]}
+
+
+def test_a_nodeclaim_has_all_that_karpenter_writes_into_it(shared: System) -> None:
+    system = shared
+    category = {**requirement("karpenter.k8s.aws/instance-category", "c", "m", "r"), "minValues": 2}
+    anything = {"key": "example.com/rack", "operator": "Exists"}
+    pool = pool_of(
+        "shape",
+        category,
+        anything,
+        taints=[taint("example.com/team", "shape")],
+        startup_taints=[taint("example.com/agent", "absent")],
+    )
+    template = pool["spec"]["template"]
+    template["metadata"]["annotations"] = {"example.com/note": "as written"}
+    template["spec"] |= {"expireAfter": "24h", "terminationGracePeriod": "30m"}
+    system.apply(nodeclass(CLUSTER), pool, daemonset("agent", "200m", "32Mi", **of("shape")))
+    system.until_nodepools_ready()
+    tolerations = [{"key": "example.com/team", "operator": "Exists"}]
+    system.apply(pod("shape", "1", "64Mi", tolerations=tolerations, **of("shape")))
+    system.until("its NodeClaim is launched", lambda: bool(claims_of(system, "shape")) and launched(system))
+
+    (claim,) = claims_of(system, "shape")
+    metadata, spec, status = claim["metadata"], claim["spec"], claim["status"]
+    owner = system.cluster.objects.get("nodepools", "shape")["metadata"]
+    assert metadata["generateName"] == "shape-"
+    assert metadata["name"].startswith("shape-")
+    assert metadata["finalizers"] == ["karpenter.sh/termination"]
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "name": "shape",
+            "uid": owner["uid"],
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert metadata["annotations"].keys() >= {
+        "karpenter.sh/nodepool-hash",
+        "karpenter.sh/nodepool-hash-version",
+        "karpenter.k8s.aws/ec2nodeclass-hash",
+        "karpenter.k8s.aws/ec2nodeclass-hash-version",
+    }
+    profile = system.cluster.objects.get("ec2nodeclasses", "default")["status"]["instanceProfile"]
+    assert (
+        metadata["annotations"].items()
+        >= {
+            "example.com/note": "as written",
+            "karpenter.sh/nodeclaim-min-values-relaxed": "false",
+            "karpenter.k8s.aws/instance-profile-name": profile,
+        }.items()
+    )
+    assert (
+        metadata["labels"].items()
+        >= {
+            NODEPOOL: "shape",
+            "karpenter.k8s.aws/ec2nodeclass": "default",
+            "team": "shape",
+            "topology.kubernetes.io/region": "us-east-1",
+            "kubernetes.io/os": "linux",
+        }.items()
+    )
+    assert metadata["labels"]["example.com/rack"]
+    assert metadata["labels"]["karpenter.k8s.aws/instance-category"] in category["values"]
+
+    asked = requirements_of(claim)
+    assert asked["karpenter.k8s.aws/instance-category"] == category
+    assert asked[NODEPOOL]["values"] == ["shape"]
+    assert 2 <= len(asked["node.kubernetes.io/instance-type"]["values"]) <= 600
+    assert metadata["labels"]["node.kubernetes.io/instance-type"] in {
+        *asked["node.kubernetes.io/instance-type"]["values"]
+    }
+    assert spec["resources"]["requests"] == {"cpu": "1200m", "memory": "96Mi", "pods": "2"}
+    assert (spec["expireAfter"], spec["terminationGracePeriod"]) == ("24h", "30m")
+    assert spec["taints"] == [taint("example.com/team", "shape")]
+    assert spec["startupTaints"] == [taint("example.com/agent", "absent")]
+    assert spec["nodeClassRef"] == {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+
+    assert status["providerID"].startswith("aws:///us-east-1")
+    assert status["imageID"].startswith("ami-")
+    for offered in (status["capacity"], status["allocatable"]):
+        assert offered.keys() >= {"cpu", "memory", "pods", "ephemeral-storage"}
+        assert not any(name.startswith("attachable-volumes") for name in offered)
+    system.until("the pod is told", lambda: "Nominated" in events_on(system, "shape"))
+    told = events_on(system, "shape")["Nominated"]
+    assert (told["type"], told["message"]) == (
+        "Normal",
+        f"Pod should schedule on: nodeclaim/{metadata['name']}",
+    )
+
+
+def launched(system: System) -> bool:
+    return all(condition(claim, "Launched").get("status") == "True" for claim in claims_of(system, "shape"))
+
+
+def test_pods_that_no_node_will_do_for_are_told_so_and_those_that_want_none_of_ours_are_not(
+    shared: System,
+) -> None:
+    system = shared
+    out = {"nodeSelectorTerms": [{"matchExpressions": [{"key": NODEPOOL, "operator": "DoesNotExist"}]}]}
+    lost = [{"name": "data", "persistentVolumeClaim": {"claimName": "lost"}}]
+    system.apply(
+        nodeclass(CLUSTER),
+        pool_of("wrong"),
+        pod("mistyped", nodeSelector={"karpenter.sh/nodepol": "wrong"}),
+        pod("volumeless", volumes=lost, **of("wrong")),
+        pod("opted-out", affinity={"nodeAffinity": {AFFINITY_TERMS: out}}),
+        pod("gated", schedulingGates=[{"name": "example.com/later"}], **of("wrong")),
+    )
+    for name, said in (("mistyped", "karpenter.sh/nodepol"), ("volumeless", "'lost' not found")):
+        system.until("it is told", lambda name=name: "FailedScheduling" in events_on(system, name))
+        told = events_on(system, name)["FailedScheduling"]
+        assert told["type"] == "Warning"
+        assert said in told["message"]
+    assert events_on(system, "opted-out") == {}
+    assert events_on(system, "gated") == {}
+    assert claims_of(system, "wrong") == []
+    system.kubectl("delete", "pod", "mistyped", "volumeless", "opted-out", "gated", "--wait=false")
+
+
+def test_a_nodepool_is_told_that_its_requirements_leave_no_instance_type(shared: System) -> None:
+    system = shared
+    system.apply(
+        nodeclass(CLUSTER),
+        pool_of("nothing", requirement("karpenter.k8s.aws/instance-family", "m99z")),
+        pod("nothing", **of("nothing")),
+    )
+    system.until("it is told", lambda: "NoCompatibleInstanceTypes" in events_on(system, "nothing"))
+    system.until("the pod is told", lambda: "FailedScheduling" in events_on(system, "nothing"))
+    told = events_on(system, "nothing")["NoCompatibleInstanceTypes"]
+    assert (told["type"], told["involvedObject"]["kind"]) == ("Warning", "NodePool")
+    system.kubectl("delete", "pod", "nothing", "--wait=false")
+
+
+def test_without_capacity_the_nodeclaim_goes_and_an_event_says_so(shared: System) -> None:
+    system = shared
+    one = requirement("node.kubernetes.io/instance-type", NOWHERE)
+    system.apply(nodeclass(CLUSTER), pool_of("short", one), pod("short", **of("short")))
+
+    def told() -> list[Manifest]:
+        events = system.events("InsufficientCapacityError")
+        return [e for e in events if e["involvedObject"]["name"].startswith("short-")]
+
+    system.until("it is told", lambda: bool(told()))
+    event = told()[0]
+    assert (event["type"], event["involvedObject"]["kind"]) == ("Warning", "NodeClaim")
+    system.until("no NodeClaim is left", lambda: claims_of(system, "short") == [])
+    system.kubectl("delete", "pod", "short", "--wait=false")
+
+
+def test_no_more_nodes_are_bought_than_a_limit_on_nodes_allows(shared: System) -> None:
+    system = shared
+    system.apply(nodeclass(CLUSTER), pool_of("limited", limits={"nodes": "2"}))
+    system.until_nodepools_ready()
+    system.apply(deployment("limited", 5, **of("limited")))  # one to a node
+
+    def running() -> int:
+        return sum(p["status"].get("phase") == "Running" for p in system.pods("limited"))
+
+    system.until("two of five pods run", lambda: running() == 2)
+    waiting = [p["metadata"]["name"] for p in system.pods("limited") if not p["spec"].get("nodeName")]
+    system.until("the others are told", lambda: "FailedScheduling" in events_on(system, waiting[0]))
+    assert "spec.limits.nodes" in events_on(system, waiting[0])["FailedScheduling"]["message"]
+    assert len(claims_of(system, "limited")) == 2
+    shown = system.cluster.objects.get("nodepools", "limited")["status"]
+    system.until("the NodePool counts them", lambda: usage(system, "limited") == (2, "2", "4"))
+    assert shown["resources"].keys() >= {"cpu", "memory", "pods", "ephemeral-storage", "nodes"}
+    system.kubectl("delete", "deployment", "limited")
+
+
+def usage(system: System, pool: str) -> tuple[int, str, str]:
+    status = system.cluster.objects.get("nodepools", pool)["status"]
+    return status["nodes"], status["resources"]["nodes"], status["resources"]["cpu"]
+
+
+def test_pods_with_one_host_port_get_a_node_each_and_wishes_that_cannot_be_had_give_way(
+    shared: System,
+) -> None:
+    system = shared
+    elsewhere = {"matchExpressions": [requirement("topology.kubernetes.io/zone", "us-east-1z")]}
+    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "preference": elsewhere}]}
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    requests = {"requests": {"cpu": "100m", "memory": "64Mi"}}
+    container = {"name": "main", "image": "busybox", "ports": ports, "resources": requests}
+    system.apply(nodeclass(CLUSTER), pool_of("ports"))
+    system.until_nodepools_ready()
+    system.apply(
+        *(
+            pod(
+                f"port-{number}",
+                labels={"app": "ports"},
+                containers=[container],
+                affinity={"nodeAffinity": wish},
+                **of("ports"),
+            )
+            for number in range(2)
+        )
+    )
+    system.until_running(2, "ports")
+    assert len({p["spec"]["nodeName"] for p in system.pods("ports")}) == 2
+    assert len(claims_of(system, "ports")) == 2
+
+
+def test_a_pod_of_another_scheduler_counts_once_that_says_it_is_unschedulable(shared: System) -> None:
+    system = shared
+    system.apply(nodeclass(CLUSTER), pool_of("other"))
+    system.until_nodepools_ready()
+    system.apply(pod("other", schedulerName="example", **of("other")))
+    system.stays("nothing is bought", lambda: claims_of(system, "other") == [], seconds=3)
+    verdict = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    system.cluster.objects.patch(
+        "pods", "other", {"status": {"conditions": [verdict]}}, "default", subresource="status"
+    )
+    system.until("a node is bought", lambda: len(claims_of(system, "other")) == 1)
+    system.kubectl("delete", "pod", "other", "--wait=false")
