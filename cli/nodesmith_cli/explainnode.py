@@ -12,7 +12,8 @@ from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.foreseen import obstacles
 from nodesmith.decisions.termination.waiting import AWAITING_NODE, Waiting, why_not_gone
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
-from nodesmith.model.nodeclaims import DELETED, NodeClaim
+from nodesmith.model.nodeclaimconditions import DELETED
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import Node
 from nodesmith.model.ownership import nodeclass_group, server_of
 from nodesmith.model.shownclaims import shown_claim

@@ -41,6 +41,14 @@ def events_on(system: System, name: str) -> dict[str, Manifest]:
     return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
 
 
+def told(system: System, name: str, reason: str, kind: str = "Warning") -> Manifest:
+    """Wait until an object has an Event of this reason and type, and give that."""
+    system.until(
+        f"{name} is told {reason}", lambda: events_on(system, name).get(reason, {}).get("type") == kind
+    )
+    return events_on(system, name)[reason]
+
+
 def requirements_of(claim: Manifest) -> dict[str, Manifest]:
     return {each["key"]: each for each in claim["spec"]["requirements"]}
 
@@ -126,12 +134,8 @@ def test_a_nodeclaim_has_all_that_karpenter_writes_into_it(shared: System) -> No
     for offered in (status["capacity"], status["allocatable"]):
         assert offered.keys() >= {"cpu", "memory", "pods", "ephemeral-storage"}
         assert not any(name.startswith("attachable-volumes") for name in offered)
-    system.until("the pod is told", lambda: "Nominated" in events_on(system, "shape"))
-    told = events_on(system, "shape")["Nominated"]
-    assert (told["type"], told["message"]) == (
-        "Normal",
-        f"Pod should schedule on: nodeclaim/{metadata['name']}",
-    )
+    nominated = told(system, "shape", "Nominated", "Normal")
+    assert nominated["message"] == f"Pod should schedule on: nodeclaim/{metadata['name']}"
 
 
 def launched(system: System) -> bool:
@@ -153,10 +157,8 @@ def test_pods_that_no_node_will_do_for_are_told_so_and_those_that_want_none_of_o
         pod("gated", schedulingGates=[{"name": "example.com/later"}], **of("wrong")),
     )
     for name, said in (("mistyped", "karpenter.sh/nodepol"), ("volumeless", "'lost' not found")):
-        system.until("it is told", lambda name=name: "FailedScheduling" in events_on(system, name))
-        told = events_on(system, name)["FailedScheduling"]
-        assert told["type"] == "Warning"
-        assert said in told["message"]
+        message = told(system, name, "FailedScheduling")["message"]
+        assert said in message
     assert events_on(system, "opted-out") == {}
     assert events_on(system, "gated") == {}
     assert claims_of(system, "wrong") == []
@@ -170,10 +172,9 @@ def test_a_nodepool_is_told_that_its_requirements_leave_no_instance_type(shared:
         pool_of("nothing", requirement("karpenter.k8s.aws/instance-family", "m99z")),
         pod("nothing", **of("nothing")),
     )
-    system.until("it is told", lambda: "NoCompatibleInstanceTypes" in events_on(system, "nothing"))
+    barren = told(system, "nothing", "NoCompatibleInstanceTypes")
+    assert barren["involvedObject"]["kind"] == "NodePool"
     system.until("the pod is told", lambda: "FailedScheduling" in events_on(system, "nothing"))
-    told = events_on(system, "nothing")["NoCompatibleInstanceTypes"]
-    assert (told["type"], told["involvedObject"]["kind"]) == ("Warning", "NodePool")
     system.kubectl("delete", "pod", "nothing", "--wait=false")
 
 
@@ -182,12 +183,12 @@ def test_without_capacity_the_nodeclaim_goes_and_an_event_says_so(shared: System
     one = requirement("node.kubernetes.io/instance-type", NOWHERE)
     system.apply(nodeclass(CLUSTER), pool_of("short", one), pod("short", **of("short")))
 
-    def told() -> list[Manifest]:
+    def failures() -> list[Manifest]:
         events = system.events("InsufficientCapacityError")
-        return [e for e in events if e["involvedObject"]["name"].startswith("short-")]
+        return [dict(e) for e in events if e["involvedObject"]["name"].startswith("short-")]
 
-    system.until("it is told", lambda: bool(told()))
-    event = told()[0]
+    system.until("it is told", lambda: bool(failures()))
+    event = failures()[0]
     assert (event["type"], event["involvedObject"]["kind"]) == ("Warning", "NodeClaim")
     system.until("no NodeClaim is left", lambda: claims_of(system, "short") == [])
     system.kubectl("delete", "pod", "short", "--wait=false")
@@ -204,8 +205,7 @@ def test_no_more_nodes_are_bought_than_a_limit_on_nodes_allows(shared: System) -
 
     system.until("two of five pods run", lambda: running() == 2)
     waiting = [p["metadata"]["name"] for p in system.pods("limited") if not p["spec"].get("nodeName")]
-    system.until("the others are told", lambda: "FailedScheduling" in events_on(system, waiting[0]))
-    assert "spec.limits.nodes" in events_on(system, waiting[0])["FailedScheduling"]["message"]
+    assert "spec.limits.nodes" in told(system, waiting[0], "FailedScheduling")["message"]
     assert len(claims_of(system, "limited")) == 2
     shown = system.cluster.objects.get("nodepools", "limited")["status"]
     system.until("the NodePool counts them", lambda: usage(system, "limited") == (2, "2", "4"))

@@ -26,7 +26,8 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.labels import DO_NOT_DISRUPT, EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimobjects import conditions_of, manifest
+from nodesmith.model.nodeclaimconditions import conditions_of
+from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget

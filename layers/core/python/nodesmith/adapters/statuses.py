@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.labels import REGISTERED
-from nodesmith.model.nodeclaimobjects import SHOWN_WHILE_TRUE
+from nodesmith.model.nodeclaimconditions import SHOWN_WHILE_TRUE
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.nodespec import write_taints
 from nodesmith.model.times import format_time

@@ -11,7 +11,7 @@ from dataclasses import replace
 from nodesmith.controllers.look import Look
 from nodesmith.decisions.disruption import telling
 from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodeclaimobjects import DISRUPTION_REASON, ObjectCondition, condition_item
+from nodesmith.model.nodeclaimconditions import DISRUPTION_REASON, ObjectCondition, condition_item
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.taints import DISRUPTED

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.consolidatable import MOST_AT_ONCE, consolidatable
 from nodesmith.errors import Failures
-from nodesmith.model.nodeclaimobjects import CONSOLIDATABLE, condition_item
+from nodesmith.model.nodeclaimconditions import CONSOLIDATABLE, condition_item
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.snapshot import Snapshot

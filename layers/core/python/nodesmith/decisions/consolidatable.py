@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from heapq import nsmallest
 
 from nodesmith.decisions.disruption.candidates import quiet_since
-from nodesmith.model.nodeclaimobjects import CONSOLIDATABLE, ObjectCondition, shown_status
+from nodesmith.model.nodeclaimconditions import CONSOLIDATABLE, ObjectCondition, shown_status
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
 from nodesmith.model.snapshot import Snapshot

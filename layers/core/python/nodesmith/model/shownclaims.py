@@ -10,15 +10,9 @@ from typing import Any, TypeAlias
 from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.messages import AWAITING
-from nodesmith.model.nodeclaimobjects import (
-    DISRUPTION_REASON,
-    END,
-    LIFE,
-    NODECLASS_HASH,
-    NODEPOOL_HASH,
-    parse_nodeclaim,
-)
-from nodesmith.model.nodeclaims import DEADLINE_PASSED, DELETED, REACHED_AT, NodeClaim, Phase
+from nodesmith.model.nodeclaimconditions import DELETED, DISRUPTION_REASON, END, LIFE
+from nodesmith.model.nodeclaimobjects import NODECLASS_HASH, NODEPOOL_HASH, parse_nodeclaim
+from nodesmith.model.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
 from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.times import parse_time

@@ -23,7 +23,7 @@ from nodesmith.decisions.scheduling.rooms import is_closed, is_going
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodeclaimobjects import DISRUPTION_REASON, shown_status
+from nodesmith.model.nodeclaimconditions import DISRUPTION_REASON, shown_status
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.snapshot import Snapshot
 

@@ -24,8 +24,9 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimobjects import CONSISTENT, conditions_of, marks_of
-from nodesmith.model.nodeclaims import DELETED, NodeClaim, Phase
+from nodesmith.model.nodeclaimconditions import CONSISTENT, DELETED, conditions_of
+from nodesmith.model.nodeclaimobjects import marks_of
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepoolannotations import DEFAULTS, Options
 from nodesmith.model.nodepools import owner_uid, parsed_nodepools
 from nodesmith.model.nodes import Node

@@ -11,7 +11,8 @@ from nodesmith.decisions.disruption.budgets import allowed
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import TERMINATION_TIMESTAMP
-from nodesmith.model.nodeclaims import DELETED, NodeClaim, Phase
+from nodesmith.model.nodeclaimconditions import DELETED
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import parse_time

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from nodesmith.decisions.termination.waiting import AWAITING_NODE, AWAITING_REPLACEMENT, VOLUMES
 from nodesmith.model.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
-from nodesmith.model.nodeclaims import DRAINING, NodeClaim, Phase
+from nodesmith.model.nodeclaimconditions import DRAINING
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.notices import Fate
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.times import format_time

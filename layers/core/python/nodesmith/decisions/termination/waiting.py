@@ -10,7 +10,8 @@ from datetime import datetime
 from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
-from nodesmith.model.nodeclaims import DRAINING, NodeClaim, Phase
+from nodesmith.model.nodeclaimconditions import DRAINING
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
 from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.pods import Pod
