@@ -44,6 +44,7 @@ def copied(world: World) -> World:
         *world.hints.waiting,
         cloud.cluster,
         world._dice,
+        world.metrics,
         *world.daemonsets,
     ]
     return deepcopy(world, {id(each): each for each in frozen})
