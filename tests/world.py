@@ -682,12 +682,17 @@ class World:
             self.cluster.pods[f"default/{successor}"] = made
 
     def _collect_orphans(self) -> None:
-        """Delete NodeClaims of NodePools that are gone, as Kubernetes' garbage collector does."""
+        """Delete NodeClaims and Nodes whose owners are gone, as Kubernetes' garbage collector does."""
         uids = {pool["metadata"].get("uid") for pool in self.cluster.nodepools.values()}
         for name, claim in list(self.cluster.nodeclaims.items()):
             owners = {each["uid"] for each in claim["metadata"].get("ownerReferences") or ()}
             if owners and not owners & uids:
                 self.cluster.delete("NodeClaim", name)
+        uids = {claim["metadata"]["uid"] for claim in self.cluster.nodeclaims.values()}
+        for name, node in list(self.cluster.nodes.items()):
+            owners = {each["uid"] for each in node["metadata"].get("ownerReferences") or ()}
+            if owners and not owners & uids:
+                self.cluster.delete("Node", name)
 
     def _boot(self) -> None:
         """Let running instances join as Nodes, and Nodes become Ready, each after its time."""

@@ -107,6 +107,26 @@ def test_a_node_is_registered_with_labels_annotations_and_taints(world: World) -
     assert taints_of(world) == [("dedicated", "NoSchedule"), ("slow", "NoSchedule")]
 
 
+def test_registering_makes_the_nodeclaim_the_owner_of_its_node_if_it_is_there(world: World) -> None:
+    world.put("Node", a_node("n1"))
+    patch = NodePatch({"a": "b"}, owner="default-abc")
+    assert world.cluster.register_node("n1", patch)
+    assert "ownerReferences" not in there(world, "Node", "n1")["metadata"]
+    world.cluster.apply_nodeclaim(a_claim())
+    assert world.cluster.register_node("n1", patch)
+    (owner,) = there(world, "Node", "n1")["metadata"]["ownerReferences"]
+    assert owner == {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "name": "default-abc",
+        "uid": there(world, "NodeClaim", "default-abc")["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
+    before = there(world, "Node", "n1")
+    assert world.cluster.register_node("n1", patch)
+    assert there(world, "Node", "n1") == before
+
+
 def test_a_node_registered_twice_is_the_same_node(world: World) -> None:
     world.put("Node", a_node("n1", SLOW))
     patch = NodePatch(

@@ -157,6 +157,25 @@ def test_of_a_node_of_ours_finalizers_and_owners_of_others_stay(admin: ApiServer
     server.patch(f"{NODES}/held", {"metadata": {"finalizers": ["example.com/a"]}})
 
 
+def test_a_nodeclaim_becomes_the_owner_of_its_node_and_owners_of_others_stay(
+    admin: ApiServer, server: ApiServer, writer: ApiCluster
+) -> None:
+    put_node(admin, "owned", OURS)
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "0-1-2"}
+    admin.patch(f"{NODES}/owned", {"metadata": {"ownerReferences": [theirs]}})
+    writer.apply_nodeclaim({**a_claim(), "metadata": {"name": "owner"}})
+    for _ in range(2):
+        assert writer.register_node("owned", NodePatch({}, owner="owner"))
+        owners = there(admin, f"{NODES}/owned")["metadata"]["ownerReferences"]
+        assert [(owner["kind"], owner.get("blockOwnerDeletion")) for owner in owners] == [
+            ("ConfigMap", None),
+            ("NodeClaim", True),
+        ]
+    with pytest.raises(Rejected, match=r"Node owned: .*no other finalizer or owner"):
+        server.patch(f"{NODES}/owned", {"metadata": {"ownerReferences": owners[1:]}})
+    writer.delete_nodeclaim("owner")
+
+
 def test_a_waiting_pod_is_nominated_and_nothing_else_of_its_status_changes(
     admin: ApiServer, server: ApiServer, writer: ApiCluster
 ) -> None:

@@ -136,7 +136,8 @@ class FakeCluster:
     def register_node(self, name: str, patch: NodePatch) -> bool:
         call = self._begin("register_node", name)
         there = self.nodes.get(name)
-        patched = patched_node(there, patch) if there is not None else None
+        owner = self.nodeclaims.get(patch.owner)
+        patched = patched_node(there, patch, owner) if there is not None else None
         if patched is not None:
             self.nodes[name] = patched
         self.raise_after(call)

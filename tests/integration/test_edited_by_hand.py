@@ -83,6 +83,9 @@ def unmarked(world: World) -> list[str]:
             }
             if not wanted.items() <= about["labels"].items():
                 found.append(f"{kind} {name} has the labels {about['labels']}")
+            claims = {claim["metadata"]["uid"] for claim in world.cluster.nodeclaims.values()}
+            if kind == "Node" and {owner["uid"] for owner in about.get("ownerReferences") or ()} != claims:
+                found.append(f"Node {name} has the owners {about.get('ownerReferences')}")
             if TERMINATION_FINALIZER not in about.get("finalizers", ()):
                 found.append(f"{kind} {name} is held by nothing")
     found += [

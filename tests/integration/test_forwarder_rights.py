@@ -12,6 +12,8 @@ import yaml
 from nodesmith.adapters.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.observer import Observer
+from nodesmith.adapters.statuses import patched_node
+from nodesmith.decisions.lifecycle import registration_patch
 from nodesmith.model.evictions import PodOnNode
 from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodes import NodePatch
@@ -169,10 +171,15 @@ def test_an_observer_has_the_rights_it_uses(local: LocalApiServer) -> None:
 
 
 @pytest.mark.parametrize("provisioner", ["", "old"])
-def test_writers_may_name_every_owner_whose_deletion_waits_for_its_nodeclaims(provisioner: str) -> None:
+def test_writers_may_name_every_owner_whose_deletion_waits_for_what_it_owns(provisioner: str) -> None:
     """API servers ask for that (OwnerReferencesPermissionEnforcement), those of EKS as well."""
     claim = builders.claim("a", nodepool_uid="uid", provisioner=provisioner)
-    (owner,) = manifest(claim)["metadata"]["ownerReferences"]
-    assert owner["blockOwnerDeletion"]
-    group, plural = owner["apiVersion"].partition("/")[0], f"{owner['kind'].lower()}s"
-    assert (group, f"{plural}/finalizers", "update") in granted("writer.yaml")
+    made = {"metadata": {"name": "a", "uid": "uid-a"}}
+    its_node = {"metadata": {"name": "n"}, "spec": {"providerID": claim.provider_id}}
+    node = patched_node(its_node, registration_patch(claim, None), made)
+    assert node is not None
+    for owned in (manifest(claim), node):
+        (owner,) = owned["metadata"]["ownerReferences"]
+        assert owner["blockOwnerDeletion"]
+        group, plural = owner["apiVersion"].partition("/")[0], f"{owner['kind'].lower()}s"
+        assert (group, f"{plural}/finalizers", "update") in granted("writer.yaml")

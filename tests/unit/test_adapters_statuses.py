@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.statuses import difference, merged_status
+from nodesmith.adapters.statuses import difference, merged_status, patched_node
+from nodesmith.model.nodes import NodePatch
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 EARLIER = "2026-11-21T07:00:00Z"
@@ -83,3 +84,40 @@ def test_a_difference_is_the_merge_patch_between_two_objects(
     current: dict[str, Any], wanted: dict[str, Any], patch: dict[str, Any]
 ) -> None:
     assert difference(current, wanted) == patch
+
+
+THEIRS = {"apiVersion": "example.com/v1", "kind": "Machine", "name": "default-a", "uid": "uid-theirs"}
+OURS = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodeClaim",
+    "name": "default-a",
+    "uid": "uid-1",
+    "blockOwnerDeletion": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("owners", "after"),
+    [
+        ([], [OURS]),
+        ([THEIRS], [THEIRS, OURS]),
+        ([OURS, THEIRS], [OURS, THEIRS]),
+        ([{**OURS, "uid": "uid-0"}, THEIRS], [THEIRS, OURS]),
+        (
+            [{**OURS, "name": "default-b", "uid": "uid-b"}],
+            [{**OURS, "name": "default-b", "uid": "uid-b"}, OURS],
+        ),
+    ],
+    ids=["none", "another's", "it has it", "an earlier object of that name", "another NodeClaim"],
+)
+def test_a_nodeclaim_becomes_the_owner_of_its_node_beside_those_of_others(
+    owners: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> None:
+    node = {"metadata": {"name": "n1", **({"ownerReferences": owners} if owners else {})}, "spec": {}}
+    patch, nodeclaim = NodePatch({}, owner="default-a"), {"metadata": {"name": "default-a", "uid": "uid-1"}}
+    patched = patched_node(node, patch, nodeclaim)
+    assert patched is not None
+    assert patched["metadata"]["ownerReferences"] == after
+    gone = patched_node(node, patch, None)
+    assert gone is not None
+    assert gone["metadata"].get("ownerReferences", []) == owners

@@ -16,6 +16,7 @@ from nodesmith.decisions.lifecycle import (
     to_check,
     to_name,
 )
+from nodesmith.decisions.lifecycle.steps import MENDED_AT_ONCE
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Open, Register, Show, Wait
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaimobjects import manifest
@@ -475,6 +476,34 @@ def test_a_node_in_service_that_lacks_what_it_is_known_by_gets_it_and_no_taint_o
     )
     assert patch.add_finalizers == ("karpenter.sh/termination",)
     assert (patch.add_taints, patch.unschedulable) == ((), None)
+
+
+def owned_by(uid: str = "", *, shown: str = "uid-1", **metadata: str) -> list[Command]:
+    """Give what is done about a Node in service with such an owner, where its NodeClaim is shown with a uid."""
+    node = replace(NODE, owners={"theirs": "uid-theirs"} | ({INITIALIZED.name: uid} if uid else {}))
+    claim = manifest(INITIALIZED)
+    claim["metadata"] |= metadata | ({"uid": shown} if shown else {})
+    snapshot = builders.snapshot(nodes=(node,), nodeclaims=(claim,))
+    return next_steps([INITIALIZED], snapshot, {}, (), NOW)
+
+
+def test_a_node_in_service_gets_its_nodeclaim_as_owner_where_it_has_none_or_an_earlier_one() -> None:
+    assert owned_by("uid-1") == []
+    assert owned_by() == owned_by("uid-0") == [Open(INITIALIZED, "node-1")]
+    assert registration_patch(INITIALIZED, NODE).owner == INITIALIZED.name
+    assert owned_by(shown="") == [], "who knows"
+    assert owned_by(deletionTimestamp="2026-11-21T12:00:00Z") == [], "it ends"
+
+
+def test_of_all_nodes_that_lack_something_one_look_marks_so_many() -> None:
+    claims = [
+        replace(
+            INITIALIZED, name=f"default-{n}", provider_id=f"aws:///us-east-1a/i-{n}", node_name=f"node-{n}"
+        )
+        for n in range(MENDED_AT_ONCE + 1)
+    ]
+    nodes = [replace(NODE, name=c.node_name, provider_id=c.provider_id, finalizers=()) for c in claims]
+    assert len(steps(*claims, nodes=nodes)) == MENDED_AT_ONCE
 
 
 RESTORED = replace(NODE, provider_id="")

@@ -8,6 +8,7 @@ import pytest
 from nodesmith.model.nodes import REGISTERED_UNSCHEDULABLE, Condition, parse_node
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.taints import Taint
+from nodesmith.observation.reduction import reduce_node
 
 
 def manifest(**parts: Any) -> dict[str, Any]:
@@ -84,6 +85,24 @@ def test_a_cordoned_node_has_the_taint_once_whether_or_not_it_shows_it() -> None
 
 def test_a_node_with_a_deletion_timestamp_is_deleting() -> None:
     assert parse_node(manifest(metadata={"deletionTimestamp": "2026-11-21T12:00:00Z"})).deleting
+
+
+def test_a_node_keeps_which_nodeclaims_own_it_from_the_api_server_on() -> None:
+    owners = [
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "name": "a",
+            "uid": "uid-a",
+            "controller": True,
+        },
+        {"apiVersion": "example.com/v1", "kind": "Machine", "name": "m", "uid": "uid-m"},
+    ]
+    shown = manifest(metadata={"ownerReferences": owners})
+    assert parse_node(reduce_node(shown)).owners == parse_node(shown).owners == {"a": "uid-a"}
+    assert reduce_node(shown)["metadata"]["ownerReferences"] == [
+        {"kind": "NodeClaim", "name": "a", "uid": "uid-a"}
+    ]
 
 
 def test_a_node_keeps_the_names_of_its_finalizers() -> None:

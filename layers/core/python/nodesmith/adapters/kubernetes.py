@@ -107,7 +107,8 @@ class ApiCluster:
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
         """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
-        return self._bring("Node", name, lambda there: patched_node(there, patch)) is not None
+        owner = self._server.get(object_path("NodeClaim", patch.owner)) if patch.owner else None
+        return self._bring("Node", name, lambda there: patched_node(there, patch, owner)) is not None
 
     def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         """Evict pods as far as their disruption budgets allow; gives what became of each, by namespace/name."""

@@ -10,6 +10,7 @@ from nodesmith.model.labels import REGISTERED
 from nodesmith.model.nodeclaimconditions import SHOWN_WHILE_TRUE
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.nodespec import write_taints
+from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.times import format_time
 
 Manifest = Mapping[str, Any]
@@ -52,10 +53,12 @@ def merged_conditions(
     return sorted(by_type.values(), key=lambda c: (c["type"] == "Ready", str(c.get("lastTransitionTime"))))
 
 
-def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
+def patched_node(
+    node: Manifest, patch: NodePatch, nodeclaim: Manifest | None = None
+) -> dict[str, Any] | None:
     """Give a Node with everything that `patch` asks for, None where another is meant.
 
-    Other taints, owners and labels stay as they are.
+    `nodeclaim` is the object that `patch` names as owner, if it is there. Other taints, owners and labels stay.
     """
     metadata, spec = node["metadata"], node.get("spec") or {}
     if not is_of(node, patch.provider_id):
@@ -67,12 +70,26 @@ def patched_node(node: Manifest, patch: NodePatch) -> dict[str, Any] | None:
     return {
         **node,
         "metadata": {
-            **with_finalizers(metadata, patch.add_finalizers),
+            **_owned(with_finalizers(metadata, patch.add_finalizers), nodeclaim),
             "labels": {key: labels[key] for key in labels if key not in patch.remove_labels},
             "annotations": {**(metadata.get("annotations") or {}), **patch.annotations},
         },
         "spec": {**_cordoned(spec, patch), **({"taints": taints} if taints or spec.get("taints") else {})},
     }
+
+
+def _owned(metadata: Manifest, nodeclaim: Manifest | None) -> Manifest:
+    """Give a Node's metadata with a NodeClaim as owner, in place of an earlier object of that name."""
+    if nodeclaim is None:
+        return metadata
+    name, uid = nodeclaim["metadata"]["name"], nodeclaim["metadata"]["uid"]
+    kind = NODE_CLAIM.name
+    owners = list(metadata.get("ownerReferences") or ())
+    if any((owner["kind"], owner["uid"]) == (kind, uid) for owner in owners):
+        return metadata
+    own = {"apiVersion": NODE_CLAIM.api_version, "kind": kind, "name": name, "uid": uid}
+    others = [owner for owner in owners if (owner["kind"], owner["name"]) != (kind, name)]
+    return {**metadata, "ownerReferences": [*others, {**own, "blockOwnerDeletion": True}]}
 
 
 def _cordoned(spec: Manifest, patch: NodePatch) -> Manifest:

@@ -29,8 +29,8 @@ class Condition:
 class Node:
     """A node. `provider_id` is `aws:///<zone>/<instance id>`; empty until its cloud controller has set it.
 
-    `last_pod_event_at` is when a pod last came to it, began to end on it or was gone from it, DaemonSets' pods aside,
-    as far as anybody watched.
+    `owners` are the uids of the NodeClaims that own it, by name. `last_pod_event_at` is when a pod last came to it,
+    began to end on it or was gone from it, DaemonSets' pods aside, as far as anybody watched.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Node:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
+    owners: Mapping[str, str] = field(default_factory=dict)
     last_pod_event_at: datetime | None = None
 
     @property
@@ -61,8 +62,9 @@ class Node:
 class NodePatch:
     """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
 
-    A Node that is being deleted takes no new finalizers. A Node of another `provider_id` is not meant, whatever its
-    name; empty means any. One that was restored without it gets it back.
+    A Node that is being deleted takes no new finalizers. The NodeClaim named as `owner` becomes its owner if it is
+    there; other owners stay. A Node of another `provider_id` is not meant, whatever its name; empty means any. One that
+    was restored without it gets it back.
     """
 
     labels: Mapping[str, str]
@@ -71,6 +73,7 @@ class NodePatch:
     remove_taints: tuple[Taint, ...] = ()
     provider_id: str = ""
     add_finalizers: tuple[str, ...] = ()
+    owner: str = ""
     remove_labels: tuple[str, ...] = ()
     unschedulable: bool | None = None
     """Whether it is to be cordoned; None leaves it as it is."""
@@ -96,6 +99,11 @@ def parse_node(manifest: Manifest, last_pod_event_at: datetime | None = None) ->
         conditions={str(c["type"]): _condition(c) for c in status.get("conditions") or ()},
         deleting=bool(metadata.get("deletionTimestamp")),
         finalizers=tuple(map(str, metadata.get("finalizers") or ())),
+        owners={
+            str(owner["name"]): str(owner["uid"])
+            for owner in metadata.get("ownerReferences") or ()
+            if owner.get("kind") == "NodeClaim"
+        },
         last_pod_event_at=last_pod_event_at,
     )
 

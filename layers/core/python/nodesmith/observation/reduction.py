@@ -41,7 +41,7 @@ _STATUS = (
 
 
 def reduce_node(manifest: Manifest) -> dict[str, Any]:
-    """Keep a node's labels, taints, capacity and conditions; not its images, addresses or heartbeats.
+    """Keep a node's labels, taints, capacity, conditions and NodeClaims; not its images, addresses or heartbeats.
 
     A kubelet that only says that it lives thus changes nothing. Raises KeyError, TypeError or AttributeError on what
     no API server would hold.
@@ -52,6 +52,7 @@ def reduce_node(manifest: Manifest) -> dict[str, Any]:
         "creationTimestamp": metadata["creationTimestamp"],
         "deletionTimestamp": metadata.get("deletionTimestamp"),
         "finalizers": metadata.get("finalizers"),
+        "ownerReferences": _nodeclaims_of(metadata.get("ownerReferences") or ()),
         "labels": metadata.get("labels"),
         "annotations": _node_annotations(metadata.get("annotations") or {}),
     }
@@ -69,6 +70,15 @@ def reduce_node(manifest: Manifest) -> dict[str, Any]:
         "status": without_empty(shows),
     }
     return without_empty(kept)
+
+
+def _nodeclaims_of(owners: Sequence[Manifest]) -> list[dict[str, str]]:
+    """Keep which NodeClaims own a node, by name and uid."""
+    return [
+        {name: str(owner[name]) for name in ("kind", "name", "uid")}
+        for owner in owners
+        if owner.get("kind") == "NodeClaim"
+    ]
 
 
 def reduce_namespace(manifest: Manifest) -> dict[str, Any]:

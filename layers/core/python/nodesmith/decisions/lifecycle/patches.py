@@ -10,10 +10,11 @@ from nodesmith.model.taints import UNREGISTERED
 
 
 def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
-    """Give what registering puts on the Node: the claim's labels, annotations and taints; `unregistered` goes.
+    """Give what registering puts on the Node: the claim's labels, annotations, taints, and itself as its owner.
 
-    A Node that is to be held is cordoned. One labelled `karpenter.sh/do-not-sync-taints=true` has its taints from the
-    kubelet already, and one that is registered had them: what it has shed since is not put back.
+    The taint `unregistered` goes. A Node that is to be held is cordoned. One labelled
+    `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already, and one that is registered had them:
+    what it has shed since is not put back.
     """
     theirs = node.labels if node is not None else {}
     synced = theirs.get(labels.DO_NOT_SYNC_TAINTS) == "true" or labels.REGISTERED in theirs
@@ -25,6 +26,7 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
         remove_taints=(UNREGISTERED,),
         provider_id=claim.provider_id,
         add_finalizers=(labels.TERMINATION_FINALIZER,),
+        owner=claim.name,
         unschedulable=True if held else None,
     )
 

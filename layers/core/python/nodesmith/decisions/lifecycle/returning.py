@@ -16,6 +16,7 @@ from nodesmith.model.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZE
 from nodesmith.model.nodeclaimobjects import marks_of
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Node
+from nodesmith.model.pods import Manifest
 
 _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 
@@ -25,16 +26,23 @@ def is_stranger(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
     return claim.phase in _JOINED and _is_ours_to_open(nodes) and REGISTERED not in nodes[0].labels
 
 
-def is_unmarked(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
-    """Tell whether a Node in service lacks what it is known and held by: somebody has taken it off.
+def is_unmarked(claim: NodeClaim, nodes: Sequence[Node], shown: Manifest | None) -> bool:
+    """Tell whether a Node in service lacks what it is known, held and owned by: somebody has taken it off.
 
-    Those that older versions made lack the label of their NodeClass.
+    Those that older versions made lack the label of their NodeClass, or their NodeClaim as owner. A NodeClaim that was
+    made anew, and is `shown` with another uid, becomes the owner in place of the old one.
     """
     if claim.phase not in _JOINED or not _is_ours_to_open(nodes):
         return False
     node = nodes[0]
     is_known = bool(node.provider_id) and marks_of(claim).items() <= node.labels.items()
-    return TERMINATION_FINALIZER not in node.finalizers or not is_known
+    return not (TERMINATION_FINALIZER in node.finalizers and is_known and _is_owned(claim, node, shown))
+
+
+def _is_owned(claim: NodeClaim, node: Node, shown: Manifest | None) -> bool:
+    metadata = (shown or {}).get("metadata") or {}
+    uid = metadata.get("uid")
+    return not uid or bool(metadata.get("deletionTimestamp")) or node.owners.get(claim.name) == uid
 
 
 def initialize_again(claim: NodeClaim, node: Node) -> Command | None:

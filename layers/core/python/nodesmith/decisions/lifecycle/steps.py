@@ -35,6 +35,8 @@ from nodesmith.model.snapshot import Snapshot
 
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)
 """Age from which a claim without a Node has its instance looked at."""
+MENDED_AT_ONCE = 500
+"""Nodes in service that one look marks anew: a new version may find all of them to lack something."""
 
 
 def to_name(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[str]:
@@ -78,6 +80,7 @@ def next_steps(
     pools, held_for = parsed_nodepools(snapshot.nodepools), awaited(claims, snapshot, now)
     nominations: list[Command] = []
     openings: list[Command] = []
+    mended: list[Command] = []
     commands: list[Command] = []
     for each in sorted(claims, key=lambda c: c.name):
         claim = _owned(each, owners, shown)
@@ -100,16 +103,23 @@ def next_steps(
         joined = len(nodes) == 1 and claim.node_name in {"", nodes[0].name}
         if joined and claim.name in unaware and not _stays_closed(claim, command):
             nominations.append(Nominate(claim, nodes[0].name, unaware[claim.name]))
-        if isinstance(command, Register):
-            opened = replace(claim, held_until=command.claim.held_until)
-            openings.append(Open(opened, nodes[0].name))
-        elif is_stranger(claim, nodes) or is_unmarked(claim, nodes):
-            openings.append(Open(claim, nodes[0].name))
+        opening = _opening(claim, nodes, command)
+        if opening is not None:
+            openings.append(opening)
+        elif is_unmarked(claim, nodes, shown.get(claim.name)):
+            mended.append(Open(claim, nodes[0].name))
         if command is None and _is_stale(claim, shown.get(claim.name)) and not _is_last(claim, shown):
             command = Show(claim)
         if command is not None:
             commands.append(command)
-    return nominations + openings + commands
+    return nominations + openings + mended[:MENDED_AT_ONCE] + commands
+
+
+def _opening(claim: NodeClaim, nodes: Sequence[Node], command: Command | None) -> Open | None:
+    """Give what lets pods onto a Node that registers, or that its kubelet has made anew."""
+    if isinstance(command, Register):
+        return Open(replace(claim, held_until=command.claim.held_until), nodes[0].name)
+    return Open(claim, nodes[0].name) if is_stranger(claim, nodes) else None
 
 
 def _owned(claim: NodeClaim, owners: set[str], shown: Mapping[str, object]) -> NodeClaim:
