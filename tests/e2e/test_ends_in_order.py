@@ -1,0 +1,196 @@
+"""Ends as Karpenter's users watch them: NodeClaim after Node, deletions to the second, and who owns whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.model.labels import DO_NOT_DISRUPT, INITIALIZED, TERMINATION_FINALIZER
+from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.times import parse_time
+from nodesmith_cli.local.timeline import condition
+from tests.e2e.conftest import Figures, Start
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
+from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.patience import patient
+
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
+ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
+BACKUP = "example.com/backup"
+NODES, AT_ONCE = 4, 2
+GRACE_SECONDS, POD_GRACE_SECONDS = 30, 12
+
+
+def pool_of(name: str, **template: Any) -> dict[str, Any]:
+    """Give a NodePool of its own nodes, which stay until somebody ends them."""
+    made: dict[str, Any] = dict(nodepool(name, requirements=[ONE_SIZE, ON_DEMAND], labels={"team": name}))
+    made["spec"]["template"]["spec"] |= template
+    made["spec"]["disruption"] = {"consolidateAfter": "Never"}
+    return made
+
+
+def running(system: System, name: str, *manifests: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
+    """Apply these, and give NodeClaim and Node of the pod that comes to run."""
+    system.apply(nodeclass(CLUSTER), *manifests)
+    system.until_nodepools_ready()
+    system.until_running(1, name)
+    system.until_settled()
+    node = system.node_of(system.pods(name)[0])
+    (claim,) = (c for c in system.claims() if c["status"].get("nodeName") == node["metadata"]["name"])
+    return claim, node
+
+
+def of_team(name: str, **spec: Any) -> dict[str, Any]:
+    return dict(deployment(name, 1, nodeSelector={"team": name}, **spec))
+
+
+def patch(system: System, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
+    system.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps({"metadata": metadata}))
+
+
+def deleted_at(obj: Manifest) -> datetime:
+    """Give when somebody asked for an object's deletion, in whole seconds as the API server keeps it."""
+    metadata = obj["metadata"]
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return parse_time(metadata["deletionTimestamp"]) - grace
+
+
+def is_disrupted(node: Manifest) -> bool:
+    metadata, taints = node["metadata"], node["spec"].get("taints") or ()
+    is_ready = condition(node, "Ready").get("status") == "True"
+    is_tainted = any(each["key"] == DISRUPTED.key for each in taints)
+    return bool(metadata.get("deletionTimestamp")) or is_tainted or not is_ready
+
+
+def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_to_the_second(
+    shared: System, figures: Figures
+) -> None:
+    web = of_team("deadline", terminationGracePeriodSeconds=POD_GRACE_SECONDS)
+    web["spec"]["template"]["metadata"]["annotations"] = {DO_NOT_DISRUPT: "true"}
+    pool = pool_of("deadline", terminationGracePeriod=f"{GRACE_SECONDS}s")
+    claim, _ = running(shared, "deadline", pool, web)
+    (pod,) = shared.pods("deadline")
+    seen: dict[str, datetime] = {}
+
+    def note(kind: str, name: str, obj: Manifest) -> None:
+        if obj["metadata"]["name"] == name and obj["metadata"].get("deletionTimestamp"):
+            seen.setdefault(kind, deleted_at(obj))
+
+    with ExitStack() as stack:
+        for kind, resource, name in (
+            ("pod", "pods", pod["metadata"]["name"]),
+            ("claim", "nodeclaims", claim["metadata"]["name"]),
+        ):
+            follow = shared.followed(
+                resource,
+                lambda obj, _, *, gone, kind=kind, name=name: note(kind, name, obj),  # noqa: ARG005
+                "default" if kind == "pod" else "",
+            )
+            stack.enter_context(follow)
+        shared.kubectl("delete", "nodeclaim", claim["metadata"]["name"], "--wait=false")
+        shared.until("the pod is deleted", lambda: len(seen) == 2)
+    late = seen["pod"] - seen["claim"] - timedelta(seconds=GRACE_SECONDS - POD_GRACE_SECONDS)
+    figures("deleted-after-last-moment-seconds", late.total_seconds())
+    assert timedelta(0) <= late <= timedelta(seconds=patient(2))
+    shared.until_running(1, "deadline")
+    shared.until_settled()
+
+
+def test_a_node_whose_nodeclaim_is_torn_away_is_deleted_by_kubernetes_and_drained_all_the_same(
+    shared: System,
+) -> None:
+    web = taking(of_team("owned", terminationGracePeriodSeconds=30), start_seconds=1, stop_seconds=3)
+    claim, node = running(shared, "owned", pool_of("owned"), web)
+    name, node_name = claim["metadata"]["name"], node["metadata"]["name"]
+    expected = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "name": name,
+        "uid": claim["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
+    assert node["metadata"]["ownerReferences"] == [expected]
+
+    def owners() -> object:
+        return shared.cluster.objects.get("nodes", node_name)["metadata"].get("ownerReferences")
+
+    patch(shared, "node", node_name, {"ownerReferences": None})
+    shared.until("an owner that somebody has taken off is put back", lambda: owners() == [expected])
+
+    (pod,) = shared.pods("owned")
+    steps: list[str] = []
+
+    def note_node(obj: Manifest, _: datetime, *, gone: bool) -> None:
+        metadata = obj["metadata"]
+        if metadata["name"] == node_name and metadata.get("deletionTimestamp"):
+            held = "held" if TERMINATION_FINALIZER in metadata.get("finalizers", ()) else "let go"
+            steps.append("node gone" if gone else f"node deleted and {held}")
+
+    def note_pod(obj: Manifest, _: datetime, *, gone: bool) -> None:
+        if obj["metadata"]["uid"] == pod["metadata"]["uid"] and gone:
+            steps.append("pod gone")
+
+    with shared.followed("nodes", note_node), shared.followed("pods", note_pod, "default"):
+        patch(shared, "nodeclaim", name, {"finalizers": None})
+        shared.kubectl("delete", "nodeclaim", name, "--wait=false")
+        shared.until("the Node is gone", lambda: "node gone" in steps, seconds=90)
+    order = list(dict.fromkeys(steps))
+    assert order[0] == "node deleted and held"
+    assert order.index("pod gone") < order.index("node gone")
+    assert pod["metadata"]["name"] in {e["involvedObject"]["name"] for e in shared.events("Evicted")}
+    shared.until_running(1, "owned")
+    shared.until_settled()
+    instance = node["spec"]["providerID"].rpartition("/")[2]
+    assert instance not in {each["InstanceId"] for each in shared.instances()}
+    assert name not in {each.name for each in shared.ledger().claims}
+
+
+def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_though_others_hold_them(
+    start: Start, figures: Figures
+) -> None:
+    system = start(speed=HURRIED)
+    pool = pool_of("default")
+    pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": str(AT_ONCE)}]}
+    system.apply(nodeclass(CLUSTER), pool)
+    system.until_nodepools_ready()
+    system.apply(deployment("web", NODES))
+    system.until_running(NODES, seconds=120)
+    system.until_settled()
+    add = json.dumps([{"op": "add", "path": "/metadata/finalizers/-", "value": BACKUP}])
+    for node in system.nodes():
+        system.kubectl("patch", "node", node["metadata"]["name"], "--type=json", "-p", add)
+    disrupted: dict[str, bool] = {}
+    most: list[int] = []
+
+    def note(node: Manifest, _: datetime, *, gone: bool) -> None:
+        if node["metadata"].get("labels", {}).get(INITIALIZED) == "true":
+            disrupted[node["metadata"]["name"]] = is_disrupted(node) and not gone
+            most.append(sum(disrupted.values()))
+
+    def held() -> list[Manifest]:
+        return [n for n in system.nodes() if n["metadata"].get("finalizers") == [BACKUP]]
+
+    with system.followed("nodes", note):
+        system.kubectl("scale", "deployment", "web", "--replicas=0")
+        for _ in range(NODES // AT_ONCE):
+            system.until(
+                "two Nodes are held by the other controller only", lambda: len(held()) == AT_ONCE, 120
+            )
+            names = {node["metadata"]["name"] for node in held()}
+            claims = [c for c in system.claims() if c["status"].get("nodeName") in names]
+            assert len(claims) == AT_ONCE, "their NodeClaims are there"
+            system.stays("nothing else goes", lambda: len(held()) == AT_ONCE, seconds=8)
+            message = f"is held by finalizer {BACKUP} of another controller"
+            told = {condition(c, "InstanceTerminating").get("message") for c in system.claims()}
+            assert told >= {f"Node {name} {message}" for name in names}
+            assert not {i["PrivateDnsName"] for i in system.instances()} & names, "nobody pays for them"
+            for name in names:
+                patch(system, "node", name, {"finalizers": None})
+        system.until("all are gone", lambda: not (system.claims() or system.nodes()), seconds=120)
+    figures("disrupted-at-once-most", max(most))
+    assert max(most) == AT_ONCE
+    assert system.ledger().claims == ()
+    assert system.instances() == []
