@@ -1,0 +1,136 @@
+"""An observer with kubectl: what NodeClaims, Nodes and Events of a NodePool show, from the first moment to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nodesmith_cli.local.timeline import condition
+from tests.e2e.system import System
+
+Manifest = Mapping[str, Any]
+DISRUPTED = "karpenter.sh/disrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An object as it was after a change, and the claims of its NodePool that were there then, by name."""
+
+    object: Manifest
+    claims: Mapping[str, Manifest]
+
+
+@dataclass(slots=True)
+class Observer:
+    """What has been seen so far. A NodePool's claims are known by their names, which begin with its own."""
+
+    claims: list[Moment] = field(default_factory=list)
+    events: list[Manifest] = field(default_factory=list)
+    there: dict[str, Manifest] = field(default_factory=dict)
+    nodes: dict[str, Manifest] = field(default_factory=dict)
+    gone_nodes: set[str] = field(default_factory=set)
+
+    def note_claim(self, claim: Manifest, _: datetime, *, gone: bool) -> None:
+        """Take a change of a NodeClaim."""
+        name = claim["metadata"]["name"]
+        if gone:
+            self.there.pop(name, None)
+        else:
+            self.there[name] = claim
+        self.claims.append(Moment(claim, dict(self.there)))
+
+    def note_node(self, node: Manifest, _: datetime, *, gone: bool) -> None:
+        """Take a change of a Node."""
+        self.nodes[node["metadata"]["name"]] = node
+        if gone:
+            self.gone_nodes.add(node["metadata"]["name"])
+
+    def note_event(self, event: Manifest, _: datetime, *, gone: bool) -> None:
+        """Take an Event."""
+        if not gone:
+            self.events.append(event)
+
+    def moments(self, pool: str) -> list[dict[str, Manifest]]:
+        """Give a NodePool's claims, by name, after each change of one."""
+        return [
+            {name: claim for name, claim in moment.claims.items() if _is_of(name, pool)}
+            for moment in self.claims
+            if _is_of(moment.object["metadata"]["name"], pool)
+        ]
+
+    def names(self, pool: str) -> list[str]:
+        """Name all claims that a NodePool has ever had, the oldest first."""
+        seen = (m.object["metadata"]["name"] for m in self.claims)
+        return list(dict.fromkeys(name for name in seen if _is_of(name, pool)))
+
+    def now(self, pool: str) -> dict[str, Manifest]:
+        """Give the claims that a NodePool has now, by name."""
+        return {name: claim for name, claim in dict(self.there).items() if _is_of(name, pool)}
+
+    def only(self, pool: str) -> Manifest:
+        """Give the one claim that a NodePool has now; an empty one while it has none, or several."""
+        claims = list(self.now(pool).values())
+        return claims[0] if len(claims) == 1 else {}
+
+    def ended(self, pool: str) -> list[str]:
+        """Name the claims whose deletion has been asked for, in that order."""
+        deleted = (
+            name
+            for moment in self.moments(pool)
+            for name, claim in moment.items()
+            if claim["metadata"].get("deletionTimestamp")
+        )
+        return list(dict.fromkeys(deleted))
+
+    def conditions(self, name: str, kind: str) -> list[str]:
+        """Give the reasons that a claim's condition has had as long as it held, "" where it had none, each once."""
+        mine = (m.object for m in self.claims if m.object["metadata"]["name"] == name)
+        found = [str(condition(each, kind).get("reason", "")) for each in mine]
+        return [reason for reason, before in zip(found, [None, *found], strict=False) if reason != before]
+
+    def told(self, pool: str, reason: str) -> set[tuple[str, str]]:
+        """Give the kind of object and the message of each Event of a reason about a NodePool, its claims, its Nodes."""
+        nodes = {claim.object["status"].get("nodeName") for claim in self.claims_of(pool)} - {None, ""}
+        return {
+            (about["kind"], event["message"])
+            for event in list(self.events)
+            if event["reason"] == reason
+            for about in [event["involvedObject"]]
+            if about["name"] == pool or _is_of(about["name"], pool) or about["name"] in nodes
+        }
+
+    def claims_of(self, pool: str) -> Iterator[Moment]:
+        """Give the changes of a NodePool's claims that have a status."""
+        return (
+            m
+            for m in list(self.claims)
+            if _is_of(m.object["metadata"]["name"], pool) and m.object.get("status")
+        )
+
+    def is_tainted(self, claim: Manifest) -> bool:
+        """Tell whether the Node of a claim has Karpenter's taint for nodes that are disrupted."""
+        node = self.nodes.get((claim.get("status") or {}).get("nodeName") or "", {})
+        return any(taint["key"] == DISRUPTED for taint in (node.get("spec") or {}).get("taints") or ())
+
+
+def _is_of(claim: str, pool: str) -> bool:
+    return claim.rpartition("-")[0] == pool
+
+
+def is_true(claim: Manifest, kind: str) -> bool:
+    """Tell whether a claim shows a condition that holds."""
+    return bool(condition(claim, kind).get("status") == "True")
+
+
+@contextmanager
+def observing(system: System) -> Iterator[Observer]:
+    """Observe a cluster through the block."""
+    observer = Observer()
+    with ExitStack() as stack:
+        stack.enter_context(system.followed("nodes", observer.note_node))
+        stack.enter_context(system.followed("nodeclaims", observer.note_claim))
+        stack.enter_context(system.followed("events", observer.note_event, "default"))
+        yield observer
