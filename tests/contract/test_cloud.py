@@ -297,6 +297,8 @@ def test_our_instances_are_listed_while_they_live_and_know_their_template(subjec
     (listed,) = subject.cloud.owned_instances()
     assert (listed.id, listed.claim) == (outcome.instance.id, request.claim)
     assert listed.template_id in {owned.id for owned in subject.cloud.owned(Kind.LAUNCH_TEMPLATE)}
+    selected = subject.cloud.resolve(NODECLASS, CLUSTER, NOW).security_groups
+    assert listed.security_groups == tuple(sorted(group.id for group in selected)) != ()
     assert set(subject.cloud.living([listed.id, "i-0123456789abcdef0"])) == {listed.id}
     subject.cloud.terminate([listed.id])
     assert list(subject.cloud.owned_instances()) == []

@@ -316,7 +316,9 @@ class FakeCloud:
             template_id=f"lt-{override.template}",
             fleet=request.share.fleet if request.share else "",
         )
-        described = replace(instance, private_dns_name=f"node-{instance.id}")
+        interfaces = self.templates[override.template].data.get("NetworkInterfaces") or ()
+        groups = tuple(sorted(group for each in interfaces[:1] for group in each["Groups"]))
+        described = replace(instance, private_dns_name=f"node-{instance.id}", security_groups=groups)
         self.instances[instance.id] = described  # CreateFleet's answer says nothing of it
         self._made[instance.id] = request.call
         self.tags[instance.id] = _common_tags(request)

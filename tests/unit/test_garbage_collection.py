@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.garbagecollection import MOST, Facts, garbage, still_detached, suspects
-from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, TakeBack, Terminate
+from nodesmith.model.garbage import (
+    Correct,
+    End,
+    Garbage,
+    Kind,
+    Lift,
+    Owned,
+    Release,
+    Remove,
+    TakeBack,
+    Terminate,
+)
 from nodesmith.model.launches import Instance
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodes import Condition, Node
@@ -161,6 +172,24 @@ def test_claims_without_a_node_and_those_that_end_already_are_for_others_to_see_
     assert found(facts(claims=[claim()])) == []
     for phase in (Phase.PENDING, Phase.GIVEN_UP, Phase.TERMINATING, Phase.DRAINED, Phase.TERMINATED):
         assert found(facts(claims=[claim(phase=phase)], nodes=[node()])) == []
+
+
+def test_a_claim_learns_which_security_groups_its_instance_has_by_now() -> None:
+    ours, changed = claim(security_groups=("sg-1", "sg-2")), instance(security_groups=("sg-1", "sg-3"))
+    assert found(facts(instances=[changed], claims=[ours])) == [
+        Correct(replace(ours, security_groups=("sg-1", "sg-3")))
+    ]
+    same = instance(security_groups=("sg-2", "sg-1"))
+    untold = instance(security_groups=())
+    for unchanged in (same, untold):
+        assert found(facts(instances=[unchanged], claims=[ours])) == []
+
+
+def test_a_claim_that_ends_or_was_made_before_they_were_noted_learns_nothing_of_security_groups() -> None:
+    changed = instance(security_groups=("sg-3",))
+    ending = claim(phase=Phase.TERMINATING, security_groups=("sg-1",))
+    for ours in (ending, claim()):
+        assert found(facts(instances=[changed], claims=[ours])) == []
 
 
 def test_a_node_without_claim_and_instance_is_released() -> None:

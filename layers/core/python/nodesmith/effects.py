@@ -147,6 +147,8 @@ def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster)
             store.commit(item.version, item.claims, "garbagecollection")
         case garbage.End():
             _save_and_show(item.claim, store, cluster)
+        case garbage.Correct():
+            store.save(item.claim)
         case garbage.Release():
             cluster.release_node(item.node, item.provider_id)
         case garbage.Lift():

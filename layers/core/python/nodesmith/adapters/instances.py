@@ -105,4 +105,5 @@ def _instance(found: Mapping[str, Any]) -> Instance:
         instance_profile=found.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
         private_dns_name=found.get("PrivateDnsName", ""),
         fleet=tags.get(FLEET_TAG, ""),
+        security_groups=tuple(sorted(group["GroupId"] for group in found.get("SecurityGroups", ()))),
     )

@@ -13,7 +13,18 @@ from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.events import Concern, Hint
-from nodesmith.model.garbage import End, Garbage, Kind, Lift, Owned, Release, Remove, TakeBack, Terminate
+from nodesmith.model.garbage import (
+    Correct,
+    End,
+    Garbage,
+    Kind,
+    Lift,
+    Owned,
+    Release,
+    Remove,
+    TakeBack,
+    Terminate,
+)
 from nodesmith.model.snapshot import Snapshot
 
 
@@ -98,6 +109,8 @@ def _counted(garbage: Garbage) -> str:
             return "NodeClaimsTakenBack"
         case End():
             return "NodeClaimsEnded"
+        case Correct():
+            return "NodeClaimsCorrected"
         case Release():
             return "NodesReleased"
         case Lift():
@@ -112,7 +125,7 @@ def _names(garbage: Garbage) -> Sequence[str]:
             return garbage.instances
         case TakeBack():
             return [claim.name for claim in garbage.claims]
-        case End():
+        case End() | Correct():
             return (garbage.claim.name,)
         case Release():
             return (garbage.node,)

@@ -63,6 +63,13 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Correct:
+    """Write down what EC2 shows of a claim's instance by now; the claim is as it is from then on."""
+
+    claim: NodeClaim
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Let go of a Node without instance and claim."""
 
@@ -84,4 +91,4 @@ class Remove:
     owned: Owned
 
 
-Garbage: TypeAlias = Terminate | TakeBack | End | Release | Lift | Remove
+Garbage: TypeAlias = Terminate | TakeBack | End | Correct | Release | Lift | Remove

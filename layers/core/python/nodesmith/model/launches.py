@@ -135,8 +135,8 @@ class Instance:
     """An EC2 instance of ours. `state` is EC2's word (pending, running, …).
 
     `claim` is empty as long as an instance of a shared fleet does not carry its claim's tag; `fleet` names that fleet.
-    `template_id`, `instance_profile` (its name) and `private_dns_name` are told by descriptions, not by the answer to a
-    launch.
+    `template_id`, `instance_profile` (its name), `private_dns_name` and `security_groups` (ids, of its primary network
+    interface) are told by descriptions, not by the answer to a launch.
     """
 
     id: str
@@ -155,6 +155,7 @@ class Instance:
     private_dns_name: str = field(default="", compare=False)
     """As `ip-10-0-0-4.ec2.internal` or `i-0123456789abcdef0.ec2.internal`, by which EKS lets its kubelet join."""
     fleet: str = field(default="", compare=False)
+    security_groups: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def provider_id(self) -> str:

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodesmith.decisions.garbagecollection.beliefs import ended_claims, left_nodeclaims, left_nodes, suspects
+from nodesmith.decisions.garbagecollection.beliefs import (
+    ended_claims,
+    left_nodeclaims,
+    left_nodes,
+    regrouped_claims,
+    suspects,
+)
 from nodesmith.decisions.garbagecollection.facts import Facts
 from nodesmith.decisions.garbagecollection.instances import UNCLAIMED, in_service, superfluous, taken_back
 from nodesmith.decisions.garbagecollection.unneeded import still_detached, unneeded
@@ -28,6 +34,7 @@ def garbage(facts: Facts) -> tuple[list[Garbage], int]:
     instances = superfluous(facts)
     others: list[Garbage] = [*ended_claims(facts), *left_nodes(facts), *left_nodeclaims(facts)]
     others += [Remove(owned) for owned in unneeded(facts)]
+    others += regrouped_claims(facts)
     taken = instances[:MOST]
     left = len(instances) + len(others) - MOST
     return [*_instances(facts, taken), *others[: MOST - len(taken)]], max(0, left)

@@ -1,12 +1,13 @@
-"""Claims, Nodes and NodeClaim objects that stand for an instance which is gone."""
+"""Claims, Nodes and NodeClaim objects that stand for an instance which is gone, or is not what they say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from nodesmith.decisions.garbagecollection.facts import SERVING, YOUNG, Facts
 from nodesmith.decisions.termination.waiting import is_let_go
-from nodesmith.model.garbage import End, Lift, Release
+from nodesmith.model.garbage import Correct, End, Lift, Release
 from nodesmith.model.labels import NODECLASS
 from nodesmith.model.launches import Instance
 from nodesmith.model.ledger import Ledger
@@ -36,6 +37,23 @@ def ended_claims(facts: Facts) -> Iterator[End]:
         if facts.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
             why = f"instance {claim.instance_id} has gone"
             yield End(claim.terminating("InstanceTerminated", why, facts.now))
+
+
+def regrouped_claims(facts: Facts) -> Iterator[Correct]:
+    """Correct the claims whose instance has other security groups by now than it was launched with.
+
+    Somebody has changed them in EC2. What the EC2NodeClass selects is compared with these: that is drift, or its end.
+    """
+    groups = {instance.id: instance.security_groups for instance in facts.instances}
+    for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
+        now = groups.get(claim.instance_id, ())
+        if (
+            claim.phase in SERVING
+            and now
+            and claim.security_groups
+            and set(now) != set(claim.security_groups)
+        ):
+            yield Correct(replace(claim, security_groups=now))
 
 
 def left_nodes(facts: Facts) -> Iterator[Release]:
