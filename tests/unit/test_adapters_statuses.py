@@ -61,6 +61,14 @@ def test_conditions_of_other_writers_and_other_fields_stay() -> None:
     assert [condition["type"] for condition in merged["conditions"]] == ["Drifted", "Ready"]
 
 
+def test_a_refusal_that_comes_late_does_not_undo_launched() -> None:
+    launched = {"conditions": [{"type": "Launched", "status": "True", "lastTransitionTime": EARLIER}]}
+    refused = {"conditions": [{"type": "Launched", "status": "Unknown", "reason": "LaunchFailed"}]}
+    assert merged_status(launched, refused, NOW) == launched
+    again = {"conditions": [{"type": "Launched", "status": "True"}]}
+    assert merged_status(merged_status({}, refused, NOW), again, NOW)["conditions"][0]["status"] == "True"
+
+
 @pytest.mark.parametrize("kind", ["Drifted", "Consolidatable", "DisruptionReason"])
 def test_what_is_shown_only_while_it_holds_is_taken_off_and_everything_else_stays(kind: str) -> None:
     current = {"conditions": [ready("True", lastTransitionTime=EARLIER), {"type": kind, "status": "True"}]}

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.labels import REGISTERED
-from nodesmith.model.nodeclaimconditions import SHOWN_WHILE_TRUE
+from nodesmith.model.nodeclaimconditions import LAUNCHED, SHOWN_WHILE_TRUE
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.nodespec import write_taints
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
@@ -33,7 +33,7 @@ def merged_conditions(
 
     A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands a
     message, if an empty one, and a reason: one that has nothing to say repeats its type, as Karpenter's do. Those that
-    are shown only while they hold are taken off when they are wanted to be False.
+    are shown only while they hold are taken off when they are wanted to be False. What has been launched stays so.
     """
     by_type = {str(condition["type"]): dict(condition) for condition in current}
     for condition in wanted:
@@ -41,6 +41,8 @@ def merged_conditions(
             by_type.pop(str(condition["type"]), None)
             continue
         known = by_type.get(str(condition["type"]), {})
+        if condition["type"] == LAUNCHED and known.get("status") == "True" and condition["status"] != "True":
+            continue
         since = condition.get("lastTransitionTime") or format_time(now)
         if known.get("status") == condition.get("status"):
             since = known.get("lastTransitionTime") or since

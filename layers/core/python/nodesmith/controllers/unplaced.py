@@ -19,6 +19,7 @@ from nodesmith.decisions.provisioning.plan import BACK_OFF
 from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.model.frozen import NO_ITEMS
 from nodesmith.model.messages import shortened
+from nodesmith.model.nodeclaimconditions import LAUNCHED
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.model.reasons import Reason
@@ -154,7 +155,7 @@ def _of_nodeclaims(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[O
 
 def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
     condition = {
-        "type": "Launched",
+        "type": LAUNCHED,
         "status": "Unknown",
         "reason": event.reason,
         "message": shortened(event.message),

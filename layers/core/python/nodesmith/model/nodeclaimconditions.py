@@ -33,6 +33,8 @@ An end that somebody has asked for is no disruption.
 """
 CONSOLIDATABLE = "Consolidatable"
 DRIFTED = "Drifted"
+LAUNCHED = "Launched"
+"""The condition that stays True once it is: a refusal of an earlier decision is out of date then."""
 SHOWN_WHILE_TRUE = frozenset({CONSOLIDATABLE, DISRUPTION_REASON, DRIFTED})
 """Conditions of NodeClaims that are taken off when they hold no longer, as Karpenter's are."""
 _REFUTING = frozenset({"MultipleNodesFound"})
