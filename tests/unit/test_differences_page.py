@@ -1,11 +1,14 @@
-"""The page of differences names every option and feature gate of Karpenter that nodesmith lacks by that name."""
+"""The page of differences gives few, each with its reason, and names every option of Karpenter that is lacking here."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/differences.md").read_text().split("## Options and feature gates")[1]
+DIFFERENCES, PAGE = (ROOT / "docs/differences.md").read_text().split("## Options and feature gates")
+ROWS = [line for line in DIFFERENCES.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+MOST = 28
+"""Whoever adds one makes another unnecessary."""
 OPTIONS = """
 AMI_REFRESH_INTERVAL AWS_FEATURE_GATES BATCH_IDLE_DURATION BATCH_MAX_DURATION CLUSTER_CA_BUNDLE CLUSTER_ENDPOINT
 CLUSTER_NAME CPU_REQUESTS DISABLE_CLUSTER_STATE_OBSERVABILITY DISABLE_CONTROLLER_WARMUP DISABLE_DRY_RUN
@@ -26,3 +29,13 @@ def test_every_option_and_gate_of_karpenter_is_there_or_has_a_word_on_the_page()
         name for name in [*OPTIONS, *GATES] if f"`{name}`" not in PAGE and f"`{name}`" not in operations
     ]
     assert unknown == []
+
+
+def test_there_are_few_differences() -> None:
+    assert 20 < len(ROWS) <= MOST
+
+
+def test_every_difference_says_what_it_is_about_what_both_do_and_why() -> None:
+    incomplete = [row for row in ROWS if not all(cell.strip() for cell in row.strip("|").split(" | "))]
+    lacking = [row for row in ROWS if len(row.strip("|").split(" | ")) != 4 or row.endswith("| – |")]
+    assert (incomplete, lacking) == ([], [])
