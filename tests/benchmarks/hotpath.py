@@ -12,7 +12,8 @@ from nodesmith.controllers.provisioning import provision
 from nodesmith.model.events import parse_hint
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.moves import Move
-from nodesmith.model.nodeclaims import NodeClaim, to_item
+from nodesmith.model.nodeclaimitems import to_item
+from nodesmith.model.nodeclaims import NodeClaim
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
 from tests.fakes.cloud import FakeCloud

@@ -22,8 +22,9 @@ from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.model.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.nodeclaimitems import to_item
 from nodesmith.model.nodeclaimobjects import manifest, marks_of
-from nodesmith.model.nodeclaims import NodeClaim, Phase, to_item
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.taints import UNREGISTERED
 from nodesmith.model.times import format_time

@@ -26,7 +26,8 @@ from nodesmith.model.ledgeritems import (
     risk_item,
 )
 from nodesmith.model.moves import Move, MoveKind
-from nodesmith.model.nodeclaims import NodeClaim, from_item, to_item
+from nodesmith.model.nodeclaimitems import from_item, to_item
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause, departure_of
 from nodesmith.model.registrationhealth import RegistrationHealth

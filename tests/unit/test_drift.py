@@ -18,8 +18,9 @@ from nodesmith.errors import Failures
 from nodesmith.model.catalog import Catalog, Offering
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance
+from nodesmith.model.nodeclaimitems import from_item, to_item
 from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase, from_item, to_item
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclassstatus import (
     CapacityReservation,

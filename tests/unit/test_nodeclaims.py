@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from nodesmith.model.budgets import Budget
+from nodesmith.model.nodeclaimitems import from_item, to_item
 from nodesmith.model.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
-from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition, from_item, to_item
+from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import Resources

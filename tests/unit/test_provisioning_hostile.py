@@ -11,7 +11,7 @@ import pytest
 from nodesmith.controllers.buying import committable
 from nodesmith.decisions.provisioning import decide
 from nodesmith.model.durations import LONGEST_SECONDS, duration_seconds
-from nodesmith.model.nodeclaims import to_item
+from nodesmith.model.nodeclaimitems import to_item
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.pods import Pod
 from tests.builders import inputs, nodeclass_manifest, nodepool_manifest, pods, shape, snapshot

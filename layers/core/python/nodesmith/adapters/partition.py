@@ -24,7 +24,8 @@ from nodesmith.model.ledgeritems import (
     read_risk,
 )
 from nodesmith.model.moves import Move, MoveKind
-from nodesmith.model.nodeclaims import NodeClaim, from_item
+from nodesmith.model.nodeclaimitems import from_item
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause, read_departure, read_pause
 from nodesmith.model.registrationhealth import RegistrationHealth

@@ -41,7 +41,8 @@ from nodesmith.model.ledgeritems import (
     risk_item,
 )
 from nodesmith.model.moves import Move, MoveKind
-from nodesmith.model.nodeclaims import NodeClaim, to_item
+from nodesmith.model.nodeclaimitems import to_item
+from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause, departure_item, departure_of, pause_item
 from nodesmith.model.registrationhealth import RegistrationHealth

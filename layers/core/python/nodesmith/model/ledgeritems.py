@@ -13,7 +13,7 @@ from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import from_item, to_item
+from nodesmith.model.nodeclaimitems import from_item, to_item
 from nodesmith.model.nodeclassstatus import (
     CapacityReservation,
     ClusterInfo,

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from nodesmith.model.budgets import Budget, read_budget, write_budget
-from nodesmith.model.frozen import NO_ITEMS, FrozenMap, thaw
-from nodesmith.model.nodespec import (
-    NodeClassRef,
-    read_requirements,
-    read_taints,
-    write_requirements,
-    write_taints,
-)
+from nodesmith.model.budgets import Budget
+from nodesmith.model.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources
 from nodesmith.model.schema.hashing import FIRST_HASH_VERSION, HASH_VERSION
@@ -247,54 +241,3 @@ REACHED_AT: Mapping[Phase, str] = {
     Phase.TERMINATED: "terminated_at",
 }
 """The field that says when a phase was reached."""
-
-
-def to_item(claim: NodeClaim) -> dict[str, Any]:
-    """Write a claim as JSON-able data, the same for equal claims; what is empty or unset is left out."""
-    values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
-    return {name: _write(name, value) for name, value in values if value not in (None, "", ())}
-
-
-def from_item(item: Mapping[str, Any]) -> NodeClaim:
-    """Read what `to_item` wrote; names that this version does not know are left out."""
-    item = {"nodepool": "", **item}  # those that users make need none
-    known = {field.name for field in fields(NodeClaim)} & item.keys()
-    return NodeClaim(
-        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
-    )
-
-
-def _write(name: str, value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case Requirements():
-            return write_requirements(value)
-        case NodeClassRef():
-            return {"group": value.group, "kind": value.kind, "name": value.name}
-        case tuple() if name == "budgets":
-            return [write_budget(budget) for budget in value]
-        case tuple() if name == "history":
-            return [[step.phase, step.at.isoformat(), step.cause] for step in value]
-        case tuple() if name in ("taints", "startup_taints"):
-            return write_taints(value)
-        case _:
-            return thaw(value)
-
-
-_TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "inconsistency": lambda value: "" if value == "-" else value,  # it did once, in older versions' words
-    "nodeclass": lambda value: NodeClassRef(**value),
-    "phase": Phase,
-    "requirements": read_requirements,
-    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
-    **dict.fromkeys(("taints", "startup_taints"), read_taints),
-    **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
-    **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),
-    "budgets": lambda budgets: tuple(map(read_budget, budgets)),
-    "history": lambda steps: tuple(
-        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
-    ),
-    **dict.fromkeys((*_TIMES, *REACHED_AT.values()), datetime.fromisoformat),
-}

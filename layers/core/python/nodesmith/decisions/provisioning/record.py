@@ -17,7 +17,7 @@ from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.ledgeritems import ledger_item, read_ledger
-from nodesmith.model.nodeclaims import to_item
+from nodesmith.model.nodeclaimitems import to_item
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 

@@ -1,0 +1,72 @@
+"""NodeClaims as JSON data: what the ledger and the records of decisions hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.budgets import read_budget, write_budget
+from nodesmith.model.frozen import FrozenMap, thaw
+from nodesmith.model.nodeclaims import REACHED_AT, NodeClaim, Phase, Transition
+from nodesmith.model.nodespec import (
+    NodeClassRef,
+    read_requirements,
+    read_taints,
+    write_requirements,
+    write_taints,
+)
+from nodesmith.model.requirements import Requirements
+from nodesmith.model.resources import Resources
+
+
+def to_item(claim: NodeClaim) -> dict[str, Any]:
+    """Write a claim as JSON-able data, the same for equal claims; what is empty or unset is left out."""
+    values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
+    return {name: _write(name, value) for name, value in values if value not in (None, "", ())}
+
+
+def from_item(item: Mapping[str, Any]) -> NodeClaim:
+    """Read what `to_item` wrote; names that this version does not know are left out."""
+    item = {"nodepool": "", **item}  # those that users make need none
+    known = {field.name for field in fields(NodeClaim)} & item.keys()
+    return NodeClaim(
+        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
+    )
+
+
+def _write(name: str, value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Requirements():
+            return write_requirements(value)
+        case NodeClassRef():
+            return {"group": value.group, "kind": value.kind, "name": value.name}
+        case tuple() if name == "budgets":
+            return [write_budget(budget) for budget in value]
+        case tuple() if name == "history":
+            return [[step.phase, step.at.isoformat(), step.cause] for step in value]
+        case tuple() if name in ("taints", "startup_taints"):
+            return write_taints(value)
+        case _:
+            return thaw(value)
+
+
+_TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "inconsistency": lambda value: "" if value == "-" else value,  # it did once, in older versions' words
+    "nodeclass": lambda value: NodeClassRef(**value),
+    "phase": Phase,
+    "requirements": read_requirements,
+    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
+    **dict.fromkeys(("taints", "startup_taints"), read_taints),
+    **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
+    **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),
+    "budgets": lambda budgets: tuple(map(read_budget, budgets)),
+    "history": lambda steps: tuple(
+        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
+    ),
+    **dict.fromkeys((*_TIMES, *REACHED_AT.values()), datetime.fromisoformat),
+}
