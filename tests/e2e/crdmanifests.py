@@ -28,7 +28,12 @@ from tests.unit.conversionfields import KUBELET
 Manifest = dict[str, Any]
 Place = tuple[str | int, ...]
 
-_TAINT = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
+_TAINT = {
+    "key": "example.com/gpu",
+    "value": "yes",
+    "effect": "NoSchedule",
+    "timeAdded": "2026-01-31T12:00:00Z",
+}
 _NODE_CLASS_REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 _REQUIREMENTS = [
     {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"], "minValues": 1}
@@ -208,7 +213,12 @@ def _wrong(field: Field, value: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _wrong_texts(field: Text) -> Iterator[tuple[Any, str]]:
-    yield 7, 'must be of type string: "integer"'
+    if field.format == "date-time":
+        yield 7, 'must be of type date-time: "int64"'
+        yield True, 'must be of type date-time: ""'
+        yield "yesterday", 'must be of type date-time: "yesterday"'
+    else:
+        yield 7, 'must be of type string: "integer"'
     if field.enum:
         yield "nonsense", 'Unsupported value: "nonsense": supported values: '
     if field.pattern:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 NODE_POOL, EC2_NODE_CLASS, NODE_CLAIM = "NodePool", "EC2NodeClass", "NodeClaim"
 _TAINT = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
+_TIMED_TAINT = {**_TAINT, "timeAdded": "2026-01-31T12:00:00Z"}
 _ZONES = [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1a"], "minValues": 1}]
 _DEFAULTS = [
     {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
@@ -183,8 +184,8 @@ NODE_POOL_V1BETA1 = (
         NODE_POOL,
         "spec.template.metadata.annotations",
     ),
-    Row(f"{_TEMPLATE}.taints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.taints"),
-    Row(f"{_TEMPLATE}.startupTaints", [_TAINT], NODE_POOL, f"{_TEMPLATE}.startupTaints"),
+    Row(f"{_TEMPLATE}.taints", [_TIMED_TAINT], NODE_POOL, f"{_TEMPLATE}.taints"),
+    Row(f"{_TEMPLATE}.startupTaints", [_TIMED_TAINT], NODE_POOL, f"{_TEMPLATE}.startupTaints"),
     Row(f"{_TEMPLATE}.requirements", _ZONES, NODE_POOL, f"{_TEMPLATE}.requirements"),
     Row(
         f"{_TEMPLATE}.nodeClassRef",
@@ -216,8 +217,8 @@ NODE_POOL_V1BETA1 = (
 NODE_CLAIM_V1BETA1 = (
     *_same(
         NODE_CLAIM,
-        taints=[_TAINT],
-        startupTaints=[_TAINT],
+        taints=[_TIMED_TAINT],
+        startupTaints=[_TIMED_TAINT],
         requirements=_ZONES,
         resources={"requests": {"cpu": "1"}},
     ),

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, NamedTuple
 
-from nodesmith.model.schema.fields import Integer, Kind, Map, Object, Rule, Text
+from nodesmith.model.schema.fields import Integer, Kind, Map, Object, Text
+from nodesmith.model.schema.nodespec import TIME_RULE
 from nodesmith.model.schema.reading import read
 from nodesmith.model.schema.reports import Report, at, nearest, shown
 
-
-def _is_time(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
-
-
-_TIME = Text(rules=(Rule("", "must be a time such as 2026-01-31T12:00:00Z", _is_time),))
+_TIME = Text(rules=(TIME_RULE,))
 _METADATA = Object(
     {
         "name": Text(min_length=1, max_length=253),

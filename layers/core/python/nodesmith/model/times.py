@@ -11,6 +11,14 @@ def parse_time(text: str) -> datetime:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def is_time(text: str) -> bool:
+    """Tell whether a text is a time with its zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
 def format_time(moment: datetime) -> str:
     """Write a time as Kubernetes does: `2026-11-21T07:28:05Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -21,6 +21,7 @@ from nodesmith.model.requirements import Operator
 from nodesmith.model.schema.fields import Array, Integer, Map, Object, Rule, Text
 from nodesmith.model.spelling import did_you_mean
 from nodesmith.model.taints import Effect
+from nodesmith.model.times import is_time
 
 _DOMAIN_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 QUALIFIED_NAME = rf"^({_DOMAIN_PART}(\.{_DOMAIN_PART})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -62,6 +63,7 @@ LABELS = Map(
 )
 ANNOTATIONS = Map(Text(), "Annotations of every node.")
 
+TIME_RULE = Rule("", "must be a time such as 2026-01-31T12:00:00Z", is_time)
 _TAINT = Object(
     {
         "key": Text("Name of the taint.", QUALIFIED_NAME, "example.com/gpu", min_length=1, max_length=316),
@@ -70,6 +72,9 @@ _TAINT = Object(
         ),
         "effect": Text(
             "What happens to pods that do not tolerate it.", enum=tuple(effect.value for effect in Effect)
+        ),
+        "timeAdded": Text(
+            "When the taint was added. No decision reads it.", format="date-time", rules=(TIME_RULE,)
         ),
     },
     required=("key", "effect"),
