@@ -8,6 +8,7 @@ import pytest
 
 from nodesmith.model.events import Concern
 from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.statichashes import hash_in_cluster
 from tests import builders, crashes, crashpairs, passages
 from tests.branches import branches, copied
 from tests.crashes import STORIES, Story
@@ -202,7 +203,9 @@ def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -
     world = story("an EC2NodeClass that changes meanwhile").told(Boundaries(frozenset({killed})))
     assert world.violations() == []
     hashes = {c.nodeclass_hash for c in world.store.claims.values()}
-    assert hashes == {world.store.nodeclasses["default"].hash}
+    cluster, resolved = world.store.cluster, world.store.nodeclasses["default"].hash
+    assert cluster is not None
+    assert hashes == {hash_in_cluster(resolved, cluster.ca_bundle)}
 
 
 @pytest.mark.parametrize("story", crashes.ENDS, ids=lambda story: story.name)

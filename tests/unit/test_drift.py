@@ -82,7 +82,11 @@ def test_a_node_that_was_bought_a_moment_ago_is_what_would_be_bought_today() -> 
 def test_it_is_the_same_claim_once_the_ledger_has_held_it() -> None:
     kept = from_item(to_item(replace(CLAIM, drift="AMIDrift", drifted_at=NOW)))
     assert (kept.subnet_id, kept.security_groups) == (CLAIM.subnet_id, ("sg-1",))
-    assert (kept.drift, kept.drifted_at, kept.hash_version) == ("AMIDrift", NOW, CLAIM.hash_version)
+    assert (kept.drift, kept.drifted_at) == ("AMIDrift", NOW)
+    assert (kept.comparable_nodepool_hash, kept.comparable_nodeclass_hash) == (
+        CLAIM.nodepool_hash,
+        CLAIM.nodeclass_hash,
+    )
     assert drifted(kept, today()) == ""
 
 
@@ -213,9 +217,38 @@ def test_a_node_whose_reservation_is_not_selected_any_more_drifts() -> None:
 
 
 def test_hashes_of_another_version_are_not_compared() -> None:
-    older = replace(CLAIM, hash_version="nodesmith-v0", nodepool_hash="old", nodeclass_hash="old")
+    older = replace(CLAIM, nodepool_hash_version="nodesmith-v1", nodepool_hash="old")
     assert drifted(older, today()) == ""
-    assert drifted(replace(older, hash_version=CLAIM.hash_version), today()) == "NodePoolDrifted"
+    assert drifted(replace(older, nodepool_hash_version="v3"), today()) == "NodePoolDrifted"
+    older = replace(CLAIM, nodeclass_hash_version="v4", nodeclass_hash="old")
+    assert drifted(older, today()) == ""
+    assert drifted(replace(older, nodeclass_hash_version="v5"), today()) == "NodeClassDrift"
+
+
+def test_another_certificate_authority_of_the_cluster_replaces_nodes() -> None:
+    ledger = as_read(builders.ledger(), builders.snapshot())
+    assert ledger.cluster is not None
+    renewed = replace(ledger, cluster=replace(ledger.cluster, ca_bundle="QW5vdGhlcg=="))
+    look = Today.of(builders.snapshot(), renewed, embedded_catalog("us-east-1"), LATER)
+    assert drifted(CLAIM, look) == "NodeClassDrift"
+
+
+@pytest.mark.parametrize(
+    ("stated", "reason"),
+    [
+        ({}, ""),
+        ({"": "1", "-version": "v4"}, ""),
+        ({"": CLAIM.nodeclass_hash, "-version": "v5"}, ""),
+        ({"": "1", "-version": "v5"}, "NodeClassDrift"),
+    ],
+)
+def test_without_the_certificate_authority_the_hash_that_the_nodeclass_states_is_compared(
+    stated: dict[str, str], reason: str
+) -> None:
+    made = builders.nodeclass_manifest()
+    key = "karpenter.k8s.aws/ec2nodeclass-hash"
+    made["metadata"]["annotations"] = {f"{key}{end}": value for end, value in stated.items()}
+    assert drifted(CLAIM, replace(today(builders.snapshot(nodeclasses=(made,))), ca_bundle="")) == reason
 
 
 def test_a_claim_that_ends_or_whose_nodepool_is_gone_does_not_drift() -> None:

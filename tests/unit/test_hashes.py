@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from nodesmith.controllers.hashes import renew_hashes, state_hashes
 from nodesmith.decisions import hashes
 from nodesmith.decisions.disruption.drift import Today, drifted
@@ -13,16 +15,20 @@ from nodesmith.errors import Failures
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodepools import NodePool, parse_nodepool
-from nodesmith.model.schema.hashing import HASH_VERSION
 from tests import builders
 from tests.builders import NOW
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.store import FakeStore
 
 POOL_HASH, CLASS_HASH = "karpenter.sh/nodepool-hash", "karpenter.k8s.aws/ec2nodeclass-hash"
+CA_BUNDLE = builders.cluster_info().ca_bundle
 NODECLASS = builders.nodeclass()
 OLD = builders.claim(
-    phase=Phase.INITIALIZED, hash_version="nodesmith-v0", nodepool_hash="before", nodeclass_hash="before"
+    phase=Phase.INITIALIZED,
+    nodepool_hash="0123456789abcdef",
+    nodeclass_hash="fedcba9876543210",
+    nodepool_hash_version="nodesmith-v1",
+    nodeclass_hash_version="nodesmith-v1",
 )
 
 
@@ -32,8 +38,16 @@ def pool() -> NodePool:
     return parsed
 
 
+def today() -> Today:
+    return Today.of(builders.snapshot(), builders.ledger(), builders.catalog(), NOW)
+
+
 def renewed(*claims: NodeClaim) -> list[NodeClaim]:
-    return rehashed(claims, {"default": pool()}, {"default": NODECLASS})
+    return rehashed(claims, {"default": pool()}, {"default": NODECLASS}, CA_BUNDLE)
+
+
+def versions(claim: NodeClaim) -> tuple[str, str]:
+    return claim.nodepool_hash_version, claim.nodeclass_hash_version
 
 
 def test_objects_are_told_their_hashes_once() -> None:
@@ -47,40 +61,74 @@ def test_objects_are_told_their_hashes_once() -> None:
             (cluster.nodepools["default"], pool()),
             (cluster.nodeclasses["default"], NODECLASS),
         ]
-        return state_hashes(objects, cluster, Failures())
+        return state_hashes(objects, CA_BUNDLE, cluster, Failures())
 
     assert state() == ("NodePool/default", "EC2NodeClass/default")
     assert cluster.nodepools["default"]["metadata"]["annotations"] == {
         POOL_HASH: pool().hash,
-        f"{POOL_HASH}-version": HASH_VERSION,
+        f"{POOL_HASH}-version": "v3",
     }
     assert cluster.nodeclasses["default"]["metadata"]["annotations"] == {
-        CLASS_HASH: NODECLASS.hash,
-        f"{CLASS_HASH}-version": HASH_VERSION,
+        CLASS_HASH: NODECLASS.hash_in(CA_BUNDLE),
+        f"{CLASS_HASH}-version": "v5",
     }
     assert state() == ()
 
 
+def test_what_karpenter_has_stated_is_left_as_it_is() -> None:
+    stated = builders.nodeclass_manifest()
+    stated["metadata"]["annotations"] = {
+        CLASS_HASH: NODECLASS.hash_in(CA_BUNDLE),
+        f"{CLASS_HASH}-version": "v5",
+    }
+    assert unstated(stated, NODECLASS, CA_BUNDLE) is None
+    stated["metadata"]["annotations"][f"{CLASS_HASH}-version"] = "v6"
+    assert unstated(stated, NODECLASS, CA_BUNDLE) is not None
+
+
 def test_an_object_that_cannot_be_read_says_nothing() -> None:
-    assert unstated(builders.nodepool_manifest(), None) is None
+    assert unstated(builders.nodepool_manifest(), None, CA_BUNDLE) is None
 
 
 def test_claims_of_another_version_get_the_hashes_of_today_instead_of_drifting() -> None:
     (claim,) = renewed(OLD)
-    assert (claim.nodepool_hash, claim.nodeclass_hash) == (pool().hash, NODECLASS.hash)
-    assert claim.hash_version == HASH_VERSION
+    assert (claim.nodepool_hash, claim.nodeclass_hash) == (pool().hash, NODECLASS.hash_in(CA_BUNDLE))
+    assert versions(claim) == ("v3", "v5")
     assert renewed(claim) == []
+    assert drifted(OLD, today()) == drifted(claim, today()) == ""
+
+
+def test_only_the_hash_of_another_version_is_renewed() -> None:
+    (current,) = renewed(OLD)
+    (claim,) = renewed(replace(current, nodepool_hash="1", nodeclass_hash="1", nodeclass_hash_version="v4"))
+    assert (claim.nodepool_hash, claim.nodeclass_hash) == ("1", NODECLASS.hash_in(CA_BUNDLE))
+    assert drifted(claim, today()) == "NodePoolDrifted", "the change of its NodePool is not forgotten"
 
 
 def test_what_had_drifted_before_stays_drifted() -> None:
     (claim,) = renewed(replace(OLD, drift="NodePoolDrifted", drifted_at=NOW))
-    today = Today.of(builders.snapshot(), builders.ledger(), builders.catalog(), NOW)
-    assert drifted(claim, today) == "NodePoolDrifted"
+    assert versions(claim) == ("v3", "v5")
+    assert drifted(claim, today()) == "NodePoolDrifted"
 
 
-def test_claims_that_end_or_whose_objects_cannot_be_read_are_left() -> None:
+def test_claims_that_end_are_left() -> None:
     assert renewed(OLD.terminating("Deleted", "by hand", NOW), replace(OLD, phase=Phase.PENDING)) == []
-    assert rehashed([OLD], {}, {"default": NODECLASS}) == rehashed([OLD], {"default": pool()}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("pools", "nodeclasses", "found"),
+    [
+        ({}, {}, []),
+        ({}, {"default": NODECLASS}, [("nodesmith-v1", "v5")]),
+        ({"default": pool()}, {}, [("v3", "nodesmith-v1")]),
+    ],
+)
+def test_a_hash_whose_object_cannot_be_read_is_left(
+    pools: dict[str, NodePool], nodeclasses: dict[str, EC2NodeClass], found: list[tuple[str, str]]
+) -> None:
+    claims = rehashed([OLD], pools, nodeclasses, CA_BUNDLE)
+    assert [versions(claim) for claim in claims] == found
+    assert rehashed(claims, pools, nodeclasses, CA_BUNDLE) == []
 
 
 def test_one_run_renews_so_many_and_the_next_ones_the_others() -> None:
@@ -96,8 +144,10 @@ def test_ledger_and_object_say_the_new_hashes_and_a_claim_that_moved_on_keeps_no
     first, second = store.load().claims
     store.save(first)
     pools, nodeclasses = {"default": pool()}, {"default": NODECLASS}
-    assert renew_hashes([first, second], pools, nodeclasses, store, cluster, Failures()) == 1
-    assert [c.has_comparable_hashes for c in store.load().claims] == [False, True]
+    assert renew_hashes([first, second], pools, nodeclasses, CA_BUNDLE, store, cluster, Failures()) == 1
+    assert [versions(c) for c in store.load().claims] == [("nodesmith-v1", "nodesmith-v1"), ("v3", "v5")]
     annotations = cluster.nodeclaims[second.name]["metadata"]["annotations"]
     assert annotations[POOL_HASH] == pool().hash
-    assert annotations[f"{POOL_HASH}-version"] == HASH_VERSION
+    assert annotations[f"{POOL_HASH}-version"] == "v3"
+    assert annotations[CLASS_HASH] == NODECLASS.hash_in(CA_BUNDLE)
+    assert annotations[f"{CLASS_HASH}-version"] == "v5"

@@ -16,6 +16,7 @@ from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.resources import MEMORY, Resources
+from nodesmith.model.statichashes import NODECLASS_HASH_VERSION, hash_in_cluster
 from tests import builders
 
 TYPE, IMAGE = "m5.large", "ami-amd64"
@@ -24,11 +25,17 @@ NOMINAL = 8 * 1024 * MIB
 GUESS = 7577 * MIB  # 7.5 % less
 SHOWN = 7800 * MIB
 STATUS = builders.nodeclass_status()
+CA_BUNDLE = "Q0E="
 CATALOG = builders.catalog()
 
 
 def shows(memory: int = SHOWN, *, left: int = SHOWN - 700 * MIB, **fields: Any) -> NodeClaim:
-    known: dict[str, Any] = {"instance_type": TYPE, "image_id": IMAGE, "nodeclass_hash": STATUS.hash}
+    known: dict[str, Any] = {
+        "instance_type": TYPE,
+        "image_id": IMAGE,
+        "nodeclass_hash": builders.nodeclass().hash_in(CA_BUNDLE),
+        "nodeclass_hash_version": NODECLASS_HASH_VERSION,
+    }
     return replace(
         builders.claim(),
         capacity=Resources({"cpu": 2000, MEMORY: memory, "pods": 29}),
@@ -46,7 +53,7 @@ def resolved(known: Mapping[Boot, Offered], name: str = TYPE, status: object = S
 def taught(*claims: NodeClaim) -> Offered | None:
     known: Offered | None = None
     for claim in claims:
-        known = learned(known, claim, GUESS) or known
+        known = learned(known, claim, GUESS, CA_BUNDLE) or known
     return known
 
 
@@ -59,7 +66,7 @@ def test_the_first_node_teaches_all_that_it_shows() -> None:
 
 
 def test_the_same_again_teaches_nothing_and_is_not_written() -> None:
-    assert learned(taught(shows()), shows(), GUESS) is None
+    assert learned(taught(shows()), shows(), GUESS, CA_BUNDLE) is None
 
 
 def test_of_several_values_the_smallest_is_kept() -> None:
@@ -70,15 +77,28 @@ def test_of_several_values_the_smallest_is_kept() -> None:
 
 
 def test_what_is_left_to_pods_is_learned_for_each_nodeclass_the_last_sixteen_of_them() -> None:
-    offered = taught(*(shows(nodeclass_hash=f"h{n}", left=SHOWN - n) for n in range(20)))
+    nodeclasses = [(str(n), hash_in_cluster(str(n), CA_BUNDLE)) for n in range(20)]
+    offered = taught(*(shows(nodeclass_hash=hash_, left=SHOWN - int(n)) for n, hash_ in nodeclasses))
     assert offered is not None
-    assert list(offered.allocatable) == [f"h{n}" for n in range(4, 20)]
+    assert list(offered.allocatable) == [n for n, _ in nodeclasses[4:]]
+
+
+@pytest.mark.parametrize(
+    ("hash_", "version"), [("0a1b2c3d4e5f6071", "v5"), ("123", "nodesmith-v1"), ("", "v5")]
+)
+def test_a_node_whose_nodeclass_is_known_by_other_rules_teaches_nothing(hash_: str, version: str) -> None:
+    assert taught(shows(nodeclass_hash=hash_, nodeclass_hash_version=version)) is None
+
+
+def test_clusters_of_an_account_learn_from_each_other() -> None:
+    other = learned(None, shows(nodeclass_hash=builders.nodeclass().hash_in("QQ==")), GUESS, "QQ==")
+    assert other == taught(shows())
 
 
 @pytest.mark.parametrize("memory", [0, 1, int(0.79 * GUESS), int(1.11 * GUESS), 2**60, -1])
 def test_a_node_that_shows_what_its_type_cannot_have_teaches_nothing(memory: int) -> None:
-    assert learned(None, shows(memory), GUESS) is None
-    assert learned(Offered(SHOWN), shows(memory), GUESS) is None
+    assert learned(None, shows(memory), GUESS, CA_BUNDLE) is None
+    assert learned(Offered(SHOWN), shows(memory), GUESS, CA_BUNDLE) is None
 
 
 @pytest.mark.parametrize("missing", ["instance_type", "image_id"])

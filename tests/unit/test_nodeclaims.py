@@ -27,7 +27,8 @@ FULLEST = NodeClaim(
     provisioner="legacy",
     nodepool_hash="11",
     nodeclass_hash="22",
-    hash_version="nodesmith-v0",
+    nodepool_hash_version="v3",
+    nodeclass_hash_version="v5",
     requirements=Requirements.of(
         requirement("kubernetes.io/arch", "In", ["amd64"]),
         requirement("node.kubernetes.io/instance-type", "In", ["m5.large", "c5.large"], 2),
@@ -126,6 +127,24 @@ def test_an_older_version_reads_what_a_newer_one_wrote() -> None:
     assert from_item({**to_item(SMALLEST), "mood": "sunny"}) == SMALLEST
 
 
+def test_a_claim_of_a_release_with_one_version_for_both_hashes_is_read_and_such_a_release_finds_its_own_key() -> (
+    None
+):
+    old = {"hash_version": "nodesmith-v1", "nodepool_hash": "0a", "nodeclass_hash": "0b"}
+    claim = from_item({**to_item(SMALLEST), **old})
+    assert (claim.nodepool_hash_version, claim.nodeclass_hash_version) == ("nodesmith-v1", "nodesmith-v1")
+    assert (claim.comparable_nodepool_hash, claim.comparable_nodeclass_hash) == ("", "")
+    assert to_item(FULLEST)["hash_version"] == "v3", (
+        "without it, that release takes the hash for one of its own"
+    )
+
+
+def test_a_claim_that_a_user_made_says_so_once_it_is_in_the_ledger() -> None:
+    by_hand = replace(SMALLEST, origin="ByHand")
+    assert manifest(by_hand)["metadata"]["annotations"] == {"nodesmith.dev/origin": "ByHand"}
+    assert manifest(SMALLEST)["metadata"]["annotations"] == {}
+
+
 def test_the_object_carries_labels_annotations_and_its_owner() -> None:
     metadata = manifest(BOUGHT)["metadata"]
     assert metadata == {
@@ -144,11 +163,11 @@ def test_the_object_carries_labels_annotations_and_its_owner() -> None:
             "compatibility.karpenter.k8s.aws/cluster-name-tagged": "true",
             "example.com/note": "b",
             "karpenter.k8s.aws/ec2nodeclass-hash": "22",
-            "karpenter.k8s.aws/ec2nodeclass-hash-version": "nodesmith-v0",
+            "karpenter.k8s.aws/ec2nodeclass-hash-version": "v5",
             "karpenter.k8s.aws/tagged": "true",
             "karpenter.sh/nodeclaim-termination-timestamp": "2026-11-21T13:00:00Z",
             "karpenter.sh/nodepool-hash": "11",
-            "karpenter.sh/nodepool-hash-version": "nodesmith-v0",
+            "karpenter.sh/nodepool-hash-version": "v3",
             "nodesmith.dev/decision": BOUGHT.decision,
         },
         "finalizers": ["karpenter.sh/termination"],

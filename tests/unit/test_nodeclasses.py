@@ -414,8 +414,11 @@ def test_what_is_no_manifest_is_explained(nonsense: Any) -> None:
         {"instanceStorePolicy": "RAID0"},
         {"metadataOptions": {"httpTokens": "optional"}},
         {"detailedMonitoring": True},
+        {"detailedMonitoring": False},
         {"associatePublicIPAddress": True},
         {"context": "ctx"},
+        {"kubelet": {}},
+        {"kubelet": {"topologyManagerPolicy": "best-effort"}},
         {"placementGroupSelector": {"name": "x"}},
         {"cpuOptions": {"nestedVirtualization": "enabled"}},
         {"connectionTracking": {"udpTimeout": 30}},
@@ -436,8 +439,7 @@ def test_the_hash_changes_with_what_nodes_are_made_from(fields: dict[str, Any]) 
         {"amiFamily": "AL2023"},
         {"ipPrefixCount": 3},
         {"metadataOptions": {}},
-        {"detailedMonitoring": False},
-        {"kubelet": {}},
+        {"metadataOptions": {"httpTokens": "required"}},
     ],
 )
 def test_the_hash_stays_where_nodes_stay_as_they_are(fields: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.nodeclaimobjects import manifest
+from nodesmith.model.nodeclaims import BY_HAND
 from nodesmith.model.ownership import is_foreign, is_foreign_node, is_karpenters, is_marked, server_of
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, Mirror, observed
 from nodesmith.observation.wire import decode, encode
@@ -93,10 +94,18 @@ def test_karpenters_nodeclaims_are_told_from_ours_and_from_users() -> None:
     bare = {"metadata": {"name": "mine"}, "spec": {}}
     launched = {**bare, "status": {"providerID": "aws:///us-east-1a/i-1"}}
     ours = manifest(builders.claim("a", decision="d", nodepool_uid="uid-default"))
-    by_hand = manifest(builders.claim("b", nodeclass_hash="123"))
-    assert [is_karpenters(each) for each in (foreign.karpenters_nodeclaim("k"), launched)] == [True, True]
-    assert [is_karpenters(each) for each in (bare, ours, by_hand)] == [False, False, False]
-    assert [is_marked(each) for each in (bare, ours, by_hand)] == [False, True, True]
+    by_hand = manifest(builders.claim("b", nodeclass_hash="123", nodeclass_hash_version="v5", origin=BY_HAND))
+    of_old = manifest(builders.claim("b", nodeclass_hash="123", nodeclass_hash_version="nodesmith-v1"))
+    karpenters = foreign.karpenters_nodeclaim("k")
+    assert [is_karpenters(each) for each in (karpenters, launched)] == [True, True]
+    assert [is_karpenters(each) for each in (bare, ours, by_hand, of_old)] == [False, False, False, False]
+    assert [is_marked(each) for each in (bare, karpenters, ours, by_hand, of_old)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_the_other_software_is_named() -> None:

@@ -17,10 +17,10 @@ Read = Iterable[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
 """Objects of the API server, as they are and as they were read."""
 
 
-def state_hashes(objects: Read, cluster: Cluster, failures: Failures) -> tuple[str, ...]:
+def state_hashes(objects: Read, ca_bundle: str, cluster: Cluster, failures: Failures) -> tuple[str, ...]:
     """Write onto each object the hash of its content where it does not say so; give `Kind/name` of those written."""
     written: list[str] = []
-    for statement in filter(None, (unstated(obj, read) for obj, read in objects)):
+    for statement in filter(None, (unstated(obj, read, ca_bundle) for obj, read in objects)):
         about = f"{statement.kind}/{statement.name}"
         with failures.of(about):
             cluster.annotate(statement.kind, statement.name, statement.annotations)
@@ -32,9 +32,10 @@ def renew_hashes(
     claims: Iterable[NodeClaim],
     pools: Mapping[str, NodePool],
     nodeclasses: Mapping[str, EC2NodeClass],
+    ca_bundle: str,
     store: Store,
     cluster: Cluster,
     failures: Failures,
 ) -> int:
     """Give claims of another version today's hashes, in the ledger and on their objects; count them."""
-    return rewrite(rehashed(claims, pools, nodeclasses), store, cluster, failures)
+    return rewrite(rehashed(claims, pools, nodeclasses, ca_bundle), store, cluster, failures)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.commands import Command, Initialize
 from nodesmith.model.learned import Boot, Offered, boot_of, learned
+from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Store
@@ -16,7 +17,7 @@ from nodesmith.ports import Store
 def learn(
     store: Store,
     commands: Iterable[Command],
-    claims: Iterable[NodeClaim],
+    ledger: Ledger,
     snapshot: Snapshot,
     failures: Failures,
 ) -> None:
@@ -28,23 +29,24 @@ def learn(
     shown = [replace(claim, capacity=node.capacity) for claim in ready if (node := snapshot.node_of(claim))]
     if not shown:
         return
-    expected = {claim.name: claim.capacity.memory_bytes for claim in claims}
     try:
-        lessons = _lessons(shown, expected, store)
+        lessons = _lessons(shown, ledger, store)
         if lessons:
             store.learn(lessons)
     except Transient as error:
         failures.add(error)
 
 
-def _lessons(shown: Iterable[NodeClaim], expected: dict[str, int], store: Store) -> dict[Boot, Offered]:
+def _lessons(shown: Iterable[NodeClaim], ledger: Ledger, store: Store) -> dict[Boot, Offered]:
+    expected = {claim.name: claim.capacity.memory_bytes for claim in ledger.claims}
+    ca_bundle = ledger.cluster.ca_bundle if ledger.cluster else ""
     known = store.learned()
     lessons: dict[Boot, Offered] = {}
     for claim in shown:
         boot = boot_of(claim)
         if boot is None:
             continue
-        lesson = learned(lessons.get(boot) or known.get(boot), claim, expected[claim.name])
+        lesson = learned(lessons.get(boot) or known.get(boot), claim, expected[claim.name], ca_bundle)
         if lesson is not None:
             lessons[boot] = lesson
     return lessons

@@ -103,7 +103,7 @@ def _steps(
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
     commands = registering.keep(run.store, health, commands, done, failures)
-    learn(run.store, commands, ledger.claims, snapshot, failures)
+    learn(run.store, commands, ledger, snapshot, failures)
     wishes = unclaimed(snapshot, ledger.claims)
     deleted = delete_unlaunchable(run, wishes, snapshot, now, failures)
     done.update({"Delete": len(deleted)} if deleted else {})

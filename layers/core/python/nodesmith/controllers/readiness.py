@@ -24,7 +24,7 @@ from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
-from nodesmith.model.nodeclassstatus import NodeClassStatus
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.nodepoolannotations import PROVISIONER
 from nodesmith.model.nodepools import NodePool, parse_nodepools
 from nodesmith.model.objectevents import ObjectEvent
@@ -75,7 +75,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     pools = [*zip(nodepools, parse_nodepools(nodepools), strict=True)]
     snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
     with Failures() as failures:
-        statuses, changed = _resolve(run, parsed, ledger, now, failures)
+        cluster, statuses, changed = _resolve(run, parsed, ledger, now, failures)
         read = keep_contents(run, _readable(pools), snapshot, ledger, failures)
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
@@ -83,7 +83,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
             with failures.of(f"{update.kind} {update.name}"):
                 _write(run.cluster, update)
                 written.append(f"{update.kind}/{update.name}")
-        written += _hashed(run, pools, parsed, ledger, failures)
+        if cluster is not None:
+            written += _hashed(run, pools, parsed, ledger, cluster, failures)
         released = _released(run, snapshot, ledger, now, failures)
         if changed or read:
             for concern in (
@@ -127,8 +128,8 @@ def _health(
 
 def _resolve(
     run: Readiness, parsed: ParsedClasses, ledger: Ledger, now: datetime, failures: Failures
-) -> tuple[dict[str, NodeClassStatus], list[str]]:
-    """Resolve what is due; give the newest status of each EC2NodeClass, and the names of those that changed."""
+) -> tuple[ClusterInfo | None, dict[str, NodeClassStatus], list[str]]:
+    """Resolve what is due; give the cluster, the newest status of each EC2NodeClass, and the names of changed ones."""
     nodeclasses = list(_readable(parsed))
     names = {n.name for n in nodeclasses}
     statuses = {name: status for name, status in ledger.nodeclasses.items() if name in names}
@@ -137,12 +138,12 @@ def _resolve(
         run.store.forget_nodeclass(name)
     due = to_resolve(nodeclasses, ledger, now)
     if not due and ledger.cluster is not None:
-        return statuses, changed
+        return ledger.cluster, statuses, changed
     try:
         cluster = run.cloud.cluster_info()
     except (Transient, Rejected) as error:
         failures.add(error, f"cluster {run.cluster_name}")
-        return statuses, changed
+        return ledger.cluster, statuses, changed
     if cluster != ledger.cluster:
         run.store.save_cluster(cluster)
         changed.append(f"cluster {cluster.name}")
@@ -156,7 +157,7 @@ def _resolve(
         if _means_more(ledger.nodeclasses.get(nodeclass.name), status):
             changed.append(nodeclass.name)
         statuses[nodeclass.name] = status
-    return statuses, changed
+    return cluster, statuses, changed
 
 
 def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
@@ -193,15 +194,21 @@ def _updates(
 
 
 def _hashed(
-    run: Readiness, pools: ParsedPools, parsed: ParsedClasses, ledger: Ledger, failures: Failures
+    run: Readiness,
+    pools: ParsedPools,
+    parsed: ParsedClasses,
+    ledger: Ledger,
+    cluster: ClusterInfo,
+    failures: Failures,
 ) -> tuple[str, ...]:
     """State the hashes of today's kinds of objects, and renew those of claims; give the objects written."""
     read: list[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
     read = [*((m, one.value) for m, one in pools), *((m, one.value) for m, one in parsed)]
-    stated = state_hashes([each for each in read if _is_of_the_cluster(each[0])], run.cluster, failures)
+    stating = [each for each in read if _is_of_the_cluster(each[0])]
+    stated = state_hashes(stating, cluster.ca_bundle, run.cluster, failures)
     by_name = {pool.name: pool for pool in _readable(pools)}
     nodeclasses = {nodeclass.name: nodeclass for nodeclass in _readable(parsed)}
-    renew_hashes(ledger.claims, by_name, nodeclasses, run.store, run.cluster, failures)
+    renew_hashes(ledger.claims, by_name, nodeclasses, cluster.ca_bundle, run.store, run.cluster, failures)
     return stated
 
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
-from nodesmith.model.nodeclaimobjects import NODECLASS_HASH, NODEPOOL_HASH
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses import EC2NodeClass
 from nodesmith.model.nodepools import NodePool
-from nodesmith.model.schema.hashing import HASH_VERSION
+from nodesmith.model.statichashes import (
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    NODEPOOL_HASH,
+    NODEPOOL_HASH_VERSION,
+    stated_hash,
+)
 
 MOST_AT_ONCE = 200
 """Claims that one run gives new hashes to: each is a write, and none of them is in a hurry."""
@@ -30,14 +36,21 @@ class Statement(NamedTuple):
     annotations: Mapping[str, str]
 
 
-def unstated(manifest: Mapping[str, Any], parsed: NodePool | EC2NodeClass | None) -> Statement | None:
-    """Give the hash that an object does not say of itself yet; None where it does, or cannot be read."""
-    if parsed is None:
-        return None
-    kind, key = (
-        ("NodePool", NODEPOOL_HASH) if isinstance(parsed, NodePool) else ("EC2NodeClass", NODECLASS_HASH)
-    )
-    wanted = {key: parsed.hash, f"{key}-version": HASH_VERSION}
+def unstated(
+    manifest: Mapping[str, Any], parsed: NodePool | EC2NodeClass | None, ca_bundle: str
+) -> Statement | None:
+    """Give the hash that an object does not state of itself yet; None where it does, or cannot be read.
+
+    `ca_bundle` is the cluster's, in base64.
+    """
+    match parsed:
+        case NodePool():
+            kind, wanted = "NodePool", stated_hash(NODEPOOL_HASH, parsed.hash, NODEPOOL_HASH_VERSION)
+        case EC2NodeClass():
+            in_cluster = parsed.hash_in(ca_bundle)
+            kind, wanted = "EC2NodeClass", stated_hash(NODECLASS_HASH, in_cluster, NODECLASS_HASH_VERSION)
+        case _:
+            return None
     says = manifest["metadata"].get("annotations") or {}
     if all(says.get(name) == value for name, value in wanted.items()):
         return None
@@ -45,21 +58,31 @@ def unstated(manifest: Mapping[str, Any], parsed: NodePool | EC2NodeClass | None
 
 
 def rehashed(
-    claims: Iterable[NodeClaim], pools: Mapping[str, NodePool], nodeclasses: Mapping[str, EC2NodeClass]
+    claims: Iterable[NodeClaim],
+    pools: Mapping[str, NodePool],
+    nodeclasses: Mapping[str, EC2NodeClass],
+    ca_bundle: str,
 ) -> list[NodeClaim]:
-    """Give claims whose hashes are of another version with those of this one, `MOST_AT_ONCE` of them.
+    """Give claims that have a hash of another version with that of this one, `MOST_AT_ONCE` of them.
 
-    One whose NodePool or EC2NodeClass cannot be read is left until it can.
+    A hash whose NodePool or EC2NodeClass cannot be read is left until it can.
     """
-    found: list[NodeClaim] = []
-    for claim in claims:
-        pool, nodeclass = pools.get(claim.nodepool), nodeclasses.get(claim.nodeclass.name)
-        if claim.has_comparable_hashes or claim.phase not in _LIVING or pool is None or nodeclass is None:
-            continue
-        renewed = replace(claim, hash_version=HASH_VERSION)
-        if not claim.drift:
-            renewed = replace(renewed, nodepool_hash=pool.hash, nodeclass_hash=nodeclass.hash)
-        found.append(renewed)
-        if len(found) == MOST_AT_ONCE:
-            break
-    return found
+    living = (claim for claim in claims if claim.phase in _LIVING)
+    renewed = (
+        (claim, _renewed(claim, pools.get(claim.nodepool), nodeclasses.get(claim.nodeclass.name), ca_bundle))
+        for claim in living
+    )
+    return list(islice((after for before, after in renewed if after != before), MOST_AT_ONCE))
+
+
+def _renewed(
+    claim: NodeClaim, pool: NodePool | None, nodeclass: EC2NodeClass | None, ca_bundle: str
+) -> NodeClaim:
+    """Give a claim with today's hashes; one that has drifted keeps its old ones, which then differ from today's."""
+    if pool and claim.nodepool_hash_version != NODEPOOL_HASH_VERSION:
+        stated = claim.nodepool_hash if claim.drift else pool.hash
+        claim = replace(claim, nodepool_hash=stated, nodepool_hash_version=NODEPOOL_HASH_VERSION)
+    if nodeclass and claim.nodeclass_hash_version != NODECLASS_HASH_VERSION:
+        stated = claim.nodeclass_hash if claim.drift else nodeclass.hash_in(ca_bundle)
+        claim = replace(claim, nodeclass_hash=stated, nodeclass_hash_version=NODECLASS_HASH_VERSION)
+    return claim

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
+from nodesmith.model.statichashes import hash_in_cluster
 
 _RESERVED = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _MOST_NODECLASSES = 16
@@ -30,7 +31,8 @@ class Boot:
 class Offered:
     """The least that nodes of one type and image have shown.
 
-    `allocatable` are cpu, memory and ephemeral storage left to pods, by the hash of the EC2NodeClass.
+    `allocatable` are cpu, memory and ephemeral storage left to pods, by the hash of the EC2NodeClass without the
+    cluster's CA bundle.
     """
 
     memory_bytes: int
@@ -43,20 +45,23 @@ def boot_of(claim: NodeClaim) -> Boot | None:
     return Boot(claim.instance_type, claim.image_id) if claim.instance_type and claim.image_id else None
 
 
-def learned(known: Offered | None, claim: NodeClaim, expected_bytes: int) -> Offered | None:
+def learned(known: Offered | None, claim: NodeClaim, expected_bytes: int, ca_bundle: str) -> Offered | None:
     """Give what is known with what a claim's node shows, the less of both; None where that teaches nothing.
 
-    `expected_bytes` is the memory that the node was thought to have.
+    `expected_bytes` is the memory that the node was thought to have, `ca_bundle` the cluster's.
     """
     memory_bytes = claim.capacity.memory_bytes
-    if not _LEAST * expected_bytes <= memory_bytes <= _MOST * expected_bytes:
+    nodeclass = hash_in_cluster(
+        claim.comparable_nodeclass_hash, ca_bundle
+    )  # without the cluster: for all of them
+    if not nodeclass or not _LEAST * expected_bytes <= memory_bytes <= _MOST * expected_bytes:
         return None
     left = Resources({name: claim.allocatable.of(name) for name in _RESERVED})
     if known is None:
-        return Offered(memory_bytes, {claim.nodeclass_hash: left})
-    before = known.allocatable.get(claim.nodeclass_hash)
+        return Offered(memory_bytes, {nodeclass: left})
+    before = known.allocatable.get(nodeclass)
     least = left if before is None else Resources({n: min(before.of(n), left.of(n)) for n in _RESERVED})
-    others = {key: value for key, value in known.allocatable.items() if key != claim.nodeclass_hash}
+    others = {key: value for key, value in known.allocatable.items() if key != nodeclass}
     kept = list(others.items())[1 - _MOST_NODECLASSES :]
-    after = Offered(min(known.memory_bytes, memory_bytes), {**dict(kept), claim.nodeclass_hash: least})
+    after = Offered(min(known.memory_bytes, memory_bytes), {**dict(kept), nodeclass: least})
     return None if after == known else after

@@ -20,16 +20,22 @@ from nodesmith.model.nodespec import (
 from nodesmith.model.requirements import Requirements
 from nodesmith.model.resources import Resources
 
+_KEYS = {"nodepool_hash_version": "hash_version"}
+"""Names of fields in items, where they differ. Releases with one version for both hashes read it under this name."""
+
 
 def to_item(claim: NodeClaim) -> dict[str, Any]:
     """Write a claim as JSON-able data, the same for equal claims; what is empty or unset is left out."""
     values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
-    return {name: _write(name, value) for name, value in values if value not in (None, "", ())}
+    return {
+        _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
+    }
 
 
 def from_item(item: Mapping[str, Any]) -> NodeClaim:
     """Read what `to_item` wrote; names that this version does not know are left out."""
     item = {"nodepool": "", **item}  # those that users make need none
+    item |= {name: item[key] for name, key in _KEYS.items() if key in item}
     known = {field.name for field in fields(NodeClaim)} & item.keys()
     return NodeClaim(
         **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}

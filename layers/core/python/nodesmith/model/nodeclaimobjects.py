@@ -26,12 +26,13 @@ from nodesmith.model.requirements import Requirement, Requirements
 from nodesmith.model.resources import format_resources, parse_resources
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.oldkinds import PROVISIONER
+from nodesmith.model.statichashes import NODECLASS_HASH, NODEPOOL_HASH, stated_hash
 from nodesmith.model.times import format_time, parse_time
 
-NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
-NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
 DECISION = "nodesmith.dev/decision"
 """On every NodeClaim that we have made, and on no user's: the id of the decision that asked for it."""
+ORIGIN = "nodesmith.dev/origin"
+"""On NodeClaims that users have made, once nodesmith has taken them into its ledger: `ByHand`."""
 CREATED_FOR = "nodesmith.dev/created-for"
 """On NodeClaims that replace others: the reason of the disruption, as Karpenter's metrics write it."""
 PROVISIONED = "provisioned"
@@ -61,15 +62,17 @@ def labels_of(claim: NodeClaim) -> dict[str, str]:
 
 
 def annotations_of(claim: NodeClaim) -> dict[str, str]:
-    """Give the annotations of the NodeClaim object: the template's, the hashes that drift is told by, its decision."""
-    hashes = {NODEPOOL_HASH: claim.nodepool_hash, NODECLASS_HASH: claim.nodeclass_hash}
-    known = {key: value for key, value in hashes.items() if value}
-    made = {DECISION: claim.decision} if claim.decision else {}
+    """Give the annotations of the NodeClaim object: the template's, the hashes for drift, who asked for it."""
+    made = {DECISION: claim.decision, ORIGIN: claim.origin}
+    if claim.nodepool_hash:
+        made |= stated_hash(NODEPOOL_HASH, claim.nodepool_hash, claim.nodepool_hash_version)
+    if claim.nodeclass_hash:
+        made |= stated_hash(NODECLASS_HASH, claim.nodeclass_hash, claim.nodeclass_hash_version)
     if claim.registered_at is not None and TAGS_DUE not in claim.launch:
         made |= {labels.TAGGED: "true", labels.CLUSTER_NAME_TAGGED: "true"}
     if claim.is_ending and claim.deadline is not None:
         made[labels.TERMINATION_TIMESTAMP] = format_time(claim.deadline)
-    return {**claim.annotations, **known, **{f"{key}-version": claim.hash_version for key in known}, **made}
+    return {**claim.annotations, **{key: value for key, value in made.items() if value}}
 
 
 def manifest(claim: NodeClaim) -> dict[str, Any]:

@@ -13,7 +13,11 @@ from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.nodespec import NodeClassRef
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources
-from nodesmith.model.schema.hashing import FIRST_HASH_VERSION, HASH_VERSION
+from nodesmith.model.statichashes import (
+    FIRST_HASH_VERSION,
+    NODECLASS_HASH_VERSION,
+    NODEPOOL_HASH_VERSION,
+)
 from nodesmith.model.taints import Taint
 
 BY_HAND = "ByHand"
@@ -86,8 +90,9 @@ class NodeClaim:
     """The Provisioner that its NodePool is read from, whose uid `nodepool_uid` then is."""
     nodepool_hash: str = ""
     nodeclass_hash: str = ""
-    hash_version: str = FIRST_HASH_VERSION
-    """Of the rules by which both hashes were made."""
+    nodepool_hash_version: str = FIRST_HASH_VERSION
+    nodeclass_hash_version: str = FIRST_HASH_VERSION
+    """Of the rules by which the hashes were made."""
     requirements: Requirements = NO_REQUIREMENTS
     labels: Mapping[str, str] = NO_ITEMS
     annotations: Mapping[str, str] = NO_ITEMS
@@ -156,9 +161,14 @@ class NodeClaim:
     """Counts writes to the ledger: the optimistic lock."""
 
     @property
-    def has_comparable_hashes(self) -> bool:
-        """True where its hashes were made by the rules of this version."""
-        return self.hash_version == HASH_VERSION
+    def comparable_nodepool_hash(self) -> str:
+        """Its hash of the NodePool, empty where other rules than today's made it."""
+        return self.nodepool_hash if self.nodepool_hash_version == NODEPOOL_HASH_VERSION else ""
+
+    @property
+    def comparable_nodeclass_hash(self) -> str:
+        """Its hash of the EC2NodeClass, empty where other rules than today's made it."""
+        return self.nodeclass_hash if self.nodeclass_hash_version == NODECLASS_HASH_VERSION else ""
 
     @property
     def is_by_hand(self) -> bool:

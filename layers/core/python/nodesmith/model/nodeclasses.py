@@ -25,7 +25,6 @@ from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration, read_kubelet
 from nodesmith.model.manifests import read_manifest
 from nodesmith.model.problems import Parsed, ParseOnce
-from nodesmith.model.schema.hashing import static_hash, without
 from nodesmith.model.schema.kubelet import KUBELET
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
 from nodesmith.model.schema.reports import Report
@@ -37,20 +36,17 @@ from nodesmith.model.selectorterms import (
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
+from nodesmith.model.statichashes import (
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    hash_in_cluster,
+    nodeclass_hash,
+)
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
 """Annotation: the AWSNodeTemplate of the cluster that is read as this EC2NodeClass."""
 DEFAULT_ROLE = "nodesmith.dev/default-role"
 """Annotation: the EC2NodeClass comes from an object that names no role, and gets the cluster's first node role."""
-_NEVER_DRIFT = (
-    "subnetSelectorTerms",
-    "securityGroupSelectorTerms",
-    "capacityReservationSelectorTerms",
-    "amiSelectorTerms",
-    "amiFamily",
-    "ipPrefixCount",
-)
-"""Left out of the hash: what the selectors find today is compared instead, and the resolved AMI family is hashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +80,22 @@ class EC2NodeClass:
     uid: str = ""
     generation: int = 0
     hash: str = ""
-    """Of the fields whose change replaces nodes (static drift)."""
+    """Karpenter's, of the fields whose change replaces nodes (static drift); `hash_in` covers the cluster's CA too."""
     content: str = ""
     """Hash of all that it says, see `content_hash`."""
     deleting: bool = False
     obstacle: str = ""
     """Why its status, whoever wrote that, says that it is not Ready; empty where it does not say so."""
+
+    def hash_in(self, ca_bundle: str) -> str:
+        """Return the hash as annotations hold it in a cluster with this CA bundle, in base64."""
+        return hash_in_cluster(self.hash, ca_bundle)
+
+    @property
+    def stated_hash(self) -> str:
+        """The hash that its annotations hold, empty where they hold none of today's version."""
+        version = self.annotations.get(f"{NODECLASS_HASH}-version")
+        return self.annotations.get(NODECLASS_HASH, "") if version == NODECLASS_HASH_VERSION else ""
 
     @property
     def block_devices(self) -> tuple[BlockDeviceMapping, ...]:
@@ -127,11 +133,11 @@ def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
     return Parsed(
         EC2NodeClass(
             **read.identity,
-            **_attributes(without(read.spec, *_BUILT)),
+            **_attributes({name: item for name, item in read.spec.items() if name not in _BUILT}),
             **_built(read.spec),
             ami_family=family,
             annotations=FrozenMap(read.metadata.get("annotations")),
-            hash=_hash(read.spec, family),
+            hash=nodeclass_hash(read.spec, family),
             content=content_hash(read),
             obstacle=_shown_obstacle(manifest),
         ),
@@ -224,10 +230,6 @@ def _attribute(field: str) -> str:
 def _ami_family(spec: Mapping[str, Any]) -> str:
     alias = next((term["alias"] for term in spec["amiSelectorTerms"] if "alias" in term), "")
     return str(spec["amiFamily"] if "amiFamily" in spec else ALIAS_FAMILIES[alias.partition("@")[0]])
-
-
-def _hash(spec: Mapping[str, Any], family: str) -> str:
-    return static_hash(EC2_NODE_CLASS.spec, {**without(spec, *_NEVER_DRIFT), "amiFamily": family})
 
 
 def _warn_of_kubelet_fields(kubelet: Mapping[str, Any], family: str, report: Report) -> None:

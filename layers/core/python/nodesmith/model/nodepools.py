@@ -8,7 +8,6 @@ from typing import Any
 
 from nodesmith.model.contents import content_hash
 from nodesmith.model.disruptions import USUAL_DISRUPTION, Disruption, read_disruption
-from nodesmith.model.durations import NEVER, duration_seconds
 from nodesmith.model.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.labels import PROVISIONER_NAME
 from nodesmith.model.manifests import read_manifest
@@ -17,8 +16,8 @@ from nodesmith.model.nodespec import NodeClassRef, read_requirements, read_taint
 from nodesmith.model.problems import Parsed, ParseOnce
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.resources import NOTHING, Resources, parse_resources
-from nodesmith.model.schema.hashing import static_hash, without
-from nodesmith.model.schema.nodepools import NODE_POOL, TEMPLATE
+from nodesmith.model.schema.nodepools import NODE_POOL
+from nodesmith.model.statichashes import nodepool_hash
 from nodesmith.model.taints import Taint
 
 NODES = "nodes"
@@ -51,7 +50,7 @@ class NodePool:
     uid: str = ""
     generation: int = 0
     hash: str = ""
-    """Of the fields whose change replaces nodes (static drift)."""
+    """Karpenter's, of the fields whose change replaces nodes (static drift)."""
     content: str = ""
     """Hash of all that it says, see `content_hash`."""
     deleting: bool = False
@@ -92,7 +91,7 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
         limits=parse_resources(read.spec.get("limits")),
         weight=read.spec.get("weight", 0),
         replicas=read.spec.get("replicas"),
-        hash=_hash(template),
+        hash=nodepool_hash(template),
         content=content_hash(read),
         options=options,
     )
@@ -130,12 +129,3 @@ def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str,
         "expire_after": spec["expireAfter"],
         "termination_grace_period": spec.get("terminationGracePeriod"),
     }
-
-
-def _hash(template: Mapping[str, Any]) -> str:
-    """Hash the template but for its requirements, which drift by compatibility; equal durations hash alike."""
-    spec = without(template["spec"], "requirements")
-    for name in ("expireAfter", "terminationGracePeriod"):
-        if spec.get(name, NEVER) != NEVER:
-            spec[name] = duration_seconds(spec[name])
-    return static_hash(TEMPLATE, {**template, "spec": spec})

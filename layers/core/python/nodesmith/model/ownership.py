@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.labels import AWS_DOMAIN, NODECLASS, NODEPOOL
-from nodesmith.model.nodeclaimobjects import DECISION, NODECLASS_HASH, NODEPOOL_HASH
-from nodesmith.model.schema.hashing import HASH_VERSION_PREFIX
+from nodesmith.model.nodeclaimobjects import DECISION, ORIGIN
+from nodesmith.model.statichashes import NODECLASS_HASH, NODEPOOL_HASH, OWN_VERSIONS
 
 Manifest = Mapping[str, Any]
 AUTO_MODE_GROUP = "eks.amazonaws.com"
@@ -54,9 +54,13 @@ def server_of(group: str) -> str:
 
 
 def is_marked(nodeclaim: Manifest) -> bool:
-    """Whether nodesmith has launched a NodeClaim: it writes its decision, or the version of its hashes, onto each."""
-    versions = _hash_versions(nodeclaim)
-    return DECISION in _annotations(nodeclaim) or any(v.startswith(HASH_VERSION_PREFIX) for v in versions)
+    """Whether nodesmith has launched a NodeClaim: it writes its decision onto each, or that a user has made it.
+
+    Earlier releases wrote a version of hashes of their own instead of the latter.
+    """
+    annotations, versions = _annotations(nodeclaim), _hash_versions(nodeclaim)
+    is_of_old = any(version.startswith(OWN_VERSIONS) for version in versions)
+    return DECISION in annotations or ORIGIN in annotations or is_of_old
 
 
 def is_karpenters(nodeclaim: Manifest) -> bool:

@@ -11,10 +11,11 @@ from nodesmith.model import labels
 from nodesmith.model.frozen import FrozenMap
 from nodesmith.model.messages import AWAITING
 from nodesmith.model.nodeclaimconditions import DELETED, DISRUPTION_REASON, END, LIFE
-from nodesmith.model.nodeclaimobjects import NODECLASS_HASH, NODEPOOL_HASH, parse_nodeclaim
+from nodesmith.model.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
 from nodesmith.model.problems import Parsed
 from nodesmith.model.resources import parse_resources
+from nodesmith.model.statichashes import NODECLASS_HASH, NODEPOOL_HASH
 from nodesmith.model.times import parse_time
 
 _Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -69,7 +70,8 @@ def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict
     return {
         "nodepool_hash": annotations.get(NODEPOOL_HASH, ""),
         "nodeclass_hash": annotations.get(NODECLASS_HASH, ""),
-        "hash_version": annotations.get(f"{NODEPOOL_HASH}-version", ""),
+        "nodepool_hash_version": annotations.get(f"{NODEPOOL_HASH}-version", ""),
+        "nodeclass_hash_version": annotations.get(f"{NODECLASS_HASH}-version", ""),
         "drift": str(condition.get("reason")) if has else "",
         "drifted_at": parse_time(str(condition["lastTransitionTime"])) if has else None,
     }

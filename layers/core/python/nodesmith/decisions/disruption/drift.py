@@ -36,6 +36,8 @@ class Today:
     statuses: Mapping[str, NodeClassStatus]
     catalog: Catalog
     now: datetime
+    ca_bundle: str = ""
+    """of the cluster, in base64; empty where it is not known"""
     images: dict[tuple[str, str], str] = field(default_factory=dict, compare=False)
     """by NodeClass and instance type: found once, most claims are alike"""
 
@@ -44,7 +46,12 @@ class Today:
         """Read it from what a decision is made from."""
         pools = {n: p for n, p in parsed_nodepools(snapshot.nodepools).items() if ledger.has_read(p)}
         nodeclasses = {n: c for n, c in parsed_nodeclasses(snapshot).items() if ledger.has_read(c)}
-        return cls(pools, nodeclasses, ledger.nodeclasses, catalog, now)
+        ca_bundle = ledger.cluster.ca_bundle if ledger.cluster else ""
+        return cls(pools, nodeclasses, ledger.nodeclasses, catalog, now, ca_bundle)
+
+    def nodeclass_hash(self, nodeclass: EC2NodeClass) -> str:
+        """Return the hash that a claim bought now would get; without a CA bundle what the object states, or nothing."""
+        return nodeclass.hash_in(self.ca_bundle) if self.ca_bundle else nodeclass.stated_hash
 
 
 def drifted(claim: NodeClaim, today: Today) -> str:
@@ -55,7 +62,7 @@ def drifted(claim: NodeClaim, today: Today) -> str:
     pool = today.pools.get(claim.nodepool)
     if claim.phase not in _LIVING or pool is None or pool.deleting:
         return ""
-    if claim.has_comparable_hashes and claim.nodepool_hash and claim.nodepool_hash != pool.hash:
+    if claim.comparable_nodepool_hash not in ("", pool.hash):
         return "NodePoolDrifted"
     if any(_refuses(one, claim) for one in pool.requirements.values()):
         return "RequirementsDrifted"
@@ -64,7 +71,8 @@ def drifted(claim: NodeClaim, today: Today) -> str:
     nodeclass = today.nodeclasses.get(claim.nodeclass.name)
     if nodeclass is None or nodeclass.deleting or claim.nodeclass.label != NODECLASS:
         return ""
-    if claim.has_comparable_hashes and claim.nodeclass_hash and claim.nodeclass_hash != nodeclass.hash:
+    hash_today = today.nodeclass_hash(nodeclass)
+    if hash_today and claim.comparable_nodeclass_hash not in ("", hash_today):
         return "NodeClassDrift"
     status = today.statuses[nodeclass.name]
     return _selected(claim, status, today)

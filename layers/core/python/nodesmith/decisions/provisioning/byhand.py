@@ -25,8 +25,8 @@ from nodesmith.model.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.nodeclaims import BY_HAND, NodeClaim
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.requirements import Requirements
-from nodesmith.model.schema.hashing import HASH_VERSION
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 
 
 class NothingFits(Rejected):
@@ -127,8 +127,9 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         nodepool_uid=pool.owner_uid if pool else "",
         provisioner=pool.options.provisioner if pool and not pool.uid else "",
         nodepool_hash=pool.hash if pool else "",
-        nodeclass_hash=nodeclass.hash,
-        hash_version=HASH_VERSION,
+        nodeclass_hash=nodeclass.hash_in(cluster.ca_bundle),
+        nodepool_hash_version=NODEPOOL_HASH_VERSION,
+        nodeclass_hash_version=NODECLASS_HASH_VERSION,
         annotations={**asked.annotations, INSTANCE_PROFILE: offers.status.instance_profile},
         security_groups=tuple(group.id for group in offers.status.security_groups),
         capacity_type=cheapest.capacity_type,

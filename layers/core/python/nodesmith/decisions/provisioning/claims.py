@@ -31,7 +31,7 @@ from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.model.pods import Pod
 from nodesmith.model.requirements import Requirement, Requirements
 from nodesmith.model.resources import Resources, total
-from nodesmith.model.schema.hashing import HASH_VERSION
+from nodesmith.model.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
 _SUFFIX_LENGTH = 8
@@ -86,8 +86,9 @@ def planned_node(
         nodepool_uid=pool.owner_uid,
         provisioner="" if pool.uid else pool.options.provisioner,
         nodepool_hash=pool.hash,
-        nodeclass_hash=template.nodeclass.hash,
-        hash_version=HASH_VERSION,
+        nodeclass_hash=template.nodeclass.hash_in(cluster.ca_bundle),
+        nodepool_hash_version=NODEPOOL_HASH_VERSION,
+        nodeclass_hash_version=NODECLASS_HASH_VERSION,
         requirements=_reached(requirements, wares),
         labels={**template_labels(pool), **_resolved(requirements), **reserved},
         annotations={
