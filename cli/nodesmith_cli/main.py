@@ -16,6 +16,7 @@ from nodesmith.errors import NodesmithError
 from nodesmith_cli.catalog import catalog_command
 from nodesmith_cli.convert import convert_command
 from nodesmith_cli.explainapp import explain_app
+from nodesmith_cli.hash import hash_command
 from nodesmith_cli.options import (
     BucketOption,
     BucketRegionOption,
@@ -256,6 +257,7 @@ app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.command("catalog")(catalog_command)
 app.command("convert", short_help="Convert manifests of any age to today's.")(convert_command)
+app.command("hash", short_help="Print the hashes by which nodes drift.")(hash_command)
 app.command("pause", short_help="Disrupt no node that could as well go on.")(pause_command)
 app.command("resume")(resume_command)
 app.command("validate", short_help="Say all that is wrong with manifests.")(validate_command)

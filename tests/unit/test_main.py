@@ -79,6 +79,7 @@ print("imported:", *sys.modules)
         (["local", "up", "--speed", "0"], "must be positive"),
         (["local", "up", "--region", "us-east-9"], "did you mean"),
         (["demo", "--speed", "0"], "must be positive"),
+        (["hash", "-f", "examples/express-test"], "EC2NodeClass"),
     ],
     ids=" ".join,
 )

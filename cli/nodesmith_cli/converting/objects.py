@@ -73,9 +73,14 @@ def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fa
     return faults
 
 
+def reader_of(converted: Converted) -> Callable[[Mapping[str, Any]], Parsed[Any]] | None:
+    """Give what reads an object of today; None for a kind that is none of Karpenter's two."""
+    return READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
+
+
 def problems_of(converted: Converted, conversion: Conversion) -> list[Problem]:
     """Give what is wrong with an object of today, but for what the conversion has said already."""
-    read = READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
+    read = reader_of(converted)
     problems = read(as_of_a_file(converted).manifest).problems if read else ()
     return [problem for problem in problems if not _is_refused(converted, problem, conversion)]
 

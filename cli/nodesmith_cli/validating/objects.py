@@ -43,18 +43,24 @@ def _is_karpenters(document: Document) -> bool:
 
 def _kind_findings(document: Document) -> list[Finding]:
     """Say that a kind is none, or none of its group and version, and what may have been meant."""
-    api_version, kind = str(document.manifest["apiVersion"]), str(document.manifest["kind"])
-    group = api_version.rpartition("/")[0]
+    kind = str(document.manifest["kind"])
+    group = str(document.manifest["apiVersion"]).rpartition("/")[0]
     if kind in OURS:
-        known = sorted({v for v in OLD_VERSIONS if (v.partition("/")[0], kind) in KINDS})
-        if api_version in known and _is_of_its_time(api_version, kind):
-            return []
-        served = [version for version in known if _is_of_its_time(version, kind)]
-        return [
-            Finding(document.fault(f"is {api_version!r}: a {kind} is of {' or '.join(served)}", "apiVersion"))
-        ]
+        return version_findings(document)
     hint = did_you_mean(kind, OURS) or f", known are {', '.join(sorted(OURS))}"
     return [Finding(document.fault(f"is {kind!r}, which is no kind of {group}{hint}", "kind"))]
+
+
+def version_findings(document: Document) -> list[Finding]:
+    """Say that one of Karpenter's kinds is of a group or version that has no such kind; nothing of other kinds."""
+    api_version, kind = str(document.manifest["apiVersion"]), str(document.manifest["kind"])
+    known = sorted({v for v in OLD_VERSIONS if (v.partition("/")[0], kind) in KINDS})
+    served = [version for version in known if _is_of_its_time(version, kind)]
+    if not known or api_version in served:
+        return []
+    return [
+        Finding(document.fault(f"is {api_version!r}: a {kind} is of {' or '.join(served)}", "apiVersion"))
+    ]
 
 
 def _is_of_its_time(api_version: str, kind: str) -> bool:
