@@ -171,6 +171,22 @@ def test_what_an_abandoned_move_has_bought_stays_where_pods_run_on_it_or_wait() 
     assert step(LEFT, OLD, meant, pods=(waiting,), after=REMEMBERED) == Await(LEFT)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "tainted", "ends"),
+    [("1", False, True), ("1", True, False), ("2", True, True), ("0", False, False)],
+)
+def test_what_an_abandoned_move_has_bought_and_is_ready_ends_within_the_budgets(
+    nodes: str, tainted: bool, ends: bool
+) -> None:
+    """Who counts Nodes sees it end like any other. What was never ready is nobody's loss."""
+    pool = builders.nodepool_manifest()
+    pool["spec"]["disruption"] = {"budgets": [{"nodes": nodes}]}
+    for claim, may_end in ((replace(READY, initialized_at=NOW), ends), (NEW, True)):
+        seen = scene(LEFT, OLD, claim, tainted=tainted)
+        seen = replace(seen, snapshot=replace(seen.snapshot, nodepools=(pool,)))
+        assert isinstance(next_step(LEFT, seen), TidyUp) is may_end
+
+
 def test_an_abandoned_move_is_remembered_for_a_while() -> None:
     assert step(LEFT, OLD) == Await(LEFT)
     assert step(LEFT, OLD, after=REMEMBERED) == ForgetMove(LEFT)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from nodesmith.decisions.disruption.budgets import room_at_once
 from nodesmith.decisions.scheduling.rooms import is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Reason
 from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
@@ -41,6 +44,23 @@ def unneeded(
     awaited = {bought[pod.key] for pod in homeless if pod.key in bought}
     why = "the move that it was bought for was abandoned"
     return [claim.terminating(ABANDONED, why, now) for claim in claims if claim.name not in awaited]
+
+
+def within_budgets(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime
+) -> list[NodeClaim]:
+    """Give those of these claims that may end now: all that do not serve, of the others as many as budgets let go."""
+    pools = parsed_nodepools(snapshot.nodepools)
+    found: list[NodeClaim] = []
+    for claim in claims:
+        node, pool = snapshot.node_of(claim), pools.get(claim.nodepool)
+        serves = claim.initialized_at is not None and node is not None and node.is_ready
+        if serves and pool is not None:
+            left = room_at_once(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now)
+            if left == 0:
+                continue
+        found.append(claim)
+    return found
 
 
 def _homeless(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from nodesmith.decisions.disruption.leftovers import empty, unneeded
+from nodesmith.decisions.disruption.leftovers import empty, unneeded, within_budgets
 from nodesmith.decisions.disruption.movesteps import (
     Abandon,
     Await,
@@ -166,8 +166,9 @@ def _abandoned(move: Move, scene: Scene) -> Step:
     left = [claim for claim in mine if not claim.is_ending and claim.phase is not Phase.GIVEN_UP]
     unused = empty(left, scene.snapshot)
     idle = unneeded(unused, scene.snapshot, scene.ledger, scene.now, patient=old < REMEMBERED)
-    if idle:
-        return TidyUp(move, tuple(idle))
+    ending = within_budgets(idle, scene.snapshot, scene.ledger, scene.now)
+    if ending:
+        return TidyUp(move, tuple(ending))
     return Await(move) if unused or old < REMEMBERED else ForgetMove(move)
 
 
