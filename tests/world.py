@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -445,18 +445,20 @@ class World:
                 ports = store, cloud, blobs, hints, shelf, clock, lambda: 0.0
                 provision(Provisioning(name, settings, *ports, repeats=repeats, metrics=self.metrics))
             case Concern.DISRUPTION:
-                disrupt(Disruption(*outside, SETTINGS, shelf, self.memory, self.metrics))
+                disrupt(Disruption(*outside, SETTINGS, shelf, self.memory, metrics=self.metrics))
             case Concern.INTERRUPTION:
                 self._read(name, store, cloud, blobs, hints)
             case Concern.LIFECYCLE:
-                follow(Lifecycle(*outside, self_hints=self.self_hints.setdefault(concern, SelfHints())))
+                own = self.self_hints.setdefault(concern, SelfHints())
+                follow(Lifecycle(*outside, self_hints=own, metrics=self.metrics))
             case Concern.TERMINATION:
                 own = self.self_hints.setdefault(concern, SelfHints())
-                end_nodes(Termination(*outside, self_hints=own, drains=self.drains, denied=self.denied))
+                run = Termination(*outside, self_hints=own, drains=self.drains, denied=self.denied)
+                end_nodes(replace(run, metrics=self.metrics))
             case Concern.GARBAGECOLLECTION:
                 collect_garbage(GarbageCollection(*outside))
             case Concern.REPAIR:
-                repair_nodes(Repair(name, store, cluster, blobs, hints, self.clock))
+                repair_nodes(Repair(name, store, cluster, blobs, hints, self.clock, metrics=self.metrics))
             case Concern.READINESS:
                 make_ready(Readiness(*outside))
             case _:
@@ -469,7 +471,8 @@ class World:
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
         buying = Provisioning(name, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
         letters = [Letter(str(number), body, builders.ACCOUNT) for number, body in enumerate(batch)]
-        run = Interruption(name, store, cloud, blobs, hints, lambda: provision(buying), self.clock)
+        outside = name, store, cloud, blobs, hints
+        run = Interruption(*outside, lambda: provision(buying), self.clock, self.metrics)
         report = heed(run, letters)
         if report.rejected:
             raise AssertionError(f"interruption rejected its input: {report.rejected}")

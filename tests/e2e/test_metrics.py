@@ -56,6 +56,9 @@ def test_prometheus_is_told_what_was_decided_when_a_node_was_renewed_and_then_en
             called % ("provisioner", "Create", 1),
             called % ("disruption", "Create", 1),
             called % ("node.termination", "Delete", 2),
+            'pods_eviction_requests_total{code="200"} 1',
+            'pods_drained_total{reason="Drifted"} 1',
+            'nodepools_cost_total{nodepool="default"} 0',
             'voluntary_disruption_eligible_nodes{reason="drifted"} 0',
             'voluntary_disruption_eligible_nodes{reason="empty"} 0',
         )

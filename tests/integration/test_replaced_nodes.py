@@ -166,6 +166,18 @@ def test_the_same_is_said_once_in_a_quarter_of_an_hour() -> None:
     assert len(calls) == 2
 
 
+def test_a_sick_node_that_is_replaced_is_counted_by_its_condition() -> None:
+    world = settled()
+    sick(world, "NetworkingReady")
+    world.care(3)
+    counted = world.metrics.take().counters["nodeclaims_unhealthy_disrupted_total"]
+    ((labels, times),) = counted.items()
+    about = dict(labels)
+    assert (about["condition"], about["nodepool"], times) == ("networking_ready", "default", 1)
+    assert about["image_id"].startswith("ami-")
+    assert about["capacity_type"] in {"spot", "on-demand"}
+
+
 def test_repair_counts_what_it_does_and_wakes_who_carries_on() -> None:
     world = settled()
     sick(world, "Ready", "Unknown", since=timedelta(minutes=29))

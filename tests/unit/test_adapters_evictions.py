@@ -13,11 +13,13 @@ import pytest
 
 from nodesmith.adapters.apiserver import ApiServer, Manifest, Method
 from nodesmith.adapters.evictions import delete, evict
+from nodesmith.adapters.kubernetes import ApiCluster
 from nodesmith.adapters.objectevents import publish
 from nodesmith.decisions.termination.telling import of_evictions
 from nodesmith.errors import Transient
 from nodesmith.model.evictions import BUDGET, DENIED, Evicted, EvictionRefused, Gone, PodOnNode, Postponed
-from tests.builders import claim
+from nodesmith.model.metrics import Metrics
+from tests.builders import NOW, claim
 
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]
 REFUSED = {
@@ -232,3 +234,27 @@ def test_two_runs_do_not_begin_with_the_same_pod() -> None:
         evict(server, PODS)
         begun.add(server.asked[0][1])
     assert len(begun) > 1
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "counted"),
+    [(201, {}, {"200": 3}), (429, REFUSED, {"200": 2, "429": 1}), (404, {}, {"200": 2, "404": 1})],
+)
+def test_evictions_are_counted_by_the_servers_answer(
+    status: int, said: Mapping[str, Any], counted: Mapping[str, int]
+) -> None:
+    metrics = Metrics()
+    cluster = ApiCluster(Answering(status, said), lambda: NOW, metrics)
+    cluster.evict(PODS[6:9])
+    found = metrics.take().counters["pods_eviction_requests_total"]
+    assert {code: times for ((_, code),), times in found.items()} == counted
+    cluster.delete_pods(PODS[6:9])
+    assert metrics.patience is None, "a deletion is no eviction"
+
+
+def test_an_eviction_that_fails_is_counted_each_time_it_is_tried() -> None:
+    metrics = Metrics()
+    with pytest.raises(Transient):
+        ApiCluster(Answering(500), lambda: NOW, metrics).evict(PODS[6:9])
+    found = metrics.take().counters["pods_eviction_requests_total"]
+    assert {code: times for ((_, code),), times in found.items()} == {"200": 2, "500": 2}

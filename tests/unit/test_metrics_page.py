@@ -21,26 +21,21 @@ from tests.unit.karpenterseries import KARPENTERS
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 ELSEWHERE = set(
     """
-consolidation_score consolidation_moves_total nodepools_cost_total nodepools_cost_tracker_errors_total
-nodeclaims_unhealthy_disrupted_total
+consolidation_score consolidation_moves_total nodepools_cost_tracker_errors_total
 pods_scheduling_decision_duration_seconds pods_provisioning_bound_duration_seconds
 pods_provisioning_startup_duration_seconds pods_provisioning_unbound_time_seconds
 pods_provisioning_unstarted_time_seconds pods_provisioning_scheduling_undecided_time_seconds
-pods_eviction_requests_total pods_drained_total pods_disruption_initiated_total
-scheduler_unschedulable_pods_count scheduler_ignored_pods_count
-scheduler_pending_pods_by_effective_zone_count scheduler_unfinished_work_seconds
+pods_disruption_initiated_total scheduler_unfinished_work_seconds
 cloudprovider_instance_type_offering_price_estimate cloudprovider_instance_type_offering_available
 cloudprovider_instance_type_memory_bytes cloudprovider_instance_type_cpu_cores
-cloudprovider_instance_launch_failures_total cloudprovider_instance_termination_failures_total
+cloudprovider_instance_termination_failures_total
 cloudprovider_batcher_batch_time_seconds cloudprovider_batcher_batch_size
-interruption_received_messages_total interruption_deleted_messages_total
-interruption_message_queue_duration_seconds interruption_instance_status_unhealthy_total
 ec2nodeclasses_userdata_bytes
 """.split()
 )
 """What the forwarder does not answer; all other series of Karpenter's it does"""
 LACKING = {
-    "build_info": {"goversion", "goarch", "commit"},
+    "build_info": {"goversion", "commit"},
     "scheduler_queue_depth": {"scheduling_id"},
 }
 """Labels of Karpenter's that ours do not have; the page says why"""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
+from platform import machine
 from typing import Any
 
 from nodesmith import __version__
@@ -47,6 +48,8 @@ _OF_PODS_NODE = {
     "capacity_type": "karpenter.sh/capacity-type",
     "instance_type": "node.kubernetes.io/instance-type",
 }
+_GO_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""What Go, and so Karpenter, calls architectures that the kernel calls otherwise"""
 _MILLI = 1000
 
 
@@ -57,11 +60,14 @@ def gauges(observed: Observed, now: datetime) -> Iterator[Family]:
     yield from _of_nodepools(nodepools)
     yield _gauge("cluster_state_node_count", "Nodes there are.", {(): len(observed.nodes)})
     pending = sum(pod.is_provisionable for pod in observed.pods)
-    yield _gauge("scheduler_queue_depth", "Pods that wait for a node.", {(): pending})
+    yield _gauge(
+        "scheduler_queue_depth", "Pods that wait for a node.", {labelled(controller="provisioner"): pending}
+    )
     yield from condition_gauges(observed, now)
     yield from _of_budgets(nodepools, observed, now)
     yield from _of_pods(observed, now)
-    yield _gauge("build_info", "The version that runs; always 1.", {labelled(version=__version__): 1})
+    built = labelled(version=__version__, goarch=_GO_NAMES.get(machine(), machine()))
+    yield _gauge("build_info", "The version that runs, and on which architecture; always 1.", {built: 1})
 
 
 def _gauge(name: str, text: str, series: Mapping[Labels, float]) -> Family:

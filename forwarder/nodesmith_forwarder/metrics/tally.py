@@ -5,14 +5,13 @@ An object that was there before counts as made by nobody; Prometheus expects cou
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from nodesmith.model.labels import CAPACITY_TYPE, MIN_VALUES_RELAXED, NODEPOOL, REGISTERED, ZONE
-from nodesmith.model.metrics import Histogram, Labels, labelled
+from nodesmith.model.metrics import Histogram, Labels, labelled, snake_case
 from nodesmith.model.nodeclaimobjects import CREATED_FOR, DECISION, PROVISIONED
 from nodesmith.observation.mirror import NODECLAIMS, NODES, PODS, Change
 from nodesmith.observation.podreduction import ReducedPod
@@ -39,7 +38,6 @@ _HELP = {
     "pods_startup_duration_seconds": "From the creation of a pod until it is ready for the first time.",
 }
 _SUMMARIES = frozenset({"nodes_termination_duration_seconds", "pods_startup_duration_seconds"})
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class Tally:
@@ -167,7 +165,7 @@ def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
         kind, status, reason = (str(condition.get(part, "")) for part in ("type", "status", "reason"))
         ends = is_ending and kind == "DisruptionReason" and status == "True" and reason not in _BY_HAND
         if ends or (status == "False" and reason in _GIVEN_UP):
-            yield _CAUSES.get(reason, _WORD.sub("_", reason).lower())
+            yield _CAUSES.get(reason, snake_case(reason))
 
 
 def _true_since(claim: Mapping[str, Any], kind: str) -> datetime | None:

@@ -32,6 +32,7 @@ from nodesmith.model.launches import (
     LaunchRequest,
     LaunchTemplate,
     NoCapacity,
+    OfferingKey,
     Refused,
     TemplateMissing,
     Unfulfilled,
@@ -64,6 +65,8 @@ class Settled:
     given_up: list[str] = field(default_factory=list)
     deferred: list[Deferred] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
+    refused: set[tuple[str, OfferingKey, str]] = field(default_factory=set)
+    """offerings that EC2 would not launch from, each with the call (`LaunchRequest.call`) and EC2's word for it"""
     is_cut: bool = False
     """that claims are left for the next look, as they are more than EC2 takes at a time"""
 
@@ -110,6 +113,12 @@ def launch(
     cloud.ensure_templates(templates)
     answers = cloud.launch(requests, repeated=repeated)
     outcomes = dict(zip((c.name for c in claims), answers, strict=True))
+    settled.refused = {
+        (request.call, short.offering, short.code)
+        for request, answer in zip(requests, answers, strict=True)
+        if isinstance(answer, Launched | NoCapacity)
+        for short in answer.shortfalls
+    }
     _learn(outcomes.values(), ledger, store, clock())
     for claim in claims:
         _settle(claim, outcomes[claim.name], types, ledger, store, clock(), settled)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nodesmith.controllers.provisioning import Provisioning
+    from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 NODES_AT_ONCE = 8
@@ -34,6 +35,7 @@ class _Outside(TypedDict):
     blobs: Blobs
     hints: Hints
     clock: Callable[[], datetime]
+    metrics: Metrics
 
 
 def _outside(parts: Parts, store: Store, cluster: Cluster) -> _Outside:
@@ -46,6 +48,7 @@ def _outside(parts: Parts, store: Store, cluster: Cluster) -> _Outside:
         blobs=parts.blobs,
         hints=parts.hints,
         clock=now,
+        metrics=parts.metrics,
     )
 
 
@@ -99,6 +102,7 @@ def interruption() -> Handler:
         hints=parts.hints,
         provision=lambda: provision(buying),
         clock=now,
+        metrics=parts.metrics,
     )
     return parts.handler_of_letters(lambda letters: heed(run, letters))
 
@@ -129,7 +133,6 @@ def disruption() -> Handler:
             settings=buying.settings,
             catalogs=buying.catalogs,
             memory=memory,
-            metrics=parts.metrics,
         )
         look = disrupt(run)
         if look is not None:
@@ -182,7 +185,7 @@ def termination() -> Handler:
 
     def end_nodes_once() -> None:
         run = Termination(
-            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
+            **_outside(parts, store, ApiCluster(parts.api_server(), now, parts.metrics)),
             self_hints=self_hints,
             reckoning=reckoning,
             drains=drains,
@@ -204,12 +207,7 @@ def readiness() -> Handler:
 
     def make_ready_once() -> None:
         report = make_ready(Readiness(**_outside(parts, store, ApiCluster(parts.api_server(), now))))
-        counts = {
-            "Resolved": len(report.resolved),
-            "StatusesWritten": len(report.written),
-            "NodePoolsUnhealthy": len(report.unhealthy),
-        }
-        parts.telemetry.ran(counts)
+        parts.telemetry.ran(report.counts)
 
     return parts.handler(make_ready_once)
 
@@ -270,6 +268,7 @@ def repair() -> Handler:
             hints=parts.hints,
             clock=now,
             told=told,
+            metrics=parts.metrics,
         )
         parts.telemetry.ran(repair_nodes(run))
 

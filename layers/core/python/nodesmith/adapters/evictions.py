@@ -47,12 +47,20 @@ _SEVERAL = "more than one PodDisruptionBudget"  # the API server has no reason f
 _DENIALS = ("denied the request", "denied request")  # of admission webhooks, and of admission policies
 
 
+def _unheard(_: int) -> None:
+    pass
+
+
 def evict(
-    server: ApiServer, pods: Sequence[PodOnNode], patience_seconds: float = _PATIENCE_SECONDS
+    server: ApiServer,
+    pods: Sequence[PodOnNode],
+    patience_seconds: float = _PATIENCE_SECONDS,
+    answered: Callable[[int], None] = _unheard,
 ) -> dict[str, Eviction]:
     """Evict pods; gives what became of each, in order: those that would keep the next look waiting are Postponed.
 
-    Raises Transient for those that two rounds have left.
+    `answered` is told the HTTP status of each request, from any thread. Raises Transient for those that two rounds have
+    left.
     """
 
     def request(pod: str, options: Manifest) -> Request:
@@ -61,7 +69,7 @@ def evict(
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
         return "POST", pod_path(pod, "eviction"), body
 
-    return _all(server, pods, request, "pods not evicted", monotonic() + patience_seconds)
+    return _all(server, pods, request, "pods not evicted", monotonic() + patience_seconds, answered)
 
 
 def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
@@ -93,6 +101,7 @@ def _all(
     request: Callable[[str, Manifest], Request],
     failed: str,
     latest: float,
+    answered: Callable[[int], None] = _unheard,
 ) -> dict[str, Eviction]:
     sizes = Counter(pod.budget for pod in pods if pod.budget)
     lanes = {budget: _Lane(size) for budget, size in sizes.items()}
@@ -115,12 +124,12 @@ def _all(
             return Evicted(uid, before=True)
         lane = lanes.get(pod.budget)
         if lane is None:
-            return _end(server, pod, uid, request)
+            return _end(server, pod, uid, request, answered)
         with lane.turn:
             if lane.asked and pod.pod not in lane.asked and is_late():
                 return Postponed()
             lane.asked.add(pod.pod)
-            return _end(server, pod, uid, request)
+            return _end(server, pod, uid, request, answered)
 
     answers = for_each(_mixed(pods), end, failed, _AT_ONCE)
     return {pod.pod: answers[pod] for pod in pods}
@@ -139,11 +148,16 @@ def _mixed(pods: Sequence[PodOnNode]) -> list[PodOnNode]:
 
 
 def _end(
-    server: ApiServer, wanted: PodOnNode, uid: str, request: Callable[[str, Manifest], Request]
+    server: ApiServer,
+    wanted: PodOnNode,
+    uid: str,
+    request: Callable[[str, Manifest], Request],
+    answered: Callable[[int], None],
 ) -> Eviction:
     grace = {} if wanted.grace_seconds is None else {"gracePeriodSeconds": wanted.grace_seconds}
     method, path, body = request(wanted.pod, {"preconditions": {"uid": uid}, **grace})
     status, said = server.ask(method, path, body, read_seconds=READ_SECONDS)
+    answered(status)
     return Evicted(uid) if status < 400 else _refusal(status, said, f"{method} {path}")
 
 

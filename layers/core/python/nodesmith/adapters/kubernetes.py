@@ -30,6 +30,7 @@ from nodesmith.adapters.statuses import (
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.evictions import Eviction, PodOnNode
 from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodes import NodePatch
 from nodesmith.model.objectevents import ObjectEvent
 from nodesmith.observation.ages import Todays, todays
@@ -43,9 +44,12 @@ _ATTEMPTS = 5
 class ApiCluster:
     """One cluster's API server. Raises Transient or, with the server's own message, Rejected."""
 
-    def __init__(self, server: ApiServer, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, server: ApiServer, clock: Callable[[], datetime], metrics: Metrics | None = None
+    ) -> None:
         self._server = server
         self._clock = clock
+        self._metrics = metrics or Metrics()
 
     def nodepools_and_nodeclasses(self) -> Todays:
         """List NodePools, EC2NodeClasses, Provisioners and AWSNodeTemplates; a kind that is not installed has none."""
@@ -112,7 +116,13 @@ class ApiCluster:
 
     def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         """Evict pods as far as their disruption budgets allow; gives what became of each, by namespace/name."""
-        return evict(self._server, pods)
+        return evict(self._server, pods, answered=self._count_eviction)
+
+    def _count_eviction(self, status: int) -> None:
+        code = (
+            "200" if status < 400 else str(status)
+        )  # Karpenter's word for what the API server answers with 201
+        self._metrics.count("pods_eviction_requests_total", code=code)
 
     def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
         """Delete pods whatever their disruption budgets say; gives what became of each, by namespace/name."""

@@ -20,6 +20,8 @@ _MARKED = frozenset({"marked-for-termination", "marked-for-stop"})
 _CHANGES = ("instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop")
 _CHECKS = {"instance-status.status": "InstanceStatus", "system-status.status": "SystemStatus"}
 """EC2's own checks, of the instance and of the machine under it: the filter of each, and its part of the answer."""
+EVENT_CHECK = "EventStatus"
+"""Karpenter's word for what AWS has scheduled for an instance"""
 IMPAIRED_FOR = timedelta(minutes=2)
 """How long a check must have failed: EC2 checks every minute, and one failure may be a slow answer."""
 _OVER = ("[Completed]", "[Canceled]")
@@ -77,7 +79,7 @@ def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[N
             since = min((_utc(d["ImpairedSince"]) for d in failed if d.get("ImpairedSince")), default=None)
             if since is not None and now - since >= IMPAIRED_FOR:
                 why = f"the instance fails EC2's check of {part} since {format_time(since)}"
-                yield Notice(Fate.IMPAIRED, status["InstanceId"], now + WARNING, why)
+                yield Notice(Fate.IMPAIRED, status["InstanceId"], now + WARNING, why, check=part)
 
 
 def _statuses(ec2: Any, instances: Collection[str], sought: Filter) -> Iterator[Mapping[str, Any]]:
@@ -92,7 +94,7 @@ def _scheduled(instance: str, events: Iterable[Mapping[str, Any]]) -> Notice:
     first = min(events, key=lambda event: _not_before(event) or datetime.max.replace(tzinfo=UTC))
     until = _not_before(first)
     why = f"AWS has scheduled {first['Code']}" + (f" for {format_time(until)}" if until else "")
-    return Notice(Fate.SCHEDULED, instance, until, why)
+    return Notice(Fate.SCHEDULED, instance, until, why, check=EVENT_CHECK)
 
 
 def _not_before(event: Mapping[str, Any]) -> datetime | None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from nodesmith.controllers.launching import CALLS, first_calls
+from nodesmith.controllers.launchmetrics import note_refused
 from nodesmith.decisions.provisioning import PlannedNode, canonical
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
 from nodesmith.errors import Conflict
@@ -17,6 +18,7 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.instancetypes import InstanceType
 from nodesmith.model.learnedtypes import known_types
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.moves import Move, Reason
 from nodesmith.model.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.nodeclaims import NodeClaim
@@ -48,6 +50,10 @@ class Buyer(Protocol):
     @property
     def clock(self) -> Callable[[], datetime]:
         """The time."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """What takes in what is counted."""
 
 
 def buy(
@@ -101,7 +107,9 @@ def _launched(
     templates = {t.name: t for node in nodes if node.claim.name in names for t in node.templates}
     committed = [replace(claim, revision=1) for claim in claims]
     wanted = [templates[name] for name in sorted(templates)]
-    return launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
+    settled = launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
+    note_refused(run.metrics, settled, ledger)
+    return settled
 
 
 def _created_for(claim: NodeClaim, reason: Reason) -> NodeClaim:

@@ -7,10 +7,11 @@ replacement has been asked for. What is committed needs no message any more: eve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.controllers.letters import Letter, Report
+from nodesmith.controllers.noticemetrics import note_checks, note_message
 from nodesmith.controllers.provisioning import Outcome
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances, risks_after
@@ -19,6 +20,7 @@ from nodesmith.model.ec2events import read_event
 from nodesmith.model.events import Concern, Hint, parse_hint
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.notices import Notice
 from nodesmith.model.snapshot import Snapshot
@@ -39,12 +41,24 @@ class Interruption:
     hints: Hints
     provision: Callable[[], Outcome]
     clock: Callable[[], datetime]
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
+    """Do what a batch of letters asks for, and count the notices among them. Raises Transient as `_heed` does."""
+    notices: list[str] = []
+    report = _heed(run, letters, notices)
+    done = len(set(notices) - set(report.failed))
+    if done:
+        run.metrics.count("interruption_deleted_messages_total", done)
+    return report
+
+
+def _heed(run: Interruption, letters: Sequence[Letter], notices: list[str]) -> Report:
     """Do what a batch of letters asks for, all of them planned together. Raises Transient where all have to come again.
 
-    A letter that cannot be read is never given again; a hint among them asks for a look at EC2's own state.
+    A letter that cannot be read is never given again; a hint among them asks for a look at EC2's own state. `notices`
+    takes the ids of all others.
     """
     report, now = Report(), run.clock()
     told: list[tuple[str, Notice]] = []
@@ -54,7 +68,8 @@ def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
             if _is_hint(letter, run.cluster_name):
                 sweeps.append(letter.id)
             else:
-                told += [(letter.id, notice) for notice in read_event(letter.body, letter.account, now)]
+                notices.append(letter.id)
+                told += [(letter.id, notice) for notice in _read(run, letter, now)]
         except Rejected as error:
             report.rejected.append(str(error))
     if not told and not sweeps:
@@ -76,6 +91,16 @@ def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
     for concern in sorted(found.woken):
         run.hints.send(concern, Hint(run.cluster_name, "instances are gone"))
     return report
+
+
+def _read(run: Interruption, letter: Letter, now: datetime) -> tuple[Notice, ...]:
+    """Read an event. Raises Rejected."""
+    said: tuple[Notice, ...] = ()
+    try:
+        said = read_event(letter.body, letter.account, now)
+    finally:
+        note_message(run.metrics, said, now)
+    return said
 
 
 def _is_hint(letter: Letter, cluster: str) -> bool:
@@ -113,7 +138,9 @@ def _commit(
             ledger = run.store.load()
         found = answer(notices, ledger, pools, snapshot, run.clock())
         failed, outdated = _save(run, found)
-        saved = {c.name for c in found.changed if c.instance_id not in failed | outdated}
+        written = [c for c in found.changed if c.instance_id not in failed | outdated]
+        note_checks(run.metrics, notices, written)
+        saved = {claim.name for claim in written}
         interrupted |= {name: pool for name, pool in found.interrupted.items() if name in saved}
         if not outdated:
             break

@@ -71,6 +71,7 @@ def carry_on(
         settled.given_up + repeated.given_up,
         repeated.deferred,
         repeated.postponed,
+        refused=repeated.refused,
         is_cut=len(first) < len(free),
     )
 

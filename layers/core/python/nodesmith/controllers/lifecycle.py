@@ -11,6 +11,7 @@ from typing import Any
 from nodesmith.controllers import registering
 from nodesmith.controllers.attempts import note_stayed
 from nodesmith.controllers.consolidatable import Pace, show_consolidatable
+from nodesmith.controllers.costmetrics import note_cost
 from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.outside import Outside
@@ -77,6 +78,7 @@ def follow(run: Lifecycle) -> Counter[str]:
     if snapshot is None:
         return Counter()
     ledger, now = run.store.load(), run.clock()
+    note_cost(run.metrics, ledger.claims, parsed_nodepools(snapshot.nodepools), now)
     with Failures() as failures:
         return _steps(run, snapshot, ledger, now, failures)
 

@@ -21,7 +21,6 @@ from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.objectevents import ObjectEvent
@@ -54,7 +53,6 @@ class Disruption(Outside):
     settings: NodeSettings
     catalogs: Catalogs
     memory: Memory = field(default_factory=Memory)
-    metrics: Metrics = field(default_factory=Metrics)
 
     def tell(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
         """Publish Events, but those told lately; of many the first so many."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from nodesmith.model.metrics import Metrics
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The ledger, EC2, the API server, objects, queues and the time, all of one cluster."""
+    """The ledger, EC2, the API server, objects, queues and the time, all of one cluster; and what takes in metrics."""
 
     cluster_name: str
     store: Store
@@ -20,3 +21,4 @@ class Outside:
     blobs: Blobs
     hints: Hints
     clock: Callable[[], datetime]
+    metrics: Metrics = field(default_factory=Metrics, kw_only=True)

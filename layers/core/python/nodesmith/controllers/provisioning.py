@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.buying import TypeTable, buy_many, write_down
 from nodesmith.controllers.launching import carry_on, leased_until
+from nodesmith.controllers.launchmetrics import note_refused
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Refused, read_tried, write_unplaced
+from nodesmith.controllers.waitingmetrics import note_waiting
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
@@ -33,6 +35,7 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.pods import Pod
 from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 
@@ -104,6 +107,8 @@ class Outcome:
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
     leased_until: datetime | None = None
+    decided_about: Sequence[Pod] | None = None
+    """all pods of the cluster, where the last look came to a decision"""
     unread: bool = False
     """that the snapshot shows something otherwise than readiness has read it"""
 
@@ -144,6 +149,8 @@ def provision(run: Provisioning) -> Outcome:
     elif outcome.unplaced:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
     _have_repeated(run, outcome)
+    if outcome.decided_about is not None:
+        note_waiting(run.metrics, outcome.decided_about, outcome.counts["PodsUnplaced"], run.clock())
     if outcome.plan.due is not None:
         wait = min(outcome.plan.due - run.clock(), LONGEST_LOOK_AHEAD)
         _look_again(run, "a back-off of pods ends", wait)
@@ -198,7 +205,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
         return True
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)
-    decided_seconds = run.stopwatch() - loaded
+    decided_seconds, outcome.decided_about = run.stopwatch() - loaded, snapshot.pods
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
         run.rehearse(inputs)
@@ -262,6 +269,7 @@ def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcom
         outcome.deferred.append(f"NodeClaims left behind: {error}")
         return ledger, False
     outcome.note(settled)
+    note_refused(run.metrics, settled, ledger)
     outcome.leased_until = leased_until(ledger.claims, run.clock())
     if not (settled.launched or settled.given_up):
         return ledger, settled.is_cut

@@ -57,6 +57,15 @@ class ReadinessReport:
     unhealthy: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What becomes metrics."""
+        return {
+            "Resolved": len(self.resolved),
+            "StatusesWritten": len(self.written),
+            "NodePoolsUnhealthy": len(self.unhealthy),
+        }
+
 
 def make_ready(run: Readiness) -> ReadinessReport:
     """Bring the ledger and the objects' conditions up to date, from what the API server says.

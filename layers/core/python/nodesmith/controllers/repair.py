@@ -14,6 +14,7 @@ from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.commands import End
 from nodesmith.model.events import Concern, Hint
+from nodesmith.model.metrics import Metrics, snake_case
 from nodesmith.model.nodepoolannotations import NODE_REPAIR
 from nodesmith.model.nodepools import parsed_nodepools
 from nodesmith.model.objectevents import ObjectEvent
@@ -35,6 +36,7 @@ class Repair:
     clock: Callable[[], datetime]
     told: Told = field(default_factory=dict)
     """kept from run to run"""
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 def repair_nodes(run: Repair) -> Counter[str]:
@@ -63,10 +65,22 @@ def _treat(run: Repair, finding: Finding, now: datetime, done: Counter[str]) -> 
         if finding.ending is not None:
             begin_end(End(finding.ending), run.store, run.cluster)
             done["NodesRepaired"] += 1
+            _count(run.metrics, finding)
         done["RepairsBlocked"] += bool(finding.held_by)
         tell(run.cluster, [_event(finding)], run.told, now, AGAIN_AFTER)
     except Conflict:
         done["Conflict"] += 1
+
+
+def _count(metrics: Metrics, finding: Finding) -> None:
+    claim = finding.claim
+    metrics.count(
+        "nodeclaims_unhealthy_disrupted_total",
+        condition=snake_case(finding.condition),
+        nodepool=claim.nodepool,
+        capacity_type=claim.capacity_type,
+        image_id=claim.image_id,
+    )
 
 
 def _event(finding: Finding) -> ObjectEvent:

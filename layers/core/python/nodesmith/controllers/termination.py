@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
 
+from nodesmith.controllers.drainmetrics import note_drained
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.reckoning import Reckoning
@@ -197,6 +198,7 @@ def _proceed(
 
 def _evict(run: Termination, commands: Sequence[Evict], done: Counter[str], told: list[ObjectEvent]) -> None:
     answers = evict(commands, run.cluster)
+    note_drained(run.metrics, commands, answers)
     told += [event for c in commands for event in of_evictions(c.claim, c.pods, answers)]
     postponed = sum(isinstance(answer, Postponed) for answer in answers.values())
     done.update({"Evict": -postponed, "Postponed": postponed} if postponed else {})

@@ -58,6 +58,8 @@ class Finding:
     why: str
     ending: NodeClaim | None = None
     held_by: str = ""
+    condition: str = ""
+    """the Node's condition that is bad"""
 
 
 def findings(
@@ -70,31 +72,37 @@ def findings(
     found: list[Finding] = []
     for claim, node in sorted(pairs, key=lambda pair: pair[0].name):
         mode = _mode(pools.get(claim.nodepool))
-        why = diagnosis(node, now)
-        if not why or claim.phase not in _REPAIRABLE or mode is NodeRepair.OFF:
+        why, kind = diagnosis(node, now), _failing(node, now)
+        if kind is None or claim.phase not in _REPAIRABLE or mode is NodeRepair.OFF:
             continue
         held_by = _breaker(claim, [other for other, _ in pairs], ill) if mode is NodeRepair.ON else ""
         if held_by or mode is NodeRepair.REPORT:
-            found.append(Finding(claim, node, why, held_by=held_by))
+            found.append(Finding(claim, node, why, held_by=held_by, condition=kind))
             continue
         deadlines = deadline_of(claim, shown.get(claim.name), now), _deadline(node, now)
         ending = claim.terminating(UNHEALTHY, why, now, min(filter(None, deadlines)))
-        found.append(Finding(claim, node, why, ending))
+        found.append(Finding(claim, node, why, ending, condition=kind))
     return found
 
 
 def diagnosis(node: Node, now: datetime) -> str:
     """Say which condition has been bad for long enough, and since when; empty for none. The first policy's counts."""
+    kind = _failing(node, now)
+    condition = node.conditions.get(kind) if kind else None
+    if condition is None or condition.since is None:
+        return ""
+    reason = f" ({condition.reason})" if condition.reason else ""
+    return f"condition {kind} is {condition.status} since {format_time(condition.since)}{reason}"
+
+
+def _failing(node: Node, now: datetime) -> str | None:
     for policy in POLICIES:
         condition = node.conditions.get(policy.kind)
         if condition is None or condition.status not in policy.statuses or condition.since is None:
             continue
         if now - condition.since >= policy.toleration:
-            reason = f" ({condition.reason})" if condition.reason else ""
-            return (
-                f"condition {policy.kind} is {condition.status} since {format_time(condition.since)}{reason}"
-            )
-    return ""
+            return policy.kind
+    return None
 
 
 def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:

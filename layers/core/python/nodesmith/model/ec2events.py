@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -75,7 +76,8 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
         raise Rejected(
             f"event field 'detail-type': expected one of {sorted(str(kind) for _, kind in _READERS)}, found {found}"
         )
-    return reader(event["detail"], min(_time(event), now))
+    at = min(_time(event), now)
+    return tuple(replace(notice, told_at=at) for notice in reader(event["detail"], at))
 
 
 def _warning(fate: Fate) -> Callable[[Detail, datetime], tuple[Notice, ...]]:

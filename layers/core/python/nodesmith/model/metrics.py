@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,14 @@ from threading import Lock
 from nodesmith.model.metricseries import BUCKETS, SERIES
 
 Labels = tuple[tuple[str, str], ...]
+
+
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def snake_case(word: str) -> str:
+    """Write a CamelCase word as Karpenter's labels have it: `NetworkingReady` is networking_ready."""
+    return _WORD.sub("_", word).lower()
 
 
 def labelled(**values: str) -> Labels:

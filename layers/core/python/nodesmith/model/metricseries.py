@@ -76,6 +76,47 @@ SERIES: Mapping[str, Series] = {
     "scheduler_scheduling_duration_seconds": Series(
         "histogram", "How long decisions about pods took, by controller.", ("controller",), patience=SOON
     ),
+    "scheduler_unschedulable_pods_count": Series(
+        "gauge", "Pods for which nothing could be bought.", ("controller",), patience=SOON
+    ),
+    "scheduler_ignored_pods_count": Series(
+        "gauge", "Pods that wait and that no node can be had for, whatever NodePools offer.", patience=SOON
+    ),
+    "scheduler_pending_pods_by_effective_zone_count": Series(
+        "gauge",
+        "Pods that wait, by the only zone that they may have: flexible for several, none for no zone.",
+        ("controller", "zone"),
+        patience=SOON,
+    ),
+    "pods_eviction_requests_total": Series(
+        "counter", "Evictions that the API server was asked for, by its answer.", ("code",), patience=SOON
+    ),
+    "pods_drained_total": Series(
+        "counter", "Pods that were evicted, by what their node ends for.", ("reason",), patience=SOON
+    ),
+    "nodeclaims_unhealthy_disrupted_total": Series(
+        "counter",
+        "Nodes that were replaced because a condition was bad for long, by that condition.",
+        ("capacity_type", "condition", "image_id", "nodepool"),
+    ),
+    "nodepools_cost_total": Series(
+        "gauge", "What the nodes of NodePools cost, in USD an hour.", ("nodepool",), patience=SOON
+    ),
+    "interruption_received_messages_total": Series(
+        "counter", "Notices of EC2 and AWS Health about the cluster's instances.", ("message_type",)
+    ),
+    "interruption_deleted_messages_total": Series("counter", "Such notices that were done with."),
+    "interruption_message_queue_duration_seconds": Series(
+        "histogram", "From the event of a notice until it was read.", patience=SOON
+    ),
+    "interruption_instance_status_unhealthy_total": Series(
+        "counter", "Nodes that end because EC2's own checks of them say so, by check.", ("category",)
+    ),
+    "cloudprovider_instance_launch_failures_total": Series(
+        "counter",
+        "Offerings that a launch was refused, by EC2's word for it.",
+        ("capacity_type", "reason", "zone", "zone_id"),
+    ),
     "cloudprovider_duration_seconds": Series(
         "histogram",
         "How long calls to EC2 took, by Karpenter's names of controller and method.",

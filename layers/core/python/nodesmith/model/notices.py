@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -55,3 +55,7 @@ class Notice:
     until: datetime | None
     message: str
     reservation_id: str = ""
+    told_at: datetime | None = field(default=None, compare=False)
+    """When the event happened that says it; None where EC2 was asked."""
+    check: str = field(default="", compare=False)
+    """Which of EC2's own checks of the instance says it, in EC2's word"""

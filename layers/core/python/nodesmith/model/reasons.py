@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 OPTED_OUT = "opted out"
 """How the reason begins for pods that want no node of ours."""
+CONTRADICT = "contradict each other on"
+NOT_ALL_VOLUMES = "no node reaches all its volumes"
+"""Said where what a pod asks for rules out every node, whatever NodePools offer"""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -20,7 +20,7 @@ from nodesmith.model.namespaces import Namespaces
 from nodesmith.model.podrules import PREFERRED, REQUIRED, at_odds, read_pod_affinity, read_spread, read_weight
 from nodesmith.model.pods import Manifest, pod_requests
 from nodesmith.model.quantities import QuantityError
-from nodesmith.model.reasons import OPTED_OUT
+from nodesmith.model.reasons import CONTRADICT, OPTED_OUT
 from nodesmith.model.requirements import Requirement, Requirements, contradiction, requirement
 from nodesmith.model.resources import parse_resources
 from nodesmith.model.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Shape
@@ -96,7 +96,7 @@ def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requi
     asked = [[*base.values(), *_expressions(term)] for term in raw_terms]
     clashes = [contradiction(parts) for parts in asked]
     if all(clashes):
-        return (base,), f"its node selector and affinity contradict each other on {clashes[0]!r}"
+        return (base,), f"its node selector and affinity {CONTRADICT} {clashes[0]!r}"
     terms = tuple(Requirements.of(*parts) for parts, clash in zip(asked, clashes, strict=True) if not clash)
     return terms, _restricted(terms, "node selector or affinity")
 

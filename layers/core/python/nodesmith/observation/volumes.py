@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nodesmith.model.quantities import format_bytes
+from nodesmith.model.reasons import NOT_ALL_VOLUMES
 from nodesmith.model.spelling import did_you_mean
 from nodesmith.observation.podreduction import ReducedPod
 from nodesmith.observation.volumereduction import Mount, ReducedClaim, ReducedClass, ReducedVolume, Storage
@@ -167,9 +168,7 @@ def _together(found: list[tuple[str, str]]) -> Reach:
         if narrowed == NOWHERE:
             clash = (pair for pair in found[:index] if both(pair[1], own) == NOWHERE)
             other, others = next(clash, ("the others", terms))
-            return Reach(
-                refusal=f"no node reaches all its volumes: {name} needs {_places(own)}, {other} {_places(others)}"
-            )
+            return Reach(refusal=f"{NOT_ALL_VOLUMES}: {name} needs {_places(own)}, {other} {_places(others)}")
         terms = narrowed
     return Reach(terms)
 
