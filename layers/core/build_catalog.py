@@ -5,7 +5,8 @@
 FACTS.json is `{"onDemand": {region: {"currency", "onDemandHourly": {type: price}}}, "networkBandwidthMbps":
 {type: n}, "branchInterfaces": {type: n}}`. Instance types, and the zones each is offered in, come from moto's
 resource files, which are EC2's own answers; those of families that moto has dropped, and EC2 still sells, from an
-older version of the same files (older_types.json, which names it). The same inputs give the same bytes.
+older version of the same files (older_types.json, which names it). There, too, are prices of types that the reference
+region does not sell. The same inputs give the same bytes.
 
 A region with prices that those files do not list (GovCloud, China) is taken to sell its types in all its zones.
 """
@@ -55,6 +56,7 @@ def main() -> None:
             region: {"currency": prices["currency"], "hourly": prices["onDemandHourly"]}
             for region, prices in known["onDemand"].items()
         },
+        "elsewhere": json.loads(OLDER.read_text())["elsewhere"]["hourly"],
         "regions": read_regions(facts, known["onDemand"]),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()[:16]

@@ -105,7 +105,7 @@ def test_the_data_is_small_and_holds_no_time_of_its_making() -> None:
     assert len(data) < 100_000
     assert data[4:8] == b"\0\0\0\0"
     assert sorted(json.loads(gzip.decompress(data))) == [
-        "digest", "format", "madeAt", "onDemand", "regions", "types", "unlisted",
+        "digest", "elsewhere", "format", "madeAt", "onDemand", "regions", "types", "unlisted",
     ]  # fmt: skip
 
 
@@ -128,7 +128,19 @@ def test_accelerators_that_moto_no_longer_lists_can_be_bought(
     assert {o.zone for o in sold} <= {f"us-east-1{letter}" for letter in "abcd"}
 
 
+@pytest.mark.parametrize("region", ["us-west-2", "eu-central-1"])
+def test_a_type_that_the_reference_region_does_not_sell_is_sold_at_the_price_of_one_that_does(
+    region: str,
+) -> None:
+    catalog = embedded_catalog(region)
+    (one,) = (each for each in instance_types(catalog, NodeConfiguration()) if each.name == "dl2q.24xlarge")
+    assert one.labels["karpenter.k8s.aws/instance-accelerator-manufacturer"] == "qualcomm"
+    on_demand = [o for o in catalog.offerings[one.name] if o.capacity_type == "on-demand"]
+    assert {(o.price_hourly_usd, o.estimated) for o in on_demand} == {(11.5952, True)}
+    assert "dl2q.24xlarge" not in embedded_catalog("us-east-1").offerings
+
+
 def test_a_type_for_which_no_price_is_published_is_known_where_it_is_offered_and_not_sold() -> None:
-    catalog = embedded_catalog("us-west-2")
-    assert "dl2q.24xlarge" in catalog.facts
-    assert "dl2q.24xlarge" not in catalog.offerings
+    catalog = embedded_catalog("us-east-2")
+    assert "trn2.48xlarge" in catalog.facts
+    assert "trn2.48xlarge" not in catalog.offerings

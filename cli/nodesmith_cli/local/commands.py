@@ -143,7 +143,7 @@ def _show(to: Console, outcome: Outcome) -> None:
     to.print()
     to.print(screen(outcome.report, to.width))
     if outcome.report.price.estimated:
-        to.print("~ an estimate: spot prices are told by AWS only", style="dim")
+        to.print("~ an estimate: only AWS tells spot prices, and those of most regions", style="dim")
     if outcome.latencies:
         to.print()
         to.print(latency_table(outcome.latencies))

@@ -41,7 +41,7 @@ def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) ->
         to.print(_unplaced(written["unplaced"]))
     if any(node.estimated for node in plan.nodes):
         to.print()
-        to.print("~ an estimate: spot prices are told by AWS only", style="dim")
+        to.print("~ an estimate: only AWS tells spot prices, and those of most regions", style="dim")
 
 
 def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:

@@ -58,9 +58,14 @@ def embedded_regions() -> tuple[str, ...]:
 
 
 def embedded_prices(region: str) -> ListPrices:
-    """Give the on-demand prices known offline: the region's own, else the reference region's as estimates."""
-    known = _embedded().prices
-    return known.get(region) or replace(known[REFERENCE_REGION], estimated=True)
+    """Give the on-demand prices known offline: the region's own, else as estimates the reference region's.
+
+    Of types that the reference region does not sell they are those of a region that does.
+    """
+    embedded = _embedded()
+    known, reference = embedded.prices, embedded.prices[REFERENCE_REGION]
+    elsewhere = replace(reference, hourly={**embedded.elsewhere, **reference.hourly}, estimated=True)
+    return known.get(region) or elsewhere
 
 
 def published_limits() -> PublishedLimits:
@@ -106,6 +111,8 @@ class _Embedded:
     facts: Mapping[str, InstanceFacts]
     regions: Mapping[str, _Region]
     prices: Mapping[str, ListPrices]
+    elsewhere: Mapping[str, float]
+    """prices of types that the reference region does not sell"""
     limits: PublishedLimits
 
 
@@ -121,6 +128,7 @@ def _embedded() -> _Embedded:
         facts=facts,
         regions={name: _region(found, facts) for name, found in document["regions"].items()},
         prices={name: ListPrices(p["hourly"], p["currency"]) for name, p in document["onDemand"].items()},
+        elsewhere=document["elsewhere"],
         limits=PublishedLimits(
             bandwidths | unlisted["networkBandwidthMbps"], branches | unlisted["branchInterfaces"]
         ),
