@@ -17,11 +17,11 @@ Check = Callable[[], str]
 
 
 def serve_health(
-    port: int, checks: Mapping[str, Check], metrics: Callable[[], str] | None = None
+    port: int, checks: Mapping[str, Check], metrics: Callable[[], str] | None = None, host: str = ""
 ) -> ThreadingHTTPServer:
     """Answer each path of `checks` with 200 or 503 in the background, and `/metrics` with the metrics.
 
-    Port 0 takes a free one; see server_port.
+    Port 0 takes a free one; see server_port. `host` is the address to answer on, empty for all.
     """
 
     class Answer(BaseHTTPRequestHandler):
@@ -46,7 +46,7 @@ def serve_health(
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
             """Keep quiet: probes come every few seconds."""
 
-    server = ThreadingHTTPServer(("", port), Answer)
+    server = ThreadingHTTPServer((host, port), Answer)
     server.daemon_threads = True
     Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server

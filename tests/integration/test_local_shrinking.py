@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +16,7 @@ from nodesmith_cli.local.running import apply, settle
 from nodesmith_cli.local.shrinking import Shrunk, shrink
 from nodesmith_cli.local.system import LocalSystem
 from nodesmith_cli.records import Folder
-from tests.patience import hurried
+from tests.patience import eventually, hurried
 
 SPEED, LONGEST_SECONDS = 20.0, 3600.0
 
@@ -70,3 +71,25 @@ def test_kubectl_describe_tells_why(system: LocalSystem, shrunk: Shrunk) -> None
     assert shrunk.after.nodes
     reasons = {event["reason"] for event in system.objects.list("events")}
     assert {"ConsolidationCandidate", "DisruptionTerminating"} <= reasons
+
+
+def told(system: LocalSystem) -> dict[str, float]:
+    """Give what Prometheus gets, by series."""
+    with urllib.request.urlopen(system.metrics_url, timeout=30) as answer:  # noqa: S310 it is ours
+        lines = answer.read().decode().splitlines()
+    samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {series: float(value) for series, _, value in samples}
+
+
+def test_prometheus_is_told_of_the_fleet_and_of_what_the_functions_did(
+    system: LocalSystem, shrunk: Shrunk
+) -> None:
+    def cost() -> float | None:
+        return told(system).get('karpenter_nodepools_cost_total{nodepool="default"}')
+
+    eventually(lambda: cost() == pytest.approx(system.report().price.hourly_usd, rel=1e-3))
+    found = told(system)
+    decided = [value for series, value in found.items() if "_disruption_decisions_total" in series]
+    assert sum(decided) >= 1, f"nodes have gone: {len(shrunk.before.nodes)} were there"
+    assert found['karpenter_scheduler_scheduling_duration_seconds_count{controller="provisioner"}'] >= 1
+    assert found["karpenter_cluster_state_node_count"] == len(system.objects.list("nodes"))

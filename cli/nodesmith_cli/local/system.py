@@ -38,6 +38,7 @@ from nodesmith_cli.local.started import Started
 from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
 from nodesmith_cli.records import Bucket, Folder
 from nodesmith_forwarder.forwarder import Forwarder
+from nodesmith_forwarder.health import METRICS, serve_health
 
 ControlPlaneKind = Literal["embedded", "real"]
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -50,6 +51,7 @@ _LAMBDAS_OWN = {
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
 }
+_LOOPBACK = "127.0.0.1"
 _CALM_OF_LIFE_SECONDS = 0.5  # however fast the clock, the functions must have had the time to act
 _DECIDED_UPON = ("nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates")
 _THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
@@ -96,6 +98,7 @@ class LocalSystem(Started):
         self.invoker: Invoker
         self.cluster: RunningCluster
         self.aws: LocalAws
+        self.metrics_url: str
         self._keep = Folder(state)
         self.stage = stage
         self._stopping = threading.Event()
@@ -157,6 +160,10 @@ class LocalSystem(Started):
                 deployment.cluster, self.cluster, client, deployment.bucket, deployment.queue_urls, self.clock
             )
             self._run(stack, "forwarder", forwarder.run)
+            answering = serve_health(0, {}, forwarder.metrics, _LOOPBACK)
+            stack.callback(answering.server_close)
+            stack.callback(answering.shutdown)
+            self.metrics_url = f"http://{_LOOPBACK}:{answering.server_port}{METRICS}"
             kubelets = self.aws.kubelets(self.objects, kwok=self.cluster.kwok)
             self._run(stack, "kubelets", lambda stop: kubelets.run(self.clock, stop))
         stack.callback(self._stopping.set)

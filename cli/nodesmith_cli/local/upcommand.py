@@ -69,6 +69,7 @@ def _access(system: LocalSystem) -> dict[str, Any]:
 def _greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
     to.print(f"cluster {system.place.cluster} in {system.place.region}, API server {system.cluster.url}")
     to.print(f"AWS at {system.aws.url}, log in {system.log}")
+    to.print(f"metrics for Prometheus at {system.metrics_url}")
     to.print()
     to.print(f"  export KUBECONFIG={kubeconfig}")
     to.print("  kubectl create deployment web --image=busybox --replicas=0 -- sleep infinity")
