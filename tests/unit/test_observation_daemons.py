@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,8 +34,16 @@ def pod(
     name: str, requests: Mapping[str, str], *, minute: int = 0, owner: str = "logs", **spec: Any
 ) -> ReducedPod:
     """Give a DaemonSet's pod, made so many minutes after noon and pinned to a node of its own."""
+    reduced = reduce_pod(made(name, requests, minute=minute, owner=owner, **spec))
+    assert reduced is not None
+    return reduced
+
+
+def made(
+    name: str, requests: Mapping[str, str], *, minute: int = 0, owner: str = "logs", **spec: Any
+) -> Manifest:
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"node-of-{name}"]}]}]
-    manifest = {
+    return {
         "metadata": {
             "name": name,
             "namespace": "kube-system",
@@ -48,9 +57,6 @@ def pod(
             **spec,
         },
     }
-    reduced = reduce_pod(manifest)
-    assert reduced is not None
-    return reduced
 
 
 def only(observed: Observed) -> Shape:
@@ -71,6 +77,15 @@ def test_a_daemonset_asks_for_what_its_newest_pod_was_given() -> None:
     ]
     shape = only(Observed(daemonsets=[daemonset(template({"cpu": "100m"}))], pods=pods))
     assert shape.requests.cpu_milli == 2000
+
+
+def test_the_newest_pod_counts_also_while_it_ends_and_one_that_has_failed_does_not() -> None:
+    leaving, sound = pod("leaving", {"cpu": "2"}, minute=9), pod("a", {"cpu": "1"})
+    at_its_end = replace(leaving, deletion=leaving.created + 60)
+    manifest = daemonset(template({"cpu": "100m"}))
+    assert only(Observed(daemonsets=[manifest], pods=[at_its_end, sound])).requests.cpu_milli == 2000
+    for phase in ("Failed", "Succeeded"):
+        assert reduce_pod({**made("evicted", {"cpu": "2"}, minute=9), "status": {"phase": phase}}) is None
 
 
 def test_a_daemonset_keeps_the_affinity_of_its_template_for_its_pods_are_pinned_to_their_nodes() -> None:
@@ -127,6 +142,20 @@ def test_a_limit_range_leaves_what_a_container_says_itself() -> None:
     ranged = limits(default={"cpu": "2"})
     own = daemonset(template({"cpu": "100m"}))
     assert only(Observed(daemonsets=[own], limitranges=[ranged])).requests.cpu_milli == 100
+
+
+def test_a_limit_of_a_containers_own_is_its_request_and_no_limit_range_changes_it() -> None:
+    limited = {"containers": [{"name": "a", "resources": {"limits": {"cpu": "300m"}}}]}
+    ranged = limits(default={"cpu": "2"}, defaultRequest={"cpu": "1", "memory": "1Gi"})
+    requests = only(Observed(daemonsets=[daemonset(limited)], limitranges=[ranged])).requests
+    assert (requests.cpu_milli, requests.memory_bytes) == (300, 2**30)
+
+
+def test_init_containers_and_sidecars_get_requests_of_the_limit_range_too() -> None:
+    sidecar = {"name": "proxy", "restartPolicy": "Always"}
+    spec = {"containers": [{"name": "a"}], "initContainers": [{"name": "setup"}, sidecar]}
+    ranged = limits(default={"cpu": "2"})
+    assert only(Observed(daemonsets=[daemonset(spec)], limitranges=[ranged])).requests.cpu_milli == 4000
 
 
 def test_limit_ranges_of_other_namespaces_and_of_whole_pods_say_nothing() -> None:
