@@ -110,6 +110,36 @@ def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> 
     assert (buckets['{nodepool="web",le="60"}'], buckets['{nodepool="web",le="120"}']) == (0, 1)
 
 
+def placed(name: str, owner: str = "ReplicaSet") -> dict[str, Any]:
+    """Give a pod on the Node of `a_node`."""
+    pod = deployment_pod(0, DICE, "node-1")
+    pod["metadata"]["name"] = name
+    pod["metadata"]["ownerReferences"] = [
+        {"kind": owner, "name": "o", "apiVersion": "apps/v1", "controller": True}
+    ]
+    return pod
+
+
+def test_pods_that_a_disruption_moves_are_counted_when_it_begins() -> None:
+    scene = Scene()
+    node = a_node()
+    scene.put(NODES, node)
+    scene.put(PODS, placed("a"), placed("b"), placed("of-a-daemonset", "DaemonSet"), placed("static", "Node"))
+    leaves = placed("leaves")
+    leaves["metadata"] |= {"deletionTimestamp": "2026-11-22T03:05:00Z", "deletionGracePeriodSeconds": 30}
+    scene.put(PODS, leaves, placed("gone"))
+    scene.world.drop(PODS, placed("gone"))
+    claim = nodeclaim("2026-11-22T03:00:10Z")
+    claim["status"]["providerID"] = node["spec"]["providerID"]
+    scene.put(NODECLAIMS, claim)
+    ended = nodeclaim("2026-11-22T03:00:10Z", ("DisruptionReason", "True", "Drifted"), ENDING)
+    ended["status"]["providerID"] = node["spec"]["providerID"]
+    scene.put(NODECLAIMS, ended)
+    scene.put(NODECLAIMS, ended)
+    where = '{capacity_type="spot",nodepool="web",reason="drifted"}'
+    assert scene.series("pods_disruption_initiated_total") == {where: 2}
+
+
 def test_a_nodeclaim_says_which_disruption_it_was_made_for_and_a_users_own_does_not_count() -> None:
     scene = Scene()
     ours = {

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from nodesmith.model.metricseries import SERIES
+from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
 from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.metrics.functions import FunctionMetrics
 from nodesmith_forwarder.metrics.gauges import gauges
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
+from tests.builders import nodepool_manifest
+from tests.clusters import deployment_pod
 from tests.fakes.blobs import FakeBlobs
 from tests.unit.karpenterseries import KARPENTERS
+from tests.unit.test_forwarder_metrics import DICE, Scene, a_node, nodeclaim
 
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 ELSEWHERE = set(
@@ -25,7 +29,7 @@ consolidation_score consolidation_moves_total nodepools_cost_tracker_errors_tota
 pods_scheduling_decision_duration_seconds pods_provisioning_bound_duration_seconds
 pods_provisioning_startup_duration_seconds pods_provisioning_unbound_time_seconds
 pods_provisioning_unstarted_time_seconds pods_provisioning_scheduling_undecided_time_seconds
-pods_disruption_initiated_total scheduler_unfinished_work_seconds
+scheduler_unfinished_work_seconds
 cloudprovider_instance_type_offering_price_estimate cloudprovider_instance_type_offering_available
 cloudprovider_instance_type_memory_bytes cloudprovider_instance_type_cpu_cores
 cloudprovider_instance_termination_failures_total
@@ -39,6 +43,9 @@ LACKING = {
     "scheduler_queue_depth": {"scheduling_id"},
 }
 """Labels of Karpenter's that ours do not have; the page says why"""
+MORE_OF_NODES = {"instance_category", "instance_family", "instance_size"}
+"""Well-known labels of nodes; Karpenter has each that its cloud provider knows"""
+MORE_OF_OBJECTS = {"karpenter_sh_nodepool", "karpenter_k8s_aws_ec2nodeclass", "karpenter_sh_initialized"}
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
@@ -85,6 +92,54 @@ def test_a_series_is_of_the_kind_that_it_has_in_karpenter(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(SERIES))
 def test_a_series_of_the_functions_has_the_labels_that_it_has_in_karpenter(name: str) -> None:
     assert set(SERIES[name].labels) == KARPENTERS[name].labels - LACKING.get(name, set())
+
+
+def test_what_is_told_of_a_cluster_has_the_labels_that_it_has_in_karpenter() -> None:
+    scene = Scene()
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Ready",
+        "lastTransitionTime": "2026-11-22T03:00:00Z",
+    }
+    pool = {
+        **nodepool_manifest(limits={"cpu": "100"}),
+        "status": {"resources": {"cpu": "8"}, "conditions": [ready]},
+    }
+    node = a_node()
+    disrupted = nodeclaim(
+        "2026-11-22T03:00:10Z", ("DisruptionReason", "True", "Empty"), ("Drained", "True", "Drained")
+    )
+    for kind, manifest in (
+        (NODEPOOLS, pool),
+        (NODES, node),
+        (NODECLAIMS, nodeclaim()),
+        (NODECLAIMS, disrupted),
+    ):
+        scene.put(kind, manifest)
+    pod = deployment_pod(0, DICE)
+    scene.put(PODS, pod)
+    scene.time += timedelta(minutes=1)
+    scene.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "node-1"}}, deployment_pod(1, DICE))
+    scene.world.drop(NODECLAIMS, disrupted)
+    scene.world.drop(NODES, node)
+    scene.put(NODES, a_node(name="node-2"))
+    counted, observed = scene.world.measured()
+    labels = {
+        family.name: {label for labels in family.series for label, _ in labels}
+        for family in [*counted, *gauges(observed, scene.time)]
+        if family.series and any(family.series)
+    }
+    more = {
+        name: found - KARPENTERS[name].labels - MORE_OF_NODES - MORE_OF_OBJECTS
+        for name, found in labels.items()
+    }
+    less = {
+        name: KARPENTERS[name].labels - found - LACKING.get(name, set()) for name, found in labels.items()
+    }
+    assert {name: each for name, each in more.items() if each} == {}
+    assert {name: each for name, each in less.items() if each} == {}
+    assert len(labels) > 25
 
 
 def test_every_series_of_karpenters_is_on_the_page() -> None:

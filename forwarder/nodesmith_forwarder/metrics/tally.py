@@ -18,6 +18,7 @@ from nodesmith.observation.podreduction import ReducedPod
 from nodesmith_forwarder.metrics.conditions import KINDS, Transitions
 from nodesmith_forwarder.metrics.exposition import Family, Summary
 from nodesmith_forwarder.metrics.objects import conditions_of, is_true, moment, says_true, time_of
+from nodesmith_forwarder.metrics.placedpods import PlacedPods
 
 _BY_HAND = frozenset({"Deleted", "Unclaimed"})
 """Causes of ends that are no disruption of ours."""
@@ -27,6 +28,7 @@ _HELP = {
     "nodeclaims_created_total": "NodeClaims that nodesmith made, by reason and NodePool.",
     "nodeclaims_terminated_total": "NodeClaims gone, by NodePool, capacity type and zone.",
     "nodeclaims_disrupted_total": "NodeClaims that nodesmith ended, by reason, NodePool and capacity type.",
+    "pods_disruption_initiated_total": "Pods on nodes that nodesmith ended, by reason, NodePool and capacity type.",
     "nodes_created_total": "Nodes registered, by NodePool and zone.",
     "nodes_terminated_total": "Nodes gone, by NodePool and zone.",
     "nodes_drained_total": "Nodes of which all pods have left, by NodePool.",
@@ -50,11 +52,13 @@ class Tally:
         self._spans: dict[str, dict[Labels, Histogram]] = {n: {} for n in spans if n not in _SUMMARIES}
         self._summaries: dict[str, dict[Labels, Summary]] = {name: {} for name in _SUMMARIES}
         self._transitions = Transitions()
+        self._placed = PlacedPods()
         self._starting: dict[str, int] = {}
         """When pods were made that have been seen Pending, and not ready since; in seconds since 1970"""
 
     def note(self, change: Change, now: datetime) -> None:
         """Count a change that was seen at this moment."""
+        self._placed.note(change)
         if change.kind == NODECLAIMS:
             self._nodeclaim(change.before, change.after, now)
         elif change.kind == NODES:
@@ -97,6 +101,8 @@ class Tally:
         for reason in set(_disruptions(after)) - set(_disruptions(before)):
             where = _labels(claim, nodepool=NODEPOOL, capacity_type=CAPACITY_TYPE)
             self._counts["nodeclaims_disrupted_total"][(*where, ("reason", reason))] += 1
+            pods = self._placed.on_node_of(claim)
+            self._counts["pods_disruption_initiated_total"][(*where, ("reason", reason))] += pods
         if is_true(after, "Drained") and not is_true(before, "Drained"):
             self._counts["nodes_drained_total"][pool] += 1
         if after is None:
