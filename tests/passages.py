@@ -39,7 +39,9 @@ READS = frozenset(
 _HISTORY = frozenset({"calls", "events", "decisions", "sent", "puts"})
 """What ports note for tests to look at, and no function reads."""
 _MESSAGES = frozenset({"waiting"})
-_NO_STATE = frozenset({"boundaries", "messages", "memory", "concerns", "runs", "_again", "_dice", "_seen"})
+_NO_STATE = frozenset(
+    {"boundaries", "messages", "memory", "metrics", "concerns", "runs", "_again", "_dice", "_seen"}
+)
 _PORTS = ("store", "cloud", "cluster", "blobs", "hints")
 _KEPT = 1500
 """Worlds kept to go on from; others are told once more."""
