@@ -5,11 +5,16 @@ The tests share a cluster: the pods of each select nodes of its own NodePool.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+from typer.testing import CliRunner
+
 from nodesmith.model.labels import NODEPOOL
 from nodesmith_cli.local.timeline import condition
+from nodesmith_cli.main import app
 from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, nodepool, pod, requirement, taint
 from tests.e2e.system import CLUSTER, System
 
@@ -29,6 +34,23 @@ def pool_of(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manif
 
 def of(team: str) -> dict[str, Any]:
     return {"nodeSelector": {"team": team}}
+
+
+def stated(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Give the annotations of an object that state its hash."""
+    return {key: value for key, value in metadata["annotations"].items() if "-hash" in key}
+
+
+def printed_hashes(system: System, *manifests: Manifest) -> dict[str, str]:
+    """Give what `nodesmith hash` prints of manifests for the cluster, as annotations."""
+    command = ["hash", "-f", "-", "-o", "json", "--cluster-ca-bundle", system.cluster.ca_bundle]
+    printed = json.loads(CliRunner().invoke(app, command, input=yaml.safe_dump_all(manifests)).stdout)
+    keys = {"NodePool": "karpenter.sh/nodepool-hash", "EC2NodeClass": "karpenter.k8s.aws/ec2nodeclass-hash"}
+    return {
+        f"{keys[each['kind']]}{end}": each[field]
+        for each in printed
+        for end, field in (("", "hash"), ("-version", "version"))
+    }
 
 
 def claims_of(system: System, team: str) -> list[Manifest]:
@@ -88,12 +110,11 @@ def test_a_nodeclaim_has_all_that_karpenter_writes_into_it(shared: System) -> No
             "blockOwnerDeletion": True,
         }
     ]
-    assert metadata["annotations"].keys() >= {
-        "karpenter.sh/nodepool-hash",
-        "karpenter.sh/nodepool-hash-version",
-        "karpenter.k8s.aws/ec2nodeclass-hash",
-        "karpenter.k8s.aws/ec2nodeclass-hash-version",
-    }
+    hashes = stated(metadata)
+    assert hashes == stated(owner) | stated(
+        system.cluster.objects.get("ec2nodeclasses", "default")["metadata"]
+    )
+    assert hashes == printed_hashes(system, pool, nodeclass(CLUSTER))
     profile = system.cluster.objects.get("ec2nodeclasses", "default")["status"]["instanceProfile"]
     assert (
         metadata["annotations"].items()
