@@ -9,7 +9,7 @@ from constructs import Construct
 from infra import names
 from infra.grants import attach
 from infra.permissions import Scope, metrics_reading_grant, send_grant, write_grant
-from nodesmith.settings import INFORMED, snapshot_key
+from nodesmith.settings import WOKEN, snapshot_key
 
 # As forwarder/ names them.
 FORWARDER_NAMESPACE = "nodesmith"
@@ -35,7 +35,7 @@ def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
     """
     role = iam.Role(construct, "Forwarder", assumed_by=_forwarder(scope))
     snapshot = write_grant(scope.region, snapshot_key(scope.cluster))
-    attach(role, [snapshot, send_grant(scope, *INFORMED), metrics_reading_grant(scope)])
+    attach(role, [snapshot, send_grant(scope, *WOKEN), metrics_reading_grant(scope)])
     eks.CfnPodIdentityAssociation(
         construct,
         "ForwarderIdentity",

@@ -26,7 +26,7 @@ from infra.launching import made_by_us
 from infra.permissions import Scope
 from infra.queues import feed, queues
 from infra.ticks import Ticker
-from nodesmith.settings import INFORMED, WOKEN
+from nodesmith.settings import WOKEN
 
 LAYERS = ("core", "vendor", "kubernetes", "packing")
 
@@ -129,6 +129,6 @@ class ClusterStack(Stack):
     def _output(self, forwarder_role_arn: str) -> None:
         """Say what the forwarder's configuration needs, and what people look for."""
         CfnOutput(self, "BucketName", value=names.bucket_name(self._cluster.region))
-        for name in INFORMED:
+        for name in WOKEN:
             CfnOutput(self, f"{name.capitalize()}QueueUrl", value=self._queues[name].live.queue_url)
         CfnOutput(self, "ForwarderRoleArn", value=forwarder_role_arn)

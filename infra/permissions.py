@@ -201,7 +201,7 @@ def termination_grants(scope: Scope) -> list[Grant]:
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.cluster, scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "provisioning", "readiness", "termination"),
+        send_grant(scope, "disruption", "provisioning", "readiness", "termination"),
         *metrics_grants(scope, "termination"),
     ]
 

@@ -566,6 +566,9 @@ class World:
         left = {home for name, home in self._homes.items() if homes.get(name) != home and home}
         self._departures.update(dict.fromkeys(left, int(self.now.timestamp())))
         self._homes = homes
+        staying = [node for name, node in self.cluster.nodes.items() if name in left]
+        if any("deletionTimestamp" not in node["metadata"] for node in staying):
+            self._again.append((self.now, Concern.DISRUPTION))
 
     def _budgets(self) -> list[Manifest]:
         """Give the budgets with the status that their controller would write."""

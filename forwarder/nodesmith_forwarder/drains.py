@@ -57,8 +57,9 @@ def _allows_more(change: Change) -> bool:
     """Tell whether a budget is gone, is another one, or counts more pods that may go."""
     if change.after is None or change.before["spec"] != change.after["spec"]:
         return True
-    return _allowed(change.after) > _allowed(change.before)
+    return allowed(change.after) > allowed(change.before)
 
 
-def _allowed(budget: Mapping[str, Any]) -> int:
+def allowed(budget: Mapping[str, Any]) -> int:
+    """Give how many pods a reduced PodDisruptionBudget lets go."""
     return int(budget["status"].get("disruptionsAllowed") or 0)

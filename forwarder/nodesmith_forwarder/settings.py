@@ -20,7 +20,10 @@ _LEVELS = {"debug": "DEBUG", "info": "INFO", "error": "ERROR"}
 
 @dataclass(frozen=True, slots=True)
 class ForwarderSettings:
-    """Whom to serve, where to write, whom to tell, and how patiently."""
+    """Whom to serve, where to write, whom to tell, and how patiently.
+
+    `queue_urls` may lack disruption's, which older deployments do not name: then its ticks have to do.
+    """
 
     cluster_name: str
     region: str
@@ -33,14 +36,17 @@ class ForwarderSettings:
 
 def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     """Read the settings. Raises Rejected naming variable, value and what would be right, all faults at once."""
-    reading = _Reading(environment)
+    reading, disruption = _Reading(environment), environment.get("DISRUPTION_QUEUE_URL", "")
     settings = ForwarderSettings(
         cluster_name=reading.text("CLUSTER_NAME", "the EKS cluster that is served"),
         region=reading.text("AWS_REGION", "the region of the cluster"),
         bucket_name=reading.text("BUCKET_NAME", "the S3 bucket of snapshots"),
         queue_urls={
-            concern: reading.text(f"{concern.upper()}_QUEUE_URL", f"the SQS queue that wakes {concern}")
-            for concern in INFORMED
+            **{
+                concern: reading.text(f"{concern.upper()}_QUEUE_URL", f"the SQS queue that wakes {concern}")
+                for concern in INFORMED
+            },
+            **({Concern.DISRUPTION: disruption} if disruption else {}),
         },
         pace=Pace(
             reading.value("BATCH_IDLE_DURATION", "1s", _duration),

@@ -22,6 +22,7 @@ from nodesmith.observation.mirror import (
     VOLUMES,
     Change,
 )
+from nodesmith_forwarder.disruptions import may_free_a_node
 from nodesmith_forwarder.drains import can_wait, moves_a_drain
 from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
 from nodesmith_forwarder.windows import Topic
@@ -38,9 +39,12 @@ def triggered(
     waits for a claim (namespace/name), `ending` which nodes end. NodePools that other software serves concern nobody.
     """
     key = f"{change.kind.kind}/{change.key}"
-    if can_wait(change, ending) or is_of_others(change):
+    frees = may_free_a_node(change, ending)
+    if (can_wait(change, ending) and not frees) or is_of_others(change):
         return
     yield None, key
+    if frees:
+        yield Concern.DISRUPTION, key
     if moves_a_drain(change, ending):
         yield Concern.TERMINATION, key
     if change.kind == PODS and change.after is not None and change.after.is_provisionable:
@@ -48,12 +52,7 @@ def triggered(
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
         yield from ((concern, key) for concern in _concerned_with_nodes(change))
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
-        if is_wanted_otherwise(change):
-            yield Concern.READINESS, key
-        if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):
-            yield Concern.PROVISIONING, key
-        if change.kind == NODECLASSES and _is_of_no_use(change.after):
-            yield Concern.LIFECYCLE, key
+        yield from ((concern, key) for concern in _concerned_with_pools(change))
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
 
@@ -64,6 +63,16 @@ def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
         yield Concern.LIFECYCLE
     if change.kind == NODECLAIMS and change.after is not None and is_unclaimed(change.after):
         yield Concern.READINESS
+
+
+def _concerned_with_pools(change: Change) -> Iterator[Concern]:
+    """Return who looks at a change of a NodePool or EC2NodeClass, or of the older kinds of these."""
+    if is_wanted_otherwise(change):
+        yield Concern.READINESS
+    if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):
+        yield Concern.PROVISIONING
+    if change.kind == NODECLASSES and _is_of_no_use(change.after):
+        yield Concern.LIFECYCLE
 
 
 def _is_of_no_use(nodeclass: Mapping[str, Any] | None) -> bool:

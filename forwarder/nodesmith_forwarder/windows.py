@@ -34,6 +34,10 @@ BRISK = {
 
 Among many nodes that come or go there is no quiet second for long, and pods wait for each one that has come.
 """
+APART = {Concern.DISRUPTION: timedelta(seconds=5)}
+"""How long after a window was closed the next one is, at the least: where pods come and go all the time it is no use to
+look for nodes without them each second.
+"""
 
 
 @dataclass(slots=True)
@@ -44,11 +48,12 @@ class _Window:
 
 
 class Windows:
-    """The open windows by topic; those in BRISK never wait longer than it says."""
+    """The open windows by topic; those in BRISK never wait longer than it says, those in APART never less."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._open: dict[Topic, _Window] = {}
+        self._closed_at: dict[Topic, datetime] = {}
 
     def note(self, topic: Topic, key: str, now: datetime) -> bool:
         """Put news of `key` into its topic's window; True when that opens one."""
@@ -73,9 +78,12 @@ class Windows:
         due = {t: window for t, window in self._open.items() if t is None or self._due_at(t, window) <= now}
         for topic in due:
             del self._open[topic]
+            self._closed_at[topic] = now
         return {topic: len(window.keys) for topic, window in due.items()}
 
     def _due_at(self, topic: Topic, window: _Window) -> datetime:
         paces = [self._pace, *([BRISK[topic]] if topic in BRISK else [])]
         idle, longest = min(pace.idle for pace in paces), min(pace.longest for pace in paces)
-        return min(window.newest_at + idle, window.opened_at + longest)
+        due = min(window.newest_at + idle, window.opened_at + longest)
+        last = self._closed_at.get(topic)
+        return max(due, last + APART[topic]) if topic in APART and last is not None else due

@@ -29,7 +29,7 @@ LONGEST_FIRST = (
     "test_local_up test_workloads test_capacity test_no_nodes"
 ).split()
 """Modules, and groups that stay together."""
-MEASURED = "test_interruptions test_ends test_forwarder_scale test_first_pods".split()
+MEASURED = "test_disruption_times test_interruptions test_ends test_forwarder_scale test_first_pods".split()
 """Modules with tests that measure, last of all; first those that make the most before they do."""
 QUIET_WITHIN_SECONDS = 60.0
 _BETWEEN_TESTS_SECONDS = 1.0
@@ -49,7 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and measure last: by then the other workers have little left to do, or nothing."""
     for item in items:
         if _measures(item):
-            item.add_marker(pytest.mark.xdist_group(item.name))  # a unit of its own: any worker may take it
+            # A unit of its own, which any worker may take; those that share a system stay together.
+            unit = item.path.stem if lasting.__name__ in getattr(item, "fixturenames", ()) else item.name
+            item.add_marker(pytest.mark.xdist_group(unit))
     items.sort(key=_turn)
 
 

@@ -22,7 +22,7 @@ from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.settings import INFORMED
+from nodesmith.settings import WOKEN
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -163,7 +163,7 @@ class System(Started):
         return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, **urls}
 
     def _queue_urls(self) -> Mapping[str, str]:
-        return {c: self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in INFORMED}
+        return {c: self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in WOKEN}
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)

@@ -42,6 +42,7 @@ def test_templates_name_no_account(templates: dict[str, Template]) -> None:
 def test_a_cluster_says_what_its_forwarder_needs_to_know(alpha: Template) -> None:
     assert sorted(alpha.outputs) == [
         "BucketName",
+        "DisruptionQueueUrl",
         "ForwarderRoleArn",
         "LifecycleQueueUrl",
         "ProvisioningQueueUrl",

@@ -12,6 +12,7 @@ from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import (
     INFORMED,
     MEASURED,
+    WOKEN,
     catalog_key,
     decision_key,
     decision_snapshot_key,
@@ -294,7 +295,7 @@ def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_its_own_queues(
     assert sorted((action, each["Resource"]) for each in statements for action in each["Action"]) == [
         ("s3:GetObject", [f"{BUCKET}/{metrics_key('alpha', each)}" for each in sorted(MEASURED)]),
         ("s3:PutObject", [f"{BUCKET}/{snapshot_key('alpha')}"]),
-        ("sqs:SendMessage", [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(INFORMED)]),
+        ("sqs:SendMessage", [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(WOKEN)]),
     ]
 
 

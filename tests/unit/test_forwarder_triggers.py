@@ -232,13 +232,13 @@ def test_a_claims_deletion_wakes_termination_and_what_we_write_into_its_status_n
 )
 def test_a_pod_that_leaves_a_node_that_ends_wakes_termination(after: Manifest | None) -> None:
     assert woken(PODS, pod(NAME), after, ending=[NAME]) == {Concern.TERMINATION}
-    assert set(topics_of(PODS, pod(NAME), after, ending=["another"]) or ()) <= {None}
+    assert Concern.TERMINATION not in (topics_of(PODS, pod(NAME), after, ending=["another"]) or ())
 
 
 def test_a_pod_that_may_be_disrupted_after_all_wakes_termination() -> None:
     kept = pod(NAME, annotations={"karpenter.sh/do-not-disrupt": "true"})
     assert woken(PODS, kept, pod(NAME), ending=[NAME]) == {Concern.TERMINATION}
-    assert woken(PODS, kept, pod(NAME), ending=["another"]) == set()
+    assert woken(PODS, kept, pod(NAME), ending=["another"]) == {Concern.DISRUPTION}
 
 
 def test_a_pod_that_is_not_ready_any_more_while_it_ends_can_wait() -> None:
@@ -249,7 +249,7 @@ def test_a_pod_that_is_not_ready_any_more_while_it_ends_can_wait() -> None:
 def test_a_pod_that_becomes_ready_can_wait_for_the_next_snapshot() -> None:
     assert topics_of(PODS, unready(pod(NAME)), pod(NAME)) == []
     moved = pod(NAME, deletionTimestamp="2026-11-21T12:00:00Z")
-    assert topics_of(PODS, unready(pod(NAME)), moved) == [None]
+    assert topics_of(PODS, unready(pod(NAME)), moved) == [None, Concern.DISRUPTION]
 
 
 def test_a_budget_that_allows_more_wakes_termination_while_a_node_ends() -> None:
@@ -262,8 +262,50 @@ def test_a_budget_that_allows_more_wakes_termination_while_a_node_ends() -> None
 
 
 def test_what_a_budget_counts_can_wait_while_no_node_ends() -> None:
-    assert topics_of(BUDGETS, allowing(0), allowing(1)) == []
+    assert topics_of(BUDGETS, allowing(1), allowing(2)) == []
+    assert topics_of(BUDGETS, allowing(1), allowing(0)) == []
     assert topics_of(BUDGETS, allowing(0), allowing(0, maxUnavailable="50%")) == [None]
+
+
+@pytest.mark.parametrize("after", [allowing(1), None])
+def test_a_budget_that_has_allowed_nothing_wakes_disruption_when_it_does(after: Manifest | None) -> None:
+    assert topics_of(BUDGETS, allowing(0), after) == [None, Concern.DISRUPTION]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [None, pod(NAME, **LEAVING), {**pod(NAME), "status": {"phase": "Succeeded"}}],
+    ids=["gone", "being deleted", "at its end"],
+)
+def test_a_pod_that_leaves_a_node_that_stays_wakes_disruption(after: Manifest | None) -> None:
+    assert woken(PODS, pod(NAME), after) == {Concern.DISRUPTION}
+
+
+def test_a_pod_that_asks_for_less_wakes_disruption() -> None:
+    smaller = copy.deepcopy(pod(NAME))
+    smaller["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1m"}}
+    assert woken(PODS, pod(NAME), smaller) == {Concern.DISRUPTION}
+
+
+def test_a_daemonsets_pod_that_leaves_and_one_that_is_gone_after_it_was_deleted_free_no_node() -> None:
+    owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
+    assert woken(PODS, pod(NAME, ownerReferences=[owner]), None) == set()
+    assert woken(PODS, pod(NAME, **LEAVING), pod(NAME, **LEAVING, labels={"a": "b"})) == set()
+
+
+def test_a_node_that_may_be_disrupted_after_all_or_works_again_wakes_disruption() -> None:
+    kept = with_metadata(MACHINE, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    assert woken(NODES, kept, MACHINE) == {Concern.LIFECYCLE, Concern.DISRUPTION}
+    assert woken(NODES, MACHINE, kept) == {Concern.LIFECYCLE}
+    assert woken(NODES, unready(MACHINE), MACHINE) == {Concern.LIFECYCLE, Concern.DISRUPTION}
+    assert Concern.DISRUPTION not in woken(NODES, kept, MACHINE, ending=[NAME])
+
+
+def test_a_node_that_no_move_takes_any_more_wakes_disruption() -> None:
+    taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+    disrupted = {**MACHINE, "spec": {**MACHINE["spec"], "taints": [taint]}}
+    assert woken(NODES, disrupted, MACHINE) == {Concern.LIFECYCLE, Concern.TERMINATION, Concern.DISRUPTION}
+    assert Concern.DISRUPTION not in woken(NODES, MACHINE, disrupted)
 
 
 def test_a_volume_that_has_left_a_node_that_ends_wakes_termination() -> None:

@@ -9,6 +9,7 @@ from nodesmith_forwarder.windows import Pace, Windows
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 PODS, NODES, ENDS = Concern.PROVISIONING, Concern.LIFECYCLE, Concern.TERMINATION
+LEAVING = Concern.DISRUPTION
 
 
 def at(seconds: float) -> datetime:
@@ -86,6 +87,17 @@ def test_a_node_that_came_is_told_of_within_two_seconds_however_many_others_come
         windows.note(NODES, f"node-{tenth}", at(tenth / 10))
     assert windows.next_due() == at(2)
     assert windows.take(at(2)) == {NODES: 20}
+
+
+def test_pods_that_leave_nodes_are_told_of_after_a_second_and_those_that_follow_five_seconds_later() -> None:
+    windows = Windows(Pace())
+    windows.note(LEAVING, "a", at(0))
+    assert windows.take(at(1)) == {LEAVING: 1}
+    windows.note(LEAVING, "b", at(1.5))
+    assert windows.next_due() == at(6)
+    assert windows.take(at(6)) == {LEAVING: 1}
+    windows.note(LEAVING, "c", at(20))
+    assert windows.next_due() == at(21)
 
 
 def test_a_pace_that_is_brisker_than_a_drains_holds_for_drains_too() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from nodesmith.decisions.disruption.leftovers import ABANDONED
 from nodesmith.decisions.disruption.lots import LARGEST_LOT, in_lots
-from nodesmith.decisions.disruption.moments import LATEST, next_change
 from nodesmith.decisions.disruption.movesteps import (
     Abandon,
     Await,
@@ -32,8 +31,6 @@ from nodesmith.decisions.disruption.stages import (
     next_step,
     strays,
 )
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.launches import OfferingKey
 from nodesmith.model.moves import Move, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.pauses import Pause
@@ -216,20 +213,3 @@ def test_empty_nodes_go_in_lots_and_all_others_by_themselves() -> None:
     assert lots[1].why == "2 nodes without pods save 0.2000 USD an hour"
     assert lots[2] is half
     assert in_lots([empty[0]]) == [empty[0]]
-
-
-def test_time_alone_changes_something_when_a_node_has_been_quiet_a_back_off_ends_or_a_minute_does() -> None:
-    pool = builders.nodepool_manifest()
-    pool["spec"]["disruption"] = {"consolidateAfter": "3m"}
-    quiet = builders.snapshot(nodepools=(pool,), nodes=(builders.node("old", provider_id=OLD.provider_id),))
-    key = OfferingKey("spot", "m5.large", "us-east-1a")
-    backoff = {key: Backoff(NOW + timedelta(minutes=2), 1)}
-    made = builders.inputs(snapshot=quiet, ledger=builders.ledger(claims=(OLD,)))
-    assert next_change(builders.inputs()) == NOW + LATEST
-    assert next_change(made) == NOW + timedelta(minutes=3)
-    short = replace(made, ledger=builders.ledger(claims=(OLD,), unavailable=backoff))
-    assert next_change(short) == NOW + timedelta(minutes=2)
-    budgets = [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]
-    by_day = {**pool, "spec": {**pool["spec"], "disruption": {"consolidateAfter": "3m", "budgets": budgets}}}
-    short = replace(short, snapshot=replace(quiet, nodepools=(by_day,)))
-    assert next_change(short) == NOW + timedelta(minutes=1)

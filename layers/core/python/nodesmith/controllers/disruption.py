@@ -15,7 +15,7 @@ from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.disruption import telling
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.lots import in_lots
-from nodesmith.decisions.disruption.moments import next_change
+from nodesmith.decisions.disruption.moments import LATEST, next_change
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search import propose
@@ -29,8 +29,10 @@ from nodesmith.settings import snapshot_key
 
 __all__ = ["Disruption", "Look", "Memory", "disrupt"]
 
-SEARCH_EVERY = timedelta(seconds=20)
-"""Those who wake us mean the moves under way; new ones are looked for this often at most, and with each tick."""
+SHORTEST_REST, LONGEST_REST = timedelta(seconds=2), timedelta(seconds=20)
+"""Between the end of a search and the next one: in between, twice as long as the search took."""
+AHEAD = timedelta(seconds=90)
+"""How soon a look must be due, because of the time alone, for us to ask for it now: further off, a tick will."""
 SEEN_WITHIN = timedelta(seconds=5)
 """By then the cluster shows a taint."""
 ENOUGH = timedelta(seconds=20)
@@ -56,8 +58,8 @@ def disrupt(run: Disruption) -> Look | None:
         carry_on(look)
         if run.clock() - began < ENOUGH and _is_worthwhile(look):
             _note_drift(look)
-            if _may_search(look):
-                _search(look)
+            _search_rested(look)
+        _wake_when_due(look)
     return look
 
 
@@ -68,10 +70,23 @@ def _is_worthwhile(look: Look) -> bool:
     return not (is_same and memory.until is not None and now < memory.until)
 
 
-def _may_search(look: Look) -> bool:
-    """Tell whether the last search is long enough ago; where it is not, the next tick searches."""
-    searched_at = look.run.memory.searched_at
-    return searched_at is None or look.run.clock() - searched_at >= SEARCH_EVERY
+def _search_rested(look: Look) -> None:
+    """Search, if the last search is long enough ago; otherwise as soon as it is."""
+    run, memory = look.run, look.run.memory
+    began = run.clock()
+    if memory.rests_until is not None and began < memory.rests_until:
+        run.wake_me(memory.rests_until - began)
+        return
+    _search(look)
+    ended = run.clock()
+    memory.rests_until = ended + min(max(SHORTEST_REST, 2 * (ended - began)), LONGEST_REST)
+
+
+def _wake_when_due(look: Look) -> None:
+    """Have the next look come when time alone may let something go on, not at the tick after."""
+    due, now = look.run.memory.due, look.run.clock()
+    if due is not None and timedelta(0) < due - now <= AHEAD:
+        look.run.wake_me(due - now)
 
 
 def _note_drift(look: Look) -> None:
@@ -92,7 +107,7 @@ def _seen(look: Look) -> tuple[Snapshot, Ledger]:
 def _search(look: Look) -> None:
     """Look for moves and begin them; remember when there are none."""
     run, memory, inputs = look.run, look.run.memory, look.inputs()
-    looked_at, memory.searched_at, memory.seen = memory.looked_at, inputs.now, None
+    looked_at, memory.seen, memory.due = memory.looked_at, None, next_change(inputs)
     with run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
         found = propose(inputs, looked_at, timed=timed(run.metrics))
     note_search(look, found)
@@ -105,7 +120,7 @@ def _search(look: Look) -> None:
         if not _begin(look, inputs, in_lots(found.proposals)):
             look.supersede(inputs.decision, written)
     elif found.is_finished:
-        memory.seen, memory.until = _seen(look), next_change(inputs)
+        memory.seen, memory.until = _seen(look), min(memory.due or inputs.now + LATEST, inputs.now + LATEST)
     with look.failures.of():
         run.tell(telling.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
 

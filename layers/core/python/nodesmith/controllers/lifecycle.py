@@ -210,11 +210,9 @@ def _wake(
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nominations end"), NOMINATION.seconds + 1)
-    moved = {c.claim.name for c in commands if isinstance(c, Initialize | GiveUp | Forget)}
-    if moved.intersection(moving):
-        run.hints.send(
-            Concern.DISRUPTION, Hint(run.cluster_name, "what replaces nodes is ready, or is not to be")
-        )
+    moved = {c.claim.name for c in commands if isinstance(c, GiveUp | Forget)}
+    if Initialize in kinds or moved.intersection(moving):  # each claim comes here once or twice
+        run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "claims initialized, or not to be had"))
     shown = snapshot.shown_nodeclaims()
     new = any(isinstance(c, Show) and c.claim.name not in shown for c in commands)
     if new or kinds & {Initialize, End, Forget}:

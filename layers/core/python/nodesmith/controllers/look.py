@@ -39,11 +39,14 @@ class Memory:
     told: Told = field(default_factory=dict)
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
     self_hints: SelfHints = field(default_factory=SelfHints)
-    searched_at: datetime | None = None
+    rests_until: datetime | None = None
+    """when a search may be made again, however much has changed"""
     seen: tuple[Snapshot, Ledger] | None = None
     """what the last search that found nothing to do looked at"""
     until: datetime | None = None
-    """when time alone may change what it came to"""
+    """when one is made all the same"""
+    due: datetime | None = None
+    """when time alone may change what it came to, as far as can be foreseen"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import ceil
 
 from nodesmith.model.events import Concern, Hint
 from nodesmith.ports import Hints
@@ -23,8 +24,8 @@ class SelfHints:
     pending: list[datetime] = field(default_factory=list)
 
     def send(self, hints: Hints, concern: Concern, hint: Hint, wait: timedelta, now: datetime) -> None:
-        """Have the concern look again after `wait`, in whole seconds and one at least. Raises Transient."""
-        seconds = max(1, round(wait.total_seconds()))
+        """Have the concern look again after `wait`, rounded up to whole seconds, one at least. Raises Transient."""
+        seconds = max(1, ceil(wait.total_seconds()))
         due = now + timedelta(seconds=seconds)
         self.pending = [moment for moment in self.pending if moment > now]
         if any(moment <= due for moment in self.pending):

@@ -243,7 +243,8 @@ def _wake(
     """
     kinds = {type(command) for command in commands}
     if done["Release"]:
-        run.hints.send(Concern.READINESS, Hint(run.cluster_name, "claims gone"))
+        for concern in (Concern.READINESS, Concern.DISRUPTION):  # budgets let others go now
+            run.hints.send(concern, Hint(run.cluster_name, "claims gone"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)
     due = next_change(claims, snapshot, now, drain_times)

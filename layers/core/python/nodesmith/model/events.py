@@ -26,9 +26,9 @@ class Concern(StrEnum):
 
 
 INFORMED = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)
-"""Those that are woken by whoever watches the cluster, when it has changed."""
+"""Those that are woken when observation has written a snapshot."""
 WOKEN = (*INFORMED, Concern.DISRUPTION)
-"""Those that wake each other, too."""
+"""Those that the forwarder wakes, and that wake each other."""
 MEASURED = (
     Concern.PROVISIONING,
     Concern.INTERRUPTION,

@@ -23,6 +23,9 @@ from nodesmith.model.pauses import RATE_WINDOW
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.taints import DISRUPTED
 
+_MOST_WINDOWS = 50
+"""How many windows of a schedule, each of which begins before the last one ends, are followed to their end."""
+
 
 def room(
     pool: NodePool,
@@ -87,6 +90,15 @@ def _deleted(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(str(each.get("name")) for each in objects if each.get("deletionTimestamp"))
 
 
+def rate_allows_from(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
+    """Give when a NodePool that has used up its disruptions of an hour may have another; None where it has not."""
+    most, since = pool.disruption.most_an_hour, now - RATE_WINDOW
+    begun = [c.terminating_at for c in ledger.claims if c.nodepool == pool.name]
+    begun += [d.at for d in ledger.departures if d.nodepool == pool.name]
+    recent = sorted(at for at in begun if at is not None and at > since)
+    return recent[-most] + RATE_WINDOW if most and len(recent) >= most else None
+
+
 def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: datetime) -> frozenset[str]:
     """Name the NodeClaims whose end began within the last hour, whatever for, and those that are about to."""
     since = now - RATE_WINDOW
@@ -116,6 +128,26 @@ def is_active(budget: Budget, now: datetime) -> bool:
         return True
     since = now - timedelta(seconds=budget.duration_seconds)
     return last_hit(parse_cron(budget.schedule), since, now, _zone(budget.timezone)) is not None
+
+
+def holds_until(budget: Budget, now: datetime) -> datetime | None:
+    """Give when a budget that holds by its schedule holds no longer; None for one that holds always, or not now.
+
+    None also where one window follows the other for longer than `_MOST_WINDOWS` of them.
+    """
+    if budget.schedule is None or budget.duration_seconds is None or not is_schedule(budget.schedule):
+        return None
+    schedule, zone = parse_cron(budget.schedule), _zone(budget.timezone)
+    duration = timedelta(seconds=budget.duration_seconds)
+    hit = last_hit(schedule, now - duration, now, zone)
+    for _ in range(_MOST_WINDOWS):
+        if hit is None:
+            return None
+        later = last_hit(schedule, hit, hit + duration, zone)
+        if later is None:
+            return hit + duration
+        hit = later
+    return None
 
 
 def _zone(name: str) -> tzinfo:

@@ -75,6 +75,21 @@ def next_step(move: Move, scene: Scene) -> Step:
             assert_never(move.stage)
 
 
+def waits_until(move: Move) -> datetime | None:
+    """Give when a move that nothing happens to goes on by itself; None where somebody else ends its wait."""
+    match move.stage:
+        case Stage.PROPOSED:
+            return move.proposed_at + PROPOSED_WITHIN
+        case Stage.REPLACING:
+            return move.stage_since + READY_WITHIN
+        case Stage.ABANDONED:
+            return move.stage_since + REMEMBERED
+        case Stage.ENDING:
+            return None
+        case _:
+            assert_never(move.stage)
+
+
 def strays(scene: Scene) -> list[NodeClaim]:
     """Give the claims that are closed to new pods, or show that they are disrupted, though no move has them."""
     sources, shown = scene.ledger.sources, scene.snapshot.shown_nodeclaims()
