@@ -25,6 +25,7 @@ from tests.benchmarks import (
     foreign,
     forged,
     hotpath,
+    idle,
     interruptions,
     notices,
     overruns,
@@ -49,6 +50,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "snapshots": snapshots.figures,
     "ticks": ticks.figures,
     "week": week.figures,
+    "idle": idle.figures,
     "drain": drain.figures,
     "foreign": foreign.figures,
     "overruns": overruns.figures,
@@ -63,6 +65,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),
+    "idle": partial(idle.figures, nodes=10, hours=3),
     "interruptions": partial(interruptions.figures, runs=50, storms=1, sample=40),
 }
 

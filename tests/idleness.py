@@ -1,0 +1,81 @@
+"""A cluster in which nothing changes, with ticks as deployed: how often functions are invoked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from infra.concerns import CATALOG_TICK_MINUTES, CLUSTER_CONCERNS, ROUTING_TICK_MINUTES
+from nodesmith.model.events import Concern
+from tests import builders
+from tests.benchmarks.bill import MONTH_HOURS
+from tests.world import World, pod_manifest
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+_MONTH_MINUTES = MONTH_HOURS * 60
+ALIVE = {
+    Concern(each.name): each.tick_minutes
+    for each in CLUSTER_CONCERNS
+    if each.name != Concern.OBSERVATION  # nothing but its tick wakes it
+}
+"""The concerns that live in the simulation, with the minutes between their ticks."""
+
+
+def ticks_a_month() -> int:
+    """Return how often schedules invoke functions in a month: those of a cluster, and those of its region."""
+    every = [*(each.tick_minutes for each in CLUSTER_CONCERNS), CATALOG_TICK_MINUTES, ROUTING_TICK_MINUTES]
+    return sum(_MONTH_MINUTES // minutes for minutes in every)
+
+
+class IdleWorld(World):
+    """A world whose time goes from one tick or message to the next, and that counts runs."""
+
+    def __init__(self, nodes: int, pods_a_node: int, **disruption: Any) -> None:
+        cpu = f"{12_000 // pods_a_node}m"  # of 16 cpu: there is no room for another node's pods
+        names = [f"web-{number:04}" for number in range(nodes * pods_a_node)]
+        pool = builders.nodepool_manifest(requirements=builders.EXPRESS)
+        pool["spec"]["disruption"] = disruption
+        pods = {name: pod_manifest(name, cpu=cpu, memory="64Mi") for name in names}
+        super().__init__(pods, nodepool=pool)
+        self.invoked: Counter[Concern] = Counter()
+        self._minute = -1
+
+    def run(self, concern: Concern) -> None:
+        """Invoke a function once, and count it."""
+        self.invoked[concern] += 1
+        super().run(concern)
+
+    def step(self) -> None:
+        """Run whom messages and ticks wake, and let time pass until the next of them comes, or something else may."""
+        for concern in sorted(self._deliver() | self._ticked()):
+            self.run(concern)
+        self.now = self._next()
+        self._move()
+        self.observe()
+
+    def _ticked(self) -> set[Concern]:
+        minute = int((self.now - builders.NOW) / MINUTE)
+        if minute == self._minute:
+            return set()
+        self._minute = minute
+        return {concern for concern, every in ALIVE.items() if minute % every == 0}
+
+    def _next(self) -> datetime:
+        if not self.is_settled():
+            return self.now + timedelta(seconds=1)
+        tick = builders.NOW + MINUTE * (self._minute + 1)
+        moments = [message.due_at for message in self.hints.waiting] + [at for at, _ in self._again]
+        return max(min([tick, *moments]), self.now + timedelta(seconds=1))
+
+
+def invocations_a_month(world: IdleWorld, hours: int) -> float:
+    """Let a world settle and be quiet for an hour, then count for some hours; return what comes to a month."""
+    world.settle()
+    world.live(HOUR)
+    claims = set(world.store.claims)
+    world.invoked.clear()
+    world.live(hours * HOUR)
+    assert set(world.store.claims) == claims, "it was not idle"
+    unseen = ticks_a_month() - sum(_MONTH_MINUTES // every for every in ALIVE.values())
+    return world.invoked.total() * MONTH_HOURS / hours + unseen

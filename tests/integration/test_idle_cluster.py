@@ -1,0 +1,37 @@
+"""In a cluster in which nothing changes ticks invoke functions, and nothing else does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodesmith.model.labels import DO_NOT_DISRUPT
+from tests.idleness import IdleWorld, invocations_a_month, ticks_a_month
+
+EVERY_MINUTE = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}
+
+
+@pytest.mark.parametrize(
+    "disruption",
+    [
+        {"consolidateAfter": "30s"},
+        {"consolidateAfter": "20m", "consolidationPolicy": "WhenEmpty"},
+        {"consolidateAfter": "Never"},
+        {"budgets": [{"nodes": "0"}]},
+        {"budgets": [EVERY_MINUTE]},
+    ],
+    ids=["quiet soon", "quiet late", "never consolidated", "no budget", "a window without end"],
+)
+def test_an_idle_cluster_invokes_functions_no_more_often_than_schedules_do(
+    disruption: dict[str, Any],
+) -> None:
+    assert invocations_a_month(IdleWorld(3, 2, **disruption), hours=2) == ticks_a_month()
+
+
+def test_pods_that_may_not_be_disrupted_or_evicted_wake_nobody_for_ever() -> None:
+    world = IdleWorld(3, 2, consolidateAfter="30s")
+    world.guard(maxUnavailable=0)
+    for number, pod in enumerate(world.pods.values()):
+        pod["metadata"]["annotations"] = {DO_NOT_DISRUPT: "true" if number % 2 else "30m"}
+    assert invocations_a_month(world, hours=2) == ticks_a_month()
