@@ -130,8 +130,10 @@ def test_a_claim_goes_from_launched_to_ready_and_its_object_and_node_say_so(scen
     node = scene.cluster.nodes["node-a"]
     assert node["metadata"]["labels"]["karpenter.sh/registered"] == "true"
     assert not node["spec"].get("taints")
-    assert scene.follow() == {"Initialize": 1}
-    assert scene.cluster.nodes["node-a"]["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
+    assert scene.follow() == {"Open": 1, "Initialize": 1}  # its NodeClaim is there now, and can own it
+    node = scene.cluster.nodes["node-a"]
+    assert node["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
+    assert [owner["name"] for owner in node["metadata"]["ownerReferences"]] == ["a"]
     shown = {c["type"]: c["status"] for c in scene.cluster.nodeclaims["a"]["status"]["conditions"]}
     reached = ("Launched", "Registered", "Initialized", "ConsistentStateFound", "Ready")
     assert shown == dict.fromkeys(reached, "True")
@@ -284,7 +286,8 @@ def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_
 
     assert scene.phases() == {"a": "Registered", "b": "Registered"}
     scene.cluster.raise_before = lambda _: None
-    assert scene.follow() == {"Nominate": 1, "Initialize": 2, "Event": 2}  # the Events were kept back, too
+    # The Events were kept back, too, and the NodeClaims that own the Nodes are there only now.
+    assert scene.follow() == {"Nominate": 1, "Open": 2, "Initialize": 2, "Event": 2}
     assert scene.cluster.pods["default/pod-a"]["status"]["nominatedNodeName"] == "node-a"
 
 
