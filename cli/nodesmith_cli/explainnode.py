@@ -26,6 +26,8 @@ Told = dict[str, Any]
 PriceOf = Callable[[str, str, str, str], tuple[float, bool] | None]
 """Gives dollars an hour, and whether they are an estimate, by region, capacity type, instance type and zone."""
 _SUGGESTED = 3
+_NOTHING = 0.0, False
+"""The price of a Node whose instance is gone."""
 _SECONDS_AN_HOUR = 3600
 
 
@@ -98,7 +100,7 @@ def tell(
     """
     node, claim = subject.node, subject.claim
     waiting = _waiting(subject, snapshot, now)
-    price = _price(subject, price_of)
+    price = _NOTHING if waiting and waiting.reason == AWAITING_NODE else _price(subject, price_of)
     born = node.created_at if node is not None else claim.created_at if claim is not None else now
     return {
         "node": node.name if node else None,
@@ -121,7 +123,7 @@ def tell(
         "cause": (claim.cause if claim and claim.is_ending else "") or None,
         "staying": _staying(stay, price, now) if stay else None,
         "deadline": subject.deadline.isoformat() if subject.deadline else None,
-        "waiting": _told(waiting, _paid_for(waiting, price), now) if waiting else None,
+        "waiting": _told(waiting, price, now) if waiting else None,
         "obstacles": [] if subject.is_ending else list(_obstacles(node, snapshot, now)),
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": _seconds(snapshot.taken_at, now),
@@ -144,11 +146,6 @@ def _waiting(subject: Subject, snapshot: Snapshot, now: datetime) -> Waiting | N
     if not claim.reason:
         return None
     return Waiting(claim.reason, claim.message, f"NodeClaim/{claim.name}", claim.phase_since)
-
-
-def _paid_for(waiting: Waiting, price: tuple[float, bool] | None) -> tuple[float, bool] | None:
-    """Return the price of what waits; None too where its instance is gone."""
-    return None if waiting.reason == AWAITING_NODE else price
 
 
 def _told(waiting: Waiting, price: tuple[float, bool] | None, now: datetime) -> Told:

@@ -166,10 +166,11 @@ def test_a_drained_node_waits_for_its_volume_and_then_for_its_instance() -> None
 def test_a_node_that_another_controller_holds_is_told_by_which_finalizer_and_costs_nothing() -> None:
     held = its_node("a", deleting=True, finalizers=("example.com/backup",))
     ended = shown("a", *LIFE, Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
-    waiting = told("a", seen(ended, nodes=(held,)))["waiting"]
+    found = told("a", seen(ended, nodes=(held,)))
+    waiting = found["waiting"]
     assert (waiting["reason"], waiting["on"]) == ("AwaitingNodeDeletion", "Node/node-a")
     assert waiting["message"] == "Node node-a is held by finalizer example.com/backup of another controller"
-    assert waiting["cost"] is None
+    assert (found["priceHourly"], waiting["cost"]) == (0, 0)
 
 
 def test_a_grace_for_the_whole_node_is_told_as_the_time_of_its_end(blocked: Snapshot) -> None:

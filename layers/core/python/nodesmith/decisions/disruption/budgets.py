@@ -34,38 +34,29 @@ def room(
     going: Collection[NodeClaim],
     snapshot: Snapshot,
     now: datetime,
+    *,
+    budgets_only: bool = False,
 ) -> int | None:
     """Give how many more nodes of a NodePool may go, beside those that are `going` or that moves take; None for all.
 
-    None at all while disruption is paused, or something that was to limit it cannot be read.
+    None at all while disruption is paused, or something that was to limit it cannot be read. With `budgets_only`,
+    neither counts, nor how many have gone within the hour.
     """
-    if ledger.paused is not None or pool.disruption.fault:
+    if not budgets_only and (ledger.paused is not None or pool.disruption.fault):
         return 0
-    at_once = room_at_once(pool, reason, ledger, going, snapshot, now)
-    most = pool.disruption.most_an_hour
-    if most is None:
-        return at_once
-    moving = [c for c in ledger.claims if c.name in ledger.sources]
-    left = max(0, most - len(departed(pool.name, ledger, [*going, *moving], now)))
-    return left if at_once is None else min(at_once, left)
-
-
-def room_at_once(
-    pool: NodePool,
-    reason: str,
-    ledger: Ledger,
-    going: Collection[NodeClaim],
-    snapshot: Snapshot,
-    now: datetime,
-) -> int | None:
-    """Give how many more nodes of a NodePool may go by its budgets alone, whatever else limits disruption."""
     mine = [c for c in ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     counted = [c for c in mine if _is_initialized(c) and not c.is_instance_terminating]
-    marked = {c.name for c in going} | ledger.sources | _deleted(snapshot)
+    sources, bought = ledger.sources, ledger.replacements
+    going = [*going, *(c for c in mine if c.name in sources)]
+    marked = {c.name for c in going} | _deleted(snapshot)
     disrupted = [c for c in mine if _is_disrupted(c, snapshot.node_of(c), marked)]
-    bought = ledger.replacements
     doubled = [c for c in counted if c.name in bought or c.cause == Reason.DRIFTED]
-    return allowed(pool.disruption.budgets, reason, len(counted) - len(doubled), len(disrupted), now)
+    at_once = allowed(pool.disruption.budgets, reason, len(counted) - len(doubled), len(disrupted), now)
+    most = pool.disruption.most_an_hour
+    if budgets_only or most is None:
+        return at_once
+    left = max(0, most - len(departed(pool.name, ledger, going, now)))
+    return left if at_once is None else min(at_once, left)
 
 
 def _is_disrupted(claim: NodeClaim, node: Node | None, marked: Collection[str]) -> bool:

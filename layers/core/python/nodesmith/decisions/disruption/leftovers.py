@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from nodesmith.decisions.disruption.budgets import room_at_once
+from nodesmith.decisions.disruption.budgets import room
 from nodesmith.decisions.scheduling.rooms import is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.model.ledger import Ledger
@@ -56,7 +56,7 @@ def within_budgets(
         node, pool = snapshot.node_of(claim), pools.get(claim.nodepool)
         serves = claim.initialized_at is not None and node is not None and node.is_ready
         if serves and pool is not None:
-            left = room_at_once(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now)
+            left = room(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now, budgets_only=True)
             if left == 0:
                 continue
         found.append(claim)

@@ -78,7 +78,7 @@ def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
     What nodesmith has not launched is Karpenter's, or somebody's wish that is still to be fulfilled or mended.
     """
     known, alive = {claim.name for claim in facts.ledger.claims}, facts.alive
-    shown = {node.provider_id for node in facts.snapshot.nodes} - {""}
+    shown = {node.provider_id for node in facts.snapshot.nodes if NODECLASS in node.labels} - {""}
     for manifest in facts.snapshot.nodeclaims:
         name, provider = str((manifest.get("metadata") or {}).get("name")), provider_id(manifest)
         if not is_marked(manifest) or name in known:
