@@ -13,9 +13,9 @@ import yaml
 from typer.testing import CliRunner
 
 from nodesmith.model.labels import NODEPOOL
-from nodesmith_cli.local.timeline import condition
 from nodesmith_cli.main import app
-from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, nodepool, pod, requirement, taint
+from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, pod, requirement, taint
+from tests.e2e.observing import claims_of, events_on, pool_of, the_claim, told
 from tests.e2e.system import CLUSTER, System
 
 NOWHERE = "c6a.4xlarge"
@@ -25,11 +25,9 @@ HOSTNAME = "kubernetes.io/hostname"
 AFFINITY_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def pool_of(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
-    """Give a NodePool that pods of a team select; its nodes stay."""
-    made = nodepool(team, labels={"team": team}, requirements=requirements or [LARGE], **fields)
-    made["spec"]["disruption"] = {"consolidateAfter": "Never"}
-    return made
+def small(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
+    """Give a NodePool of one small size, unless others are required."""
+    return pool_of(team, *(requirements or [LARGE]), **fields)
 
 
 def of(team: str) -> dict[str, Any]:
@@ -51,24 +49,6 @@ def printed_hashes(system: System, *manifests: Manifest) -> dict[str, str]:
         for each in printed
         for end, field in (("", "hash"), ("-version", "version"))
     }
-
-
-def claims_of(system: System, team: str) -> list[Manifest]:
-    return [dict(c) for c in system.claims() if c["metadata"]["labels"].get(NODEPOOL) == team]
-
-
-def events_on(system: System, name: str) -> dict[str, Manifest]:
-    """Give nodesmith's Events on an object by their reasons."""
-    found = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
-    return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
-
-
-def told(system: System, name: str, reason: str, kind: str = "Warning") -> Manifest:
-    """Wait until an object has an Event of this reason and type, and give that."""
-    system.until(
-        f"{name} is told {reason}", lambda: events_on(system, name).get(reason, {}).get("type") == kind
-    )
-    return events_on(system, name)[reason]
 
 
 def requirements_of(claim: Manifest) -> dict[str, Manifest]:
@@ -93,9 +73,8 @@ def test_a_nodeclaim_has_all_that_karpenter_writes_into_it(shared: System) -> No
     system.until_nodepools_ready()
     tolerations = [{"key": "example.com/team", "operator": "Exists"}]
     system.apply(pod("shape", "1", "64Mi", tolerations=tolerations, **of("shape")))
-    system.until("its NodeClaim is launched", lambda: bool(claims_of(system, "shape")) and launched(system))
 
-    (claim,) = claims_of(system, "shape")
+    claim = the_claim(system, "shape")
     metadata, spec, status = claim["metadata"], claim["spec"], claim["status"]
     owner = system.cluster.objects.get("nodepools", "shape")["metadata"]
     assert metadata["generateName"] == "shape-"
@@ -159,10 +138,6 @@ def test_a_nodeclaim_has_all_that_karpenter_writes_into_it(shared: System) -> No
     assert nominated["message"] == f"Pod should schedule on: nodeclaim/{metadata['name']}"
 
 
-def launched(system: System) -> bool:
-    return all(condition(claim, "Launched").get("status") == "True" for claim in claims_of(system, "shape"))
-
-
 def test_pods_that_no_node_will_do_for_are_told_so_and_those_that_want_none_of_ours_are_not(
     shared: System,
 ) -> None:
@@ -171,7 +146,7 @@ def test_pods_that_no_node_will_do_for_are_told_so_and_those_that_want_none_of_o
     lost = [{"name": "data", "persistentVolumeClaim": {"claimName": "lost"}}]
     system.apply(
         nodeclass(CLUSTER),
-        pool_of("wrong"),
+        small("wrong"),
         pod("mistyped", nodeSelector={"karpenter.sh/nodepol": "wrong"}),
         pod("volumeless", volumes=lost, **of("wrong")),
         pod("opted-out", affinity={"nodeAffinity": {AFFINITY_TERMS: out}}),
@@ -190,7 +165,7 @@ def test_a_nodepool_is_told_that_its_requirements_leave_no_instance_type(shared:
     system = shared
     system.apply(
         nodeclass(CLUSTER),
-        pool_of("nothing", requirement("karpenter.k8s.aws/instance-family", "m99z")),
+        small("nothing", requirement("karpenter.k8s.aws/instance-family", "m99z")),
         pod("nothing", **of("nothing")),
     )
     barren = told(system, "nothing", "NoCompatibleInstanceTypes")
@@ -202,7 +177,7 @@ def test_a_nodepool_is_told_that_its_requirements_leave_no_instance_type(shared:
 def test_without_capacity_the_nodeclaim_goes_and_an_event_says_so(shared: System) -> None:
     system = shared
     one = requirement("node.kubernetes.io/instance-type", NOWHERE)
-    system.apply(nodeclass(CLUSTER), pool_of("short", one), pod("short", **of("short")))
+    system.apply(nodeclass(CLUSTER), small("short", one), pod("short", **of("short")))
 
     def failures() -> list[Manifest]:
         events = system.events("InsufficientCapacityError")
@@ -217,7 +192,7 @@ def test_without_capacity_the_nodeclaim_goes_and_an_event_says_so(shared: System
 
 def test_no_more_nodes_are_bought_than_a_limit_on_nodes_allows(shared: System) -> None:
     system = shared
-    system.apply(nodeclass(CLUSTER), pool_of("limited", limits={"nodes": "2"}))
+    system.apply(nodeclass(CLUSTER), small("limited", limits={"nodes": "2"}))
     system.until_nodepools_ready()
     system.apply(deployment("limited", 5, **of("limited")))  # one to a node
 
@@ -248,7 +223,7 @@ def test_pods_with_one_host_port_get_a_node_each_and_wishes_that_cannot_be_had_g
     ports = [{"containerPort": 80, "hostPort": 8080}]
     requests = {"requests": {"cpu": "100m", "memory": "64Mi"}}
     container = {"name": "main", "image": "busybox", "ports": ports, "resources": requests}
-    system.apply(nodeclass(CLUSTER), pool_of("ports"))
+    system.apply(nodeclass(CLUSTER), small("ports"))
     system.until_nodepools_ready()
     system.apply(
         *(
@@ -269,7 +244,7 @@ def test_pods_with_one_host_port_get_a_node_each_and_wishes_that_cannot_be_had_g
 
 def test_a_pod_of_another_scheduler_counts_once_that_says_it_is_unschedulable(shared: System) -> None:
     system = shared
-    system.apply(nodeclass(CLUSTER), pool_of("other"))
+    system.apply(nodeclass(CLUSTER), small("other"))
     system.until_nodepools_ready()
     system.apply(pod("other", schedulerName="example", **of("other")))
     system.stays("nothing is bought", lambda: claims_of(system, "other") == [], seconds=3)

@@ -1,0 +1,51 @@
+"""What takes or lives too long, as whoever watches the cluster sees it; on a clock that is ten times faster."""
+
+from __future__ import annotations
+
+from nodesmith.model.nodepoolannotations import REGISTRATION_TIMEOUT
+from nodesmith_cli.local.timeline import condition
+from tests.e2e.conftest import Start
+from tests.e2e.manifests import deployment, nodeclass, pod
+from tests.e2e.observing import MUTE, claims_of, pool_of, the_claim, told
+from tests.e2e.system import CLUSTER, HURRIED, System
+
+
+def test_what_takes_too_long_or_lives_too_long_goes_in_its_time(start: Start) -> None:
+    system = start(speed=HURRIED)
+    silent = pool_of("silent", nodeclass="mute")
+    silent["metadata"]["annotations"] = {REGISTRATION_TIMEOUT: "2m"}
+    mortal = pool_of("mortal")
+    mortal["spec"]["template"]["spec"]["expireAfter"] = "5m"
+    system.apply(nodeclass(CLUSTER), MUTE, silent, mortal)
+    system.until_nodepools_ready()
+    system.apply(
+        pod("silent", nodeSelector={"team": "silent"}),
+        deployment("mortal", 1, nodeSelector={"team": "mortal"}),
+    )
+    first = the_claim(system, "silent")["metadata"]["name"]
+    system.until_running(1, "mortal")
+    old = the_claim(system, "mortal")["metadata"]["name"]
+    says_of(system, "mortal", "NodeRegistrationHealthy", "True", "NodeRegistrationHealthy")
+    system.until(
+        "when a pod came is shown", lambda: "lastPodEventTime" in claims_of(system, "mortal")[0]["status"]
+    )
+
+    told(system, first, "RegistrationTimeout")
+    system.until("its NodeClaim is gone", lambda: first not in names_of(system, "silent"))
+    says_of(system, "silent", "NodeRegistrationHealthy", "False", "RegistrationFailed")
+    system.until("the old node is gone", lambda: old not in names_of(system, "mortal"), seconds=90)
+    system.until_running(1, "mortal")
+
+
+def names_of(system: System, team: str) -> set[str]:
+    return {claim["metadata"]["name"] for claim in claims_of(system, team)}
+
+
+def says_of(system: System, pool: str, kind: str, *said: str) -> None:
+    """Wait until a NodePool shows a condition with this status and reason."""
+
+    def shows() -> bool:
+        shown = condition(system.cluster.objects.get("nodepools", pool), kind)
+        return (shown.get("status"), shown.get("reason")) == said
+
+    system.until(f"{kind} of {pool} is {' '.join(said)}", shows, seconds=90)
