@@ -25,6 +25,7 @@ from nodesmith.settings import (
     decision_key,
     learned_partition_key,
     metrics_key,
+    on_sale_key,
     partition_key,
     snapshot_key,
     unplaced_key,
@@ -97,16 +98,21 @@ def write_grant(region: str, *keys: str, wildcard: str = "") -> Grant:
     return Grant("WriteObjects", ("s3:PutObject",), arns, _OWN_BUCKET, wildcard)
 
 
-def metrics_grants(scope: Scope, concern: str) -> list[Grant]:
-    """Add to what the concern's own functions have counted and measured. S3 asks who replaces a version to read it."""
-    arn = names.object_arn(scope.region, metrics_key(scope.cluster, concern))
-    return [Grant("Metrics", ("s3:GetObject", "s3:PutObject"), (arn,), _OWN_BUCKET)]
+def metrics_grants(scope: Scope, concern: str, *others: str) -> list[Grant]:
+    """Add to what the concern's own functions have counted and measured, and keep `others` (keys) for the forwarder.
+
+    S3 asks who replaces a version to be one that may read it.
+    """
+    keys = (metrics_key(scope.cluster, concern), *others)
+    arns = tuple(names.object_arn(scope.region, key) for key in keys)
+    return [Grant("Metrics", ("s3:GetObject", "s3:PutObject"), arns, _OWN_BUCKET)]
 
 
 def metrics_reading_grant(scope: Scope) -> Grant:
-    """Read what the cluster's functions have counted and measured."""
-    arns = (names.object_arn(scope.region, metrics_key(scope.cluster, concern)) for concern in MEASURED)
-    return Grant("ReadMetrics", ("s3:GetObject",), tuple(arns), _OWN_BUCKET)
+    """Read what the cluster's functions have counted and measured, and what its NodePools may buy."""
+    keys = (*(metrics_key(scope.cluster, concern) for concern in MEASURED), on_sale_key(scope.cluster))
+    arns = tuple(names.object_arn(scope.region, key) for key in keys)
+    return Grant("ReadMetrics", ("s3:GetObject",), arns, _OWN_BUCKET)
 
 
 def send_grant(scope: Scope, *concerns: str) -> Grant:
@@ -136,7 +142,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
         *buying_grants(scope, unplaced_key(scope.cluster)),
         describe_grant(scope.region, "Instances"),
         send_grant(scope, "lifecycle", "provisioning", "readiness"),
-        *metrics_grants(scope, "provisioning"),
+        *metrics_grants(scope, "provisioning", on_sale_key(scope.cluster)),
     ]
 
 

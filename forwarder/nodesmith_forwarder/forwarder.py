@@ -105,7 +105,7 @@ class Forwarder:
     def metrics(self) -> str:
         """Give what Prometheus asks for: figures under Karpenter's names. May be called from any thread."""
         counted, observed = self._world.measured()
-        return written([*counted, *gauges(observed, self._clock.now()), *self._functions.families()])
+        return written([*counted, *gauges(observed, self._clock.now())]) + self._functions.text()
 
     def _wait(self) -> bool:
         """Wait for the next thing to tell, but not for long; True when there is one."""

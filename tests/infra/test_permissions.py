@@ -18,6 +18,7 @@ from nodesmith.settings import (
     decision_snapshot_key,
     learned_partition_key,
     metrics_key,
+    on_sale_key,
     partition_key,
     snapshot_key,
 )
@@ -136,6 +137,8 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         decision_key("beta", "d-1"),
         catalog_key(REGION),
         *(metrics_key(cluster, each) for cluster in ("alpha", "beta") for each in ALL),
+        on_sale_key("alpha"),
+        on_sale_key("beta"),
     ]
     written = {
         concern: [key for key in objects if may(alpha, concern, "s3:PutObject", f"{BUCKET}/{key}", **OWN)]
@@ -146,6 +149,7 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
     assert written == {
         **metrics,
         **{each: [*decisions, *metrics[each]] for each in ("provisioning", "interruption", "disruption")},
+        "provisioning": [*decisions, *metrics["provisioning"], on_sale_key("alpha")],
         "observation": [snapshot_key("alpha")],
     }
     assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}", **OWN)] == [
@@ -293,7 +297,13 @@ def test_a_functions_metrics_are_read_by_itself_and_the_forwarder_and_no_other(a
 def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_its_own_queues(alpha: Template) -> None:
     statements = alpha.statements(forwarder(alpha))
     assert sorted((action, each["Resource"]) for each in statements for action in each["Action"]) == [
-        ("s3:GetObject", [f"{BUCKET}/{metrics_key('alpha', each)}" for each in sorted(MEASURED)]),
+        (
+            "s3:GetObject",
+            sorted(
+                f"{BUCKET}/{key}"
+                for key in (*(metrics_key("alpha", each) for each in MEASURED), on_sale_key("alpha"))
+            ),
+        ),
         ("s3:PutObject", [f"{BUCKET}/{snapshot_key('alpha')}"]),
         ("sqs:SendMessage", [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(WOKEN)]),
     ]

@@ -255,7 +255,10 @@ def test_what_functions_have_counted_is_what_the_forwarder_answers_prometheus_wi
     decided = 'karpenter_scheduler_scheduling_duration_seconds_count{controller="provisioner"}'
     assert f"{decided} 1" in lines
     site.run("provisioning", (HINT,))  # in a process of its own, in which the pods wait for their node
-    assert f"{decided} 2" in told_prometheus(site)
+    lines = told_prometheus(site)
+    assert f"{decided} 2" in lines
+    price = "karpenter_cloudprovider_instance_type_offering_price_estimate"
+    assert len([line for line in lines if line.startswith(f"{price}{{")]) > 100
     assert len(json.loads(site.blob(metrics_key(CLUSTER, "provisioning")))["writers"]) == 2
 
 

@@ -15,7 +15,7 @@ from nodesmith.model.events import MEASURED, Concern
 from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.metricseries import SERIES
 from nodesmith.model.metricsobject import MetricsObject
-from nodesmith.settings import metrics_key
+from nodesmith.settings import metrics_key, on_sale_key
 from nodesmith_forwarder.metrics import FunctionMetrics, written
 from nodesmith_forwarder.metrics.functions import LARGEST_BYTES, OFTEN, SELDOM
 from tests.builders import NOW
@@ -99,7 +99,8 @@ def test_objects_are_read_only_when_somebody_asks_and_not_with_each_question() -
     for _ in range(10):
         scene.text()
     assert set(scene.bucket.asked.values()) == {1}
-    assert set(scene.bucket.asked) == {metrics_key("east", concern) for concern in MEASURED}
+    keys = {metrics_key("east", concern) for concern in MEASURED}
+    assert set(scene.bucket.asked) == {*keys, on_sale_key("east")}
     scene.time += OFTEN - timedelta(seconds=1)
     scene.text()
     assert scene.asked(Concern.DISRUPTION) == 1

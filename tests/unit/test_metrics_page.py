@@ -14,6 +14,7 @@ from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
 from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.metrics.functions import FunctionMetrics
 from nodesmith_forwarder.metrics.gauges import gauges
+from nodesmith_forwarder.metrics.offerings import HELP
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests.builders import nodepool_manifest
@@ -30,8 +31,6 @@ pods_scheduling_decision_duration_seconds pods_provisioning_bound_duration_secon
 pods_provisioning_startup_duration_seconds pods_provisioning_unbound_time_seconds
 pods_provisioning_unstarted_time_seconds pods_provisioning_scheduling_undecided_time_seconds
 scheduler_unfinished_work_seconds
-cloudprovider_instance_type_offering_price_estimate cloudprovider_instance_type_offering_available
-cloudprovider_instance_type_memory_bytes cloudprovider_instance_type_cpu_cores
 cloudprovider_instance_termination_failures_total
 cloudprovider_batcher_batch_time_seconds cloudprovider_batcher_batch_size
 ec2nodeclasses_userdata_bytes
@@ -63,6 +62,7 @@ def answered() -> dict[str, Family]:
     counted, observed = world.measured()
     functions = FunctionMetrics(FakeBlobs(), "east", Clock())
     families = [*counted, *gauges(observed, NOW), *functions.families()]
+    families += [Family(name, "gauge", text, {}) for name, text in HELP.items()]
     assert len({family.name for family in families}) == len(families)
     return {family.name: family for family in families}
 

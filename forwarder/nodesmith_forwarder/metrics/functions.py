@@ -16,7 +16,8 @@ from nodesmith.model.metricseries import SERIES
 from nodesmith.model.metricsobject import MetricsObject
 from nodesmith.settings import metrics_key
 from nodesmith_forwarder.clock import Clock
-from nodesmith_forwarder.metrics.exposition import Family
+from nodesmith_forwarder.metrics.exposition import Family, written
+from nodesmith_forwarder.metrics.offerings import OfferingMetrics
 
 LOG = logging.getLogger(__name__)
 LARGEST_BYTES = 2**20
@@ -49,13 +50,23 @@ class FunctionMetrics:
     def __init__(self, blobs: VersionedBlobs, cluster: str, clock: Clock) -> None:
         self._blobs, self._cluster, self._clock = blobs, cluster, clock
         self._kept: dict[Concern, _Kept] = {}
+        self._offerings = OfferingMetrics(blobs, cluster)
+        self._offered_at: datetime | None = None
+        self._offerings_fault = ""
         self._lock = Lock()
         self._reading: Thread | None = None
 
+    def text(self) -> str:
+        """Return all series as text, those of offerings too; looks for news where that is due."""
+        families = self.families()
+        return written(families) + self._offerings.text
+
     def families(self) -> list[Family]:
-        """Return all series, as the functions last told them; looks for news where that is due."""
+        """Return all series but those of offerings, as the functions last told them; looks for news where due."""
         with self._lock:
-            if not (self._reading and self._reading.is_alive()) and self._due():
+            if not (self._reading and self._reading.is_alive()) and (
+                self._due() or self._are_offerings_due()
+            ):
                 self._reading = Thread(target=self._read_all, name="metrics", daemon=True)
                 self._reading.start()
             reading = self._reading
@@ -86,6 +97,23 @@ class FunctionMetrics:
             self._kept[concern] = kept
             if kept.fault and not before.fault:
                 LOG.warning("metrics of %s: %s", concern, kept.fault)
+
+        if self._are_offerings_due():
+            self._offered_at = self._clock.now()
+            self._read_offerings()
+
+    def _are_offerings_due(self) -> bool:
+        return self._offered_at is None or self._clock.now() - self._offered_at >= SELDOM
+
+    def _read_offerings(self) -> None:
+        fault = ""
+        try:
+            self._offerings.read()
+        except NodesmithError as error:
+            fault = str(error)
+        if fault and not self._offerings_fault:
+            LOG.warning("metrics of offerings: %s", fault)
+        self._offerings_fault = fault
 
     def _read(self, concern: Concern, kept: _Kept) -> _Kept:
         try:

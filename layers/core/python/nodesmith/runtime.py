@@ -54,11 +54,13 @@ def _outside(parts: Parts, store: Store, cluster: Cluster) -> _Outside:
 
 def provisioning() -> Handler:
     """Compose provisioning: pending pods become nodes."""
+    from nodesmith.controllers.onsale import OnSaleKeeper
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
 
     parts = Parts(Concern.PROVISIONING)
-    run = replace(_provisioning(parts), rehearse=rehearse)
+    keeper = OnSaleKeeper(parts.blobs, parts.settings.cluster_name, now)
+    run = replace(_provisioning(parts), rehearse=rehearse, afterwards=keeper.keep)
 
     def provision_once() -> None:
         outcome = provision(run)

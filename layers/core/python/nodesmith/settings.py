@@ -203,6 +203,11 @@ def metrics_key(cluster: str, concern: str) -> str:
     return f"clusters/{cluster}/metrics/{concern}.json"
 
 
+def on_sale_key(cluster: str) -> str:
+    """Name the object with what a cluster's NodePools may buy, and at which prices."""
+    return f"clusters/{cluster}/metrics/offerings.json"
+
+
 def catalog_key(region: str) -> str:
     """Name the S3 object of a region's catalogue."""
     return f"catalog/{region}.json.gz"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -35,7 +35,6 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeconfiguration import NodeSettings
-from nodesmith.model.pods import Pod
 from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 
@@ -83,6 +82,8 @@ class Provisioning:
     stopwatch: Callable[[], float]
     rehearse: Callable[[Inputs], None] = _not_at_all
     """is done while no pod waits"""
+    afterwards: Callable[[Inputs], None] = _not_at_all
+    """is done where nothing was bought, with what was decided from"""
     repeats: Repeats = field(default_factory=Repeats)
     remaining_seconds: Callable[[], float] = lambda: math.inf
     """gives how long the function may still run"""
@@ -107,8 +108,8 @@ class Outcome:
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
     leased_until: datetime | None = None
-    decided_about: Sequence[Pod] | None = None
-    """all pods of the cluster, where the last look came to a decision"""
+    decided_from: Inputs | None = None
+    """what the last look decided from, where it came to a decision"""
     unread: bool = False
     """that the snapshot shows something otherwise than readiness has read it"""
 
@@ -149,8 +150,7 @@ def provision(run: Provisioning) -> Outcome:
     elif outcome.unplaced:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
     _have_repeated(run, outcome)
-    if outcome.decided_about is not None:
-        note_waiting(run.metrics, outcome.decided_about, outcome.counts["PodsUnplaced"], run.clock())
+    _tell(run, outcome)
     if outcome.plan.due is not None:
         wait = min(outcome.plan.due - run.clock(), LONGEST_LOOK_AHEAD)
         _look_again(run, "a back-off of pods ends", wait)
@@ -161,6 +161,14 @@ def provision(run: Provisioning) -> Outcome:
     if outcome.deferred:
         raise Transient("; ".join(outcome.deferred), "Deferred")
     return outcome
+
+
+def _tell(run: Provisioning, outcome: Outcome) -> None:
+    """Tell Prometheus which pods wait, and where nothing was bought what else there is to tell."""
+    if (inputs := outcome.decided_from) is not None:
+        note_waiting(run.metrics, inputs.snapshot.pods, outcome.counts["PodsUnplaced"], run.clock())
+        if not (outcome.launched or outcome.deferred):
+            run.afterwards(inputs)
 
 
 def _have_repeated(run: Provisioning, outcome: Outcome) -> None:
@@ -205,7 +213,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
         return True
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)
-    decided_seconds, outcome.decided_about = run.stopwatch() - loaded, snapshot.pods
+    decided_seconds, outcome.decided_from = run.stopwatch() - loaded, inputs
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
         run.rehearse(inputs)

@@ -1,0 +1,63 @@
+"""What NodePools may buy, with prices: thousands of series that seldom change, so their text is kept and not they."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nodesmith.blobports import NONE_THERE, VersionedBlobs
+from nodesmith.model.onsale import OnSale, from_bytes
+from nodesmith.settings import on_sale_key
+from nodesmith_forwarder.metrics.exposition import PREFIX
+
+LARGEST_BYTES = 2**20
+_OFFERING = "cloudprovider_instance_type_offering_"
+PRICE, AVAILABLE = f"{_OFFERING}price_estimate", f"{_OFFERING}available"
+CPU, MEMORY = "cloudprovider_instance_type_cpu_cores", "cloudprovider_instance_type_memory_bytes"
+HELP = {
+    PRICE: "What an instance type costs an hour in a zone, by capacity type, of those that NodePools may buy.",
+    AVAILABLE: "Whether EC2 has had it when it was last asked for: 0 for a while after it had none.",
+    CPU: "The vCPUs of instance types that NodePools may buy.",
+    MEMORY: "The memory of instance types that NodePools may buy.",
+}
+
+
+class OfferingMetrics:
+    """The series of one cluster, as text: of the object that was last read."""
+
+    def __init__(self, blobs: VersionedBlobs, cluster: str) -> None:
+        self._blobs, self._key = blobs, on_sale_key(cluster)
+        self._tag = NONE_THERE
+        self.text = _written({})
+
+    def read(self) -> None:
+        """Read what has changed. Raises Transient, and Rejected for what cannot be read, which is read once."""
+        found = self._blobs.read(self._key, self._tag, LARGEST_BYTES)
+        if found.data is not None:
+            self._tag = found.tag
+            self.text = _written(from_bytes(found.data))
+
+
+def _written(types: OnSale) -> str:
+    """Write all series; names and zones have no character that would have to be escaped."""
+    names = sorted(types)
+    offered = [(name, offering) for name in names for offering in types[name].offerings]
+
+    def by_offering(name: str, values: Iterable[float]) -> Iterator[str]:
+        for (kind, one), value in zip(offered, values, strict=True):
+            labels = f'capacity_type="{one.capacity_type}",instance_type="{kind}",zone="{one.zone}"'
+            yield f"{PREFIX}{name}{{{labels}}} {value:.15g}"
+
+    def by_type(name: str, values: Iterable[int]) -> Iterator[str]:
+        for kind, value in zip(names, values, strict=True):
+            yield f'{PREFIX}{name}{{instance_type="{kind}"}} {value}'
+
+    series = {
+        PRICE: by_offering(PRICE, (one.price_hourly_usd for _, one in offered)),
+        AVAILABLE: by_offering(AVAILABLE, (one.is_available for _, one in offered)),
+        CPU: by_type(CPU, (types[kind].cpu_cores for kind in names)),
+        MEMORY: by_type(MEMORY, (types[kind].memory_bytes for kind in names)),
+    }
+    lines: list[str] = []
+    for name, samples in series.items():
+        lines += [f"# HELP {PREFIX}{name} {HELP[name]}", f"# TYPE {PREFIX}{name} gauge", *samples]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,81 @@
+"""What Prometheus asks of the forwarder of 500 nodes and 5,000 pods: time, size, and memory for what may be bought."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from datetime import datetime
+
+from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.decisions.provisioning.onsale import on_sale
+from nodesmith.model.onsale import to_bytes
+from nodesmith.observation.mirror import NODES, PODS
+from nodesmith.settings import on_sale_key
+from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
+from nodesmith_forwarder.metrics.offerings import OfferingMetrics
+from nodesmith_forwarder.windows import Pace
+from nodesmith_forwarder.world import World
+from tests import builders
+from tests.benchmarks.figures import Figure, median_ms
+from tests.clusters import cluster
+from tests.fakes.blobs import FakeBlobs
+
+MOST_NODES, MOST_PODS, DEPLOYMENTS = 500, 5000, 100
+REPEATS = 7
+_MIB = 2**20
+
+
+class Clock:
+    """Stands still."""
+
+    def now(self) -> datetime:
+        """Give the time."""
+        return builders.NOW
+
+    def wall_seconds(self, seconds: float) -> float:
+        """Give as many."""
+        return seconds
+
+
+def figures() -> list[Figure]:
+    """Measure answers, with a NodePool that allows every type of the largest region."""
+    made = cluster(MOST_NODES, MOST_PODS, DEPLOYMENTS)
+    world = World(Clock(), Pace())
+    world.put(NODES, made["nodes"])
+    world.put(PODS, made["pods"])
+    bucket, key = FakeBlobs(), on_sale_key(builders.CLUSTER)
+    every_type = builders.snapshot(nodepools=(builders.nodepool_manifest(requirements=()),))
+    inputs = builders.inputs(catalog=embedded_catalog("us-east-1"), snapshot=every_type)
+    bucket.put(key, to_bytes(on_sale(inputs)))
+    functions = FunctionMetrics(bucket, builders.CLUSTER, Clock())
+    functions.text()
+
+    def answer() -> str:
+        counted, observed = world.measured()
+        return written([*counted, *gauges(observed, builders.NOW)]) + functions.text()
+
+    def once() -> float:
+        started = time.process_time()
+        answer().encode()
+        return (time.process_time() - started) * 1000
+
+    text = answer()
+    middle, note = median_ms(once, REPEATS)
+    kept, peak, samples = _memory(bucket)
+    return [
+        Figure("scrape-500-ms", middle, "ms", 600, note),
+        Figure("scrape-500-mb", len(text) / 1e6, "MB", 10, f"{text.count(chr(10))} lines"),
+        Figure("offerings-kept-mib", kept, "MiB", 8, f"{samples} lines"),
+        Figure("offerings-peak-mib", peak, "MiB", 25, "while they are read anew"),
+    ]
+
+
+def _memory(bucket: FakeBlobs) -> tuple[float, float, int]:
+    tracemalloc.start()
+    try:
+        metrics = OfferingMetrics(bucket, builders.CLUSTER)
+        metrics.read()
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return kept / _MIB, peak / _MIB, metrics.text.count("\n")
