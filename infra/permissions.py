@@ -236,7 +236,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
         *instance_profile_grants(scope.cluster, scope.region),
         *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles, DRY_RUN_NODEPOOL),
         describe_cluster_grant(scope),
-        send_grant(scope, "disruption", "provisioning"),
+        send_grant(scope, "disruption", "lifecycle", "provisioning"),
         *metrics_grants(scope, "readiness"),
     ]
 

@@ -12,6 +12,7 @@ from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.times import format_time
 from tests import builders, moves
+from tests.builders import EXPRESS, nodepool_manifest
 from tests.moves import LIVES
 from tests.world import World, pod_manifest
 
@@ -98,3 +99,34 @@ def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_and_the_instan
     assert timedelta(0) <= gone - deadline <= timedelta(seconds=2)
     looks = [call for call in world.hints.sent if call.concern is Concern.TERMINATION]
     assert len(looks) < 12, "nobody looks where nothing is to be done"
+
+
+@pytest.mark.parametrize("before_tick", [8, 31, 57])
+def test_a_node_that_may_not_go_earlier_ends_at_its_expire_after_to_the_second(before_tick: int) -> None:
+    pool = nodepool_manifest(requirements=EXPRESS)
+    pool["spec"]["template"]["spec"]["expireAfter"] = "20m"
+    pool["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}  # it holds back who would go ahead of time
+    world = World({"web-0": pod_manifest("web-0")}, nodepool=pool)
+    world.settle()
+    until(world, lambda: world.until_tick() == before_tick * SECOND)
+    (claim,) = world.store.claims.values()
+    ended = until(world, lambda: world.store.claims[claim.name].is_ending, timedelta(minutes=25))
+    assert timedelta(0) <= ended - claim.created_at - timedelta(minutes=20) <= 2 * SECOND
+
+
+def test_a_static_nodepool_that_is_scaled_down_lets_nodes_go_within_3_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = nodepool_manifest(requirements=EXPRESS)
+    pool["spec"]["replicas"] = 3
+    world = World({}, nodepool=pool)
+    world.observe()
+    until(world, lambda: [c.phase for c in world.store.claims.values()] == [Phase.INITIALIZED] * 3)
+    until(world, lambda: world.until_tick() == 40 * SECOND)
+    # A forwarder tells readiness of NodePools that change, and of the other concerns provisioning only.
+    monkeypatch.setattr("tests.world.INFORMED", (Concern.READINESS, Concern.PROVISIONING))
+    world.cluster.nodepools["default"]["spec"]["replicas"] = 1
+    world.observe()
+    began = world.now
+    took = until(world, lambda: sum(c.is_ending for c in world.store.claims.values()) == 2) - began
+    assert took <= 3 * SECOND

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.expiration import LONGEST_WINDOW, expired, expires_at, replaceable_from
+from nodesmith.decisions.expiration import (
+    LONGEST_WINDOW,
+    expired,
+    expires_at,
+    next_deadline,
+    replaceable_from,
+)
 from nodesmith.model.labels import DO_NOT_DISRUPT
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.moves import Move, Reason, Stage
@@ -241,3 +247,14 @@ def test_forty_nodes_born_together_are_replaced_within_their_budget_and_none_mee
     assert forced == 0
     assert least >= 36
     assert sum(name.endswith("-next") for name in claims) == 40
+
+
+def test_the_next_deadline_is_that_of_the_node_that_serves_and_ends_first() -> None:
+    old, older = claim(1, 9 * DAY), claim(2, 9 * DAY + timedelta(hours=1))
+    others = (
+        claim(3, expire_after="Never"),
+        claim(4, 10 * DAY),
+        claim(5, 9.5 * DAY).terminating("Deleted", "it was deleted", NOW),
+    )
+    assert next_deadline([old, older, *others], NOW) == NOW + timedelta(hours=23)
+    assert next_deadline(others, NOW) is None

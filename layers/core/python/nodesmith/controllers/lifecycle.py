@@ -22,7 +22,7 @@ from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.tagging import write_tags
 from nodesmith.controllers.unlaunchable import delete_unlaunchable
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
-from nodesmith.decisions.expiration import expired
+from nodesmith.decisions.expiration import expired, next_deadline
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
@@ -52,6 +52,8 @@ from nodesmith.model.snapshot import Snapshot
 
 HELD_SECONDS = (2, 5, 10, 20)
 """After it registered, when to look at a Node that is held for its DaemonSets' pods; after that ticks do."""
+AHEAD = timedelta(seconds=90)
+"""How soon a node's deadline must be for us to ask for a look then: before one that is further off a tick comes."""
 SOON_SECONDS = 5
 """When to look again while a claim is on its way and no event need come: a lost race, an ended claim to clear away."""
 
@@ -122,6 +124,7 @@ def _steps(
     waits = [
         write_tags(run, ledger.claims, run.spread, done, failures),
         show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, done, failures),
+        _until_deadline(ledger.claims, now),
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
@@ -162,6 +165,12 @@ def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapsho
     told = trouble(before, command, snapshot.node_of(before))
     if told is not None:
         run.cluster.publish([ObjectEvent("NodeClaim", before.name, *told, warning=True)])
+
+
+def _until_deadline(claims: Iterable[NodeClaim], now: datetime) -> timedelta | None:
+    """Return how long it is until a node is as old as it may get; None where a later tick sees that in time."""
+    deadline = next_deadline(claims, now)
+    return deadline - now if deadline is not None and deadline - now <= AHEAD else None
 
 
 def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:

@@ -95,11 +95,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
         if cluster is not None:
             written += _hashed(run, pools, parsed, ledger, cluster, failures)
         released = _released(run, snapshot, ledger, now, failures)
-        if changed or read:
-            for concern in (
-                Concern.PROVISIONING,
-                Concern.DISRUPTION,
-            ):  # pods may have a node now, nodes may drift
+        if changed or read:  # pods may have a node now, nodes may drift, a static NodePool may have too many
+            for concern in (Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE):
                 run.hints.send(concern, Hint(run.cluster_name, "EC2NodeClasses resolved, or NodePools read"))
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released))

@@ -43,6 +43,12 @@ def expires_at(claim: NodeClaim) -> datetime | None:
     return None if life is None else claim.created_at + life
 
 
+def next_deadline(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
+    """Return the first moment after `now` at which a node is as old as it may get; None where none ever is."""
+    ends = (expires_at(claim) for claim in claims if claim.phase in _SERVING)
+    return min((end for end in ends if end is not None and end > now), default=None)
+
+
 def replaceable_from(claim: NodeClaim) -> datetime | None:
     """Give the moment from which on a claim's node may be replaced ahead of time; None for never."""
     end = expires_at(claim)
