@@ -1,6 +1,7 @@
 """Values made from the description of a field: structurally right, though they may break its rules."""
 
 import re
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from nodesmith.model.schema.fields import (
     Rule,
     Text,
 )
+from nodesmith.model.times import format_time
 
 LABEL_KEYS = (
     "example.com/team",
@@ -73,6 +75,8 @@ def values(field: Field) -> st.SearchStrategy[Any]:
 def texts(field: Text) -> st.SearchStrategy[str]:
     if field.enum:
         return st.sampled_from(field.enum)
+    if field.format == "date-time":
+        return st.integers(0, 2**32).map(lambda second: format_time(datetime.fromtimestamp(second, UTC)))
     likely = [
         t for t in (field.example, *LABEL_KEYS, *LABEL_VALUES, *TAG_KEYS, "720h", "@daily") if fits(field, t)
     ]
