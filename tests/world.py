@@ -238,7 +238,7 @@ class World:
         self.volumes: dict[str, str] = {}
         """Volumes that are attached, and the Node of each."""
         self.concerns: tuple[Concern, ...] = CONCERNS
-        """Whom ticks wake."""
+        """Whom ticks wake. Where disruption is not one of them, nothing wakes it."""
         self.metrics = Metrics()
         """What all functions count and measure."""
         self.drains = Drains()
@@ -501,10 +501,6 @@ class World:
     def _deliver(self) -> set[Concern]:
         """Take what the queues have, losing, doubling and delaying as told; give who is woken."""
         woken: set[Concern] = set()
-        due = [concern for at, concern in self._again if at <= self.now]
-        self._again = [(at, concern) for at, concern in self._again if at > self.now]
-        for concern in WOKEN:
-            due += [concern for message in self.hints.receive(concern) if self._is_handed_over(message)]
         letters = [body for at, body in self.letters if at <= self.now]
         self.letters = [(at, body) for at, body in self.letters if at > self.now]
         for body in letters:
@@ -516,7 +512,7 @@ class World:
             self._inbox += [body] * (3 if self._dice.random() < self.messages.doubled else 1)
         if self._inbox:
             woken.add(Concern.INTERRUPTION)
-        for concern in due:
+        for concern in self._hinted():
             if self._dice.random() < self.messages.lost:
                 continue
             if self._dice.random() < self.messages.delayed:
@@ -527,6 +523,15 @@ class World:
             if self._dice.random() < self.messages.doubled:
                 self.run(concern)
         return woken
+
+    def _hinted(self) -> list[Concern]:
+        """Take the hints that are due; give whom they are for."""
+        due = [concern for at, concern in self._again if at <= self.now]
+        self._again = [(at, concern) for at, concern in self._again if at > self.now]
+        for concern in WOKEN:
+            due += [concern for message in self.hints.receive(concern) if self._is_handed_over(message)]
+        disrupts = Concern.DISRUPTION in self.concerns
+        return [concern for concern in due if disrupts or concern != Concern.DISRUPTION]
 
     def _is_handed_over(self, message: Message) -> bool:
         """Do as Lambda does: count on the chain of a message that goes to its function, or drop it."""

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.model.events import Concern
+from nodesmith.model.labels import REGISTERED
 from tests import builders
 from tests.world import COLLECTIONS, CONCERNS, STEP, TICK, Boundaries, Manifest, Messages, World, pod_manifest
 
@@ -152,7 +153,10 @@ class Lives(RuleBasedStateMachine):
 
     @rule(minutes=st.integers(1, 5))
     def volumes_stay_attached(self, minutes: int) -> None:
-        self.world.volumes = {f"pv-{name}": name for name in self.world.cluster.nodes}
+        """On Nodes that have registered: before, no pod runs there that could have brought one."""
+        nodes = self.world.cluster.nodes.items()
+        joined = [name for name, node in nodes if node["metadata"]["labels"].get(REGISTERED) == "true"]
+        self.world.volumes = {f"pv-{name}": name for name in joined}
         later = self.world.now - builders.NOW + timedelta(minutes=minutes)
         self.world.mishaps.append((later, lambda world: world.volumes.clear()))
 
