@@ -6,6 +6,7 @@ from nodesmith.model.nodeclaims import Phase
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED
+from tests.patience import eventually
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
@@ -63,6 +64,17 @@ def test_prometheus_is_told_what_was_decided_when_a_node_was_renewed_and_then_en
             'voluntary_disruption_eligible_nodes{reason="empty"} 0',
         )
     }
-    system.until("Prometheus is told", lambda: expected <= set(system.forwarder.metrics()), seconds=120)
+    last: list[str] = []
+
+    def are_told() -> bool:
+        last[:] = system.forwarder.metrics()
+        return expected <= set(last)
+
+    def otherwise() -> str:
+        names = {line.partition("{")[0] for line in expected.difference(last)}
+        told = [line for line in last if line.partition("{")[0] in names and not line.startswith("#")]
+        return "\n".join(["expected", *sorted(expected.difference(last)), "told", *told, system.state()])
+
+    eventually(are_told, "Prometheus is told", seconds=120, tell=otherwise)
     decisions = [each for each in system.forwarder.metrics() if each.startswith(DECISIONS)]
     assert len(decisions) == 4, decisions

@@ -20,6 +20,7 @@ from tests.fakes.blobs import FakeBlobs
 KEY = "clusters/east/metrics/disruption.json"
 DECISIONS = "voluntary_disruption_decisions_total"
 ELIGIBLE = "voluntary_disruption_eligible_nodes"
+EVICTIONS = "pods_eviction_requests_total"
 SCHEDULING = "scheduler_scheduling_duration_seconds"
 CALLS = "cloudprovider_duration_seconds"
 EMPTY = {"decision": "delete", "reason": "empty", "consolidation_type": "empty"}
@@ -166,6 +167,26 @@ def test_what_may_wait_shares_a_write() -> None:
     assert bucket.writes == 4
     (histogram,) = bucket.content().recorded.histograms[SCHEDULING].values()
     assert sum(histogram.counts) == 46, "those of the last seconds wait"
+
+
+def test_an_eviction_is_written_before_the_run_ends_for_the_process_may_not_be_used_again() -> None:
+    bucket = Bucket()
+    for number in range(5):
+        process = Process(bucket, f"p{number}")
+        for _ in range(2):
+            process.metrics.count(EVICTIONS, code="200")
+            process.write()
+    assert sum(bucket.content().recorded.counters[EVICTIONS].values()) == 10
+
+
+def test_evictions_that_a_budget_refuses_for_an_hour_are_written_once_a_minute() -> None:
+    bucket = Bucket()
+    process = Process(bucket)
+    for _ in range(3600 // 5):
+        process.metrics.count(EVICTIONS, code="429")
+        process.write()
+        process.now += timedelta(seconds=5)
+    assert bucket.writes == 60
 
 
 def test_what_an_idle_cluster_measures_is_written_seldom_but_goes_with_whatever_is_urgent() -> None:

@@ -18,7 +18,7 @@ from nodesmith.model.metricsobject import MOST_SERIES, MetricsObject
 
 TRIES = 4
 """At one write: so often may another run of the concern have been first"""
-LOOK_AGAIN = timedelta(minutes=5)
+LOOK_AGAIN = timedelta(minutes=2)
 """What a gauge shows is compared with what the object held so lately: another process may have written since."""
 
 

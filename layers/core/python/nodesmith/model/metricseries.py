@@ -29,8 +29,9 @@ SELDOM = timedelta(minutes=10)
 class Series:
     """One metric. `buckets` are the upper ends of a histogram's.
 
-    `patience` is how long it may wait until it is written, so that runs in a row share a write; `sooner` says it of
-    those that have a label with one of these values.
+    `patience` is how long it may wait until it is written, so that runs in a row share a write; `by_value` says it of
+    those that have a label with one of these values. A process that is not used again never writes what waits, so what
+    happens seldom does not.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -38,11 +39,13 @@ class Series:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = BUCKETS
     patience: timedelta = AT_ONCE
-    sooner: Mapping[str, timedelta] = field(default_factory=dict)
+    by_value: Mapping[str, timedelta] = field(default_factory=dict)
 
     def patience_of(self, values: Iterable[str]) -> timedelta:
         """Return how long the series with labels of these values may wait."""
-        return min((self.sooner[value] for value in values if value in self.sooner), default=self.patience)
+        return min(
+            (self.by_value[value] for value in values if value in self.by_value), default=self.patience
+        )
 
 
 _CALL = ("controller", "method", "provider")
@@ -89,10 +92,13 @@ SERIES: Mapping[str, Series] = {
         patience=SOON,
     ),
     "pods_eviction_requests_total": Series(
-        "counter", "Evictions that the API server was asked for, by its answer.", ("code",), patience=SOON
+        "counter",
+        "Evictions that the API server was asked for, by its answer.",
+        ("code",),
+        by_value={"429": timedelta(minutes=1)},
     ),
     "pods_drained_total": Series(
-        "counter", "Pods that were evicted, by what their node ends for.", ("reason",), patience=SOON
+        "counter", "Pods that were evicted, by what their node ends for.", ("reason",)
     ),
     "nodeclaims_unhealthy_disrupted_total": Series(
         "counter",
@@ -123,7 +129,7 @@ SERIES: Mapping[str, Series] = {
         _CALL,
         DEFAULT_BUCKETS,
         SELDOM,
-        {"Create": SOON, "Delete": SOON},
+        {"Create": AT_ONCE, "Delete": AT_ONCE},
     ),
     "cloudprovider_errors_total": Series(
         "counter", "Calls to EC2 that came to nothing, by controller, method and error.", (*_CALL, "error")
