@@ -371,7 +371,7 @@ def test_a_new_cluster_is_described_its_nodeclasses_resolved_and_others_woken(sc
     assert set(scene.store.nodeclasses) == {"a", "b"}
     objects = (*scene.cluster.nodeclasses.values(), *scene.cluster.nodepools.values())
     assert [ready(o) for o in objects] == ["True"] * 4
-    assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION]
+    assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE]
     calls = len(scene.cluster.calls)
     assert scene.make_ready() == ()
     assert len(scene.cluster.calls) == calls
@@ -466,7 +466,7 @@ def test_a_nodeclass_that_cannot_be_resolved_now_keeps_no_other_from_it(scene: S
         scene.make_ready()
     assert set(scene.store.nodeclasses) == {"b"}
     assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["Unknown", "True"]
-    assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION]
+    assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE]
 
 
 def test_one_status_that_cannot_be_written_keeps_no_other_from_it(scene: Scene) -> None:

@@ -190,6 +190,17 @@ def test_a_node_that_pods_are_on_their_way_to_stays() -> None:
     assert found.blocked["claim-a"].rule == "Nominated"
 
 
+def test_an_empty_node_stays_that_pods_of_a_node_that_ends_are_on_their_way_to() -> None:
+    old = worker("old")
+    moved, *others = running(SMALL, {"old": 1, "a": 1, "b": 1})
+    fresh = {"nominated": (moved.key,), "initialized_at": NOW, "phase_since": NOW}
+    ending = replace(old, claim=old.claim.terminating("Drifted", "", NOW))
+    workers = [ending, worker("new", claim=fresh), worker("a"), worker("b")]
+    found = propose(fleet(workers, [moved, *others], pools=[pool(policy="WhenEmpty")]))
+    assert found.proposals == ()
+    assert found.blocked["claim-new"].rule == "Nominated"
+
+
 def test_an_empty_node_that_has_room_for_a_pod_that_waits_stays() -> None:
     found = propose(fleet([worker("a"), worker("b")], pods(shape("3", "1Gi"), 1)))
     assert sorted(b.rule for b in found.blocked.values()) == ["Nominated"]

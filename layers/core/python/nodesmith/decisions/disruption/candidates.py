@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups, unpriced
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
-from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.provisioning.decide import Inputs, without_ending
 from nodesmith.decisions.scheduling.rooms import is_closed, is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
@@ -107,7 +107,11 @@ class Survey:
         if node is None:
             return Blocker("NoNode", on, "it has no Node")
         if claim.name in self._awaiting or node.name in self._awaiting:
-            return Blocker("Nominated", f"Node/{node.name}", "pods that have no node yet are to come to it")
+            return Blocker(
+                "Nominated",
+                f"Node/{node.name}",
+                "pods that have no node yet, or whose node ends, are to come to it",
+            )
         if node.annotations.get(DO_NOT_DISRUPT) == "true":
             return Blocker("DoNotDisrupt", f"Node/{node.name}", f"it is annotated {DO_NOT_DISRUPT}=true")
         if self._paused is not None:
@@ -204,9 +208,10 @@ def is_settling(claim: NodeClaim, node: Node, pool: NodePool | None, now: dateti
 
 
 def _awaiting(inputs: Inputs) -> frozenset[str]:
-    """Name the claims that pods without a node were bought for, and the Nodes that such are nominated for."""
+    """Name the claims bought for pods that have no node, or whose node ends, and the Nodes such are nominated for."""
     snapshot: Snapshot = inputs.snapshot
     bought = nominations(inputs.ledger.claims, inputs.now)
-    homeless = [pod for pod in snapshot.pods if not (pod.node or pod.deleting)]
+    going = {node.name for node in without_ending(snapshot, inputs.ledger.claims).nodes if is_going(node)}
+    homeless = [pod for pod in snapshot.pods if (pod.node in going if pod.node else not pod.deleting)]
     claims = {bought[pod.key] for pod in homeless if pod.key in bought}
     return frozenset(claims | {pod.nominated_node for pod in homeless if pod.nominated_node})
