@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,12 +48,23 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and measure last: by then the other workers have little left to do, or nothing."""
+    mixed = _using(lasting.__name__, items) & _using(start.__name__, items)
+    if mixed:
+        names = ", ".join(sorted(path.name for path in mixed))
+        raise pytest.UsageError(
+            f"{names}: a shared system and one of a test's own cannot run in one process at once"
+        )
     for item in items:
         if _measures(item):
             # A unit of its own, which any worker may take; those that share a system stay together.
             unit = item.path.stem if lasting.__name__ in getattr(item, "fixturenames", ()) else item.name
             item.add_marker(pytest.mark.xdist_group(unit))
     items.sort(key=_turn)
+
+
+def _using(fixture: str, items: Iterable[pytest.Item]) -> set[Path]:
+    """Give the modules with tests that use a fixture."""
+    return {item.path for item in items if fixture in getattr(item, "fixturenames", ())}
 
 
 def _turn(item: pytest.Item) -> int:

@@ -8,19 +8,15 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.labels import DO_NOT_DISRUPT, INITIALIZED, TERMINATION_FINALIZER
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
 from nodesmith.model.times import parse_time
-from nodesmith_cli.local.timeline import condition
-from tests.e2e.conftest import Figures, Start
+from tests.e2e.conftest import Figures
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
-from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
+from tests.e2e.system import CLUSTER, Manifest, System
 from tests.patience import patient
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
-BACKUP = "example.com/backup"
-NODES, AT_ONCE = 4, 2
 GRACE_SECONDS, POD_GRACE_SECONDS = 30, 12
 
 
@@ -56,13 +52,6 @@ def deleted_at(obj: Manifest) -> datetime:
     metadata = obj["metadata"]
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
     return parse_time(metadata["deletionTimestamp"]) - grace
-
-
-def is_disrupted(node: Manifest) -> bool:
-    metadata, taints = node["metadata"], node["spec"].get("taints") or ()
-    is_ready = condition(node, "Ready").get("status") == "True"
-    is_tainted = any(each["key"] == DISRUPTED.key for each in taints)
-    return bool(metadata.get("deletionTimestamp")) or is_tainted or not is_ready
 
 
 def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_to_the_second(
@@ -146,51 +135,3 @@ def test_a_node_whose_nodeclaim_is_torn_away_is_deleted_by_kubernetes_and_draine
     instance = node["spec"]["providerID"].rpartition("/")[2]
     assert instance not in {each["InstanceId"] for each in shared.instances()}
     assert name not in {each.name for each in shared.ledger().claims}
-
-
-def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_though_others_hold_them(
-    start: Start, figures: Figures
-) -> None:
-    system = start(speed=HURRIED)
-    pool = pool_of("default")
-    pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": str(AT_ONCE)}]}
-    system.apply(nodeclass(CLUSTER), pool)
-    system.until_nodepools_ready()
-    system.apply(deployment("web", NODES))
-    system.until_running(NODES, seconds=120)
-    system.until_settled()
-    add = json.dumps([{"op": "add", "path": "/metadata/finalizers/-", "value": BACKUP}])
-    for node in system.nodes():
-        system.kubectl("patch", "node", node["metadata"]["name"], "--type=json", "-p", add)
-    disrupted: dict[str, bool] = {}
-    most: list[int] = []
-
-    def note(node: Manifest, _: datetime, *, gone: bool) -> None:
-        if node["metadata"].get("labels", {}).get(INITIALIZED) == "true":
-            disrupted[node["metadata"]["name"]] = is_disrupted(node) and not gone
-            most.append(sum(disrupted.values()))
-
-    def held() -> list[Manifest]:
-        return [n for n in system.nodes() if n["metadata"].get("finalizers") == [BACKUP]]
-
-    with system.followed("nodes", note):
-        system.kubectl("scale", "deployment", "web", "--replicas=0")
-        for _ in range(NODES // AT_ONCE):
-            system.until(
-                "two Nodes are held by the other controller only", lambda: len(held()) == AT_ONCE, 120
-            )
-            names = {node["metadata"]["name"] for node in held()}
-            claims = [c for c in system.claims() if c["status"].get("nodeName") in names]
-            assert len(claims) == AT_ONCE, "their NodeClaims are there"
-            system.stays("nothing else goes", lambda: len(held()) == AT_ONCE, seconds=8)
-            message = f"is held by finalizer {BACKUP} of another controller"
-            told = {condition(c, "InstanceTerminating").get("message") for c in system.claims()}
-            assert told >= {f"Node {name} {message}" for name in names}
-            assert not {i["PrivateDnsName"] for i in system.instances()} & names, "nobody pays for them"
-            for name in names:
-                patch(system, "node", name, {"finalizers": None})
-        system.until("all are gone", lambda: not (system.claims() or system.nodes()), seconds=120)
-    figures("disrupted-at-once-most", max(most))
-    assert max(most) == AT_ONCE
-    assert system.ledger().claims == ()
-    assert system.instances() == []

@@ -1,0 +1,74 @@
+"""Budgets as an observer counts them: no more Nodes are disrupted at once, whoever keeps them from going."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from nodesmith.model.labels import INITIALIZED
+from nodesmith.model.taints import DISRUPTED
+from nodesmith_cli.local.timeline import condition
+from tests.e2e.conftest import Figures, Start
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
+from tests.e2e.system import CLUSTER, HURRIED, Manifest
+
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
+ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
+BACKUP = "example.com/backup"
+NODES, AT_ONCE = 4, 2
+
+
+def is_disrupted(node: Manifest) -> bool:
+    metadata, taints = node["metadata"], node["spec"].get("taints") or ()
+    is_ready = condition(node, "Ready").get("status") == "True"
+    is_tainted = any(each["key"] == DISRUPTED.key for each in taints)
+    return bool(metadata.get("deletionTimestamp")) or is_tainted or not is_ready
+
+
+def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_though_others_hold_them(
+    start: Start, figures: Figures
+) -> None:
+    system = start(speed=HURRIED)
+    pool = nodepool(requirements=[ONE_SIZE, ON_DEMAND])
+    pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": str(AT_ONCE)}]}
+    system.apply(nodeclass(CLUSTER), pool)
+    system.until_nodepools_ready()
+    system.apply(deployment("web", NODES))
+    system.until_running(NODES, seconds=120)
+    system.until_settled()
+    let_go = json.dumps({"metadata": {"finalizers": None}})
+    add = json.dumps([{"op": "add", "path": "/metadata/finalizers/-", "value": BACKUP}])
+    for node in system.nodes():
+        system.kubectl("patch", "node", node["metadata"]["name"], "--type=json", "-p", add)
+    disrupted: dict[str, bool] = {}
+    most: list[int] = []
+
+    def note(node: Manifest, _: datetime, *, gone: bool) -> None:
+        if node["metadata"].get("labels", {}).get(INITIALIZED) == "true":
+            disrupted[node["metadata"]["name"]] = is_disrupted(node) and not gone
+            most.append(sum(disrupted.values()))
+
+    def held() -> list[Manifest]:
+        return [n for n in system.nodes() if n["metadata"].get("finalizers") == [BACKUP]]
+
+    with system.followed("nodes", note):
+        system.kubectl("scale", "deployment", "web", "--replicas=0")
+        for _ in range(NODES // AT_ONCE):
+            system.until(
+                "two Nodes are held by the other controller only", lambda: len(held()) == AT_ONCE, 120
+            )
+            names = {node["metadata"]["name"] for node in held()}
+            claims = [c for c in system.claims() if c["status"].get("nodeName") in names]
+            assert len(claims) == AT_ONCE, "their NodeClaims are there"
+            system.stays("nothing else goes", lambda: len(held()) == AT_ONCE, seconds=8)
+            message = f"is held by finalizer {BACKUP} of another controller"
+            told = {condition(c, "InstanceTerminating").get("message") for c in system.claims()}
+            assert told >= {f"Node {name} {message}" for name in names}
+            assert not {i["PrivateDnsName"] for i in system.instances()} & names, "nobody pays for them"
+            for name in names:
+                system.kubectl("patch", "node", name, "--type=merge", "-p", let_go)
+        system.until("all are gone", lambda: not (system.claims() or system.nodes()), seconds=120)
+    figures("disrupted-at-once-most", max(most))
+    assert max(most) == AT_ONCE
+    assert system.ledger().claims == ()
+    assert system.instances() == []
