@@ -6,7 +6,7 @@ Other controllers hold Nodes and let go of them late; users delete Nodes, kubele
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -119,7 +119,7 @@ class Observed(World):
             for name, node in self.cluster.nodes.items()
             if node["metadata"]["labels"].get(INITIALIZED) == "true"
         }
-        disrupted = {name for name, node in nodes.items() if _is_disrupted(node)}
+        disrupted = {name for name, node in nodes.items() if is_disrupted(node)}
         begun = disrupted - self._known - self._forced
         self._forced -= self._known - disrupted  # it has recovered, or is gone
         self._known = disrupted
@@ -142,7 +142,8 @@ class Observed(World):
         return next(m.reason.value for m in self.store.moves.values() if claim.name in m.sources)
 
 
-def _is_disrupted(node: Manifest) -> bool:
+def is_disrupted(node: Mapping[str, Any]) -> bool:
+    """Tell whether an observer counts a Node as disrupted: it is being deleted, closed to pods, or not Ready."""
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
     tainted = any(taint["key"] == DISRUPTED.key for taint in node["spec"].get("taints") or ())
     return bool(node["metadata"].get("deletionTimestamp")) or tainted or not ready

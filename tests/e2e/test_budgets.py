@@ -6,23 +6,16 @@ import json
 from datetime import datetime
 
 from nodesmith.model.labels import INITIALIZED
-from nodesmith.model.taints import DISRUPTED
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest
+from tests.overruns import is_disrupted
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 BACKUP = "example.com/backup"
 NODES, AT_ONCE = 4, 2
-
-
-def is_disrupted(node: Manifest) -> bool:
-    metadata, taints = node["metadata"], node["spec"].get("taints") or ()
-    is_ready = condition(node, "Ready").get("status") == "True"
-    is_tainted = any(each["key"] == DISRUPTED.key for each in taints)
-    return bool(metadata.get("deletionTimestamp")) or is_tainted or not is_ready
 
 
 def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_though_others_hold_them(

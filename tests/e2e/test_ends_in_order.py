@@ -11,21 +11,14 @@ from typing import Any
 from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
 from nodesmith.model.times import parse_time
 from tests.e2e.conftest import Figures
-from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking
+from tests.e2e.manifests import deployment, nodeclass, requirement, taking
+from tests.e2e.observing import pool_of
 from tests.e2e.system import CLUSTER, Manifest, System
 from tests.patience import patient
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 GRACE_SECONDS, POD_GRACE_SECONDS = 30, 12
-
-
-def pool_of(name: str, **template: Any) -> dict[str, Any]:
-    """Give a NodePool of its own nodes, which stay until somebody ends them."""
-    made: dict[str, Any] = dict(nodepool(name, requirements=[ONE_SIZE, ON_DEMAND], labels={"team": name}))
-    made["spec"]["template"]["spec"] |= template
-    made["spec"]["disruption"] = {"consolidateAfter": "Never"}
-    return made
 
 
 def running(system: System, name: str, *manifests: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
@@ -59,7 +52,8 @@ def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_to_the_second(
 ) -> None:
     web = of_team("deadline", terminationGracePeriodSeconds=POD_GRACE_SECONDS)
     web["spec"]["template"]["metadata"]["annotations"] = {DO_NOT_DISRUPT: "true"}
-    pool = pool_of("deadline", terminationGracePeriod=f"{GRACE_SECONDS}s")
+    pool = pool_of("deadline", ONE_SIZE, ON_DEMAND)
+    pool["spec"]["template"]["spec"]["terminationGracePeriod"] = f"{GRACE_SECONDS}s"
     claim, _ = running(shared, "deadline", pool, web)
     (pod,) = shared.pods("deadline")
     seen: dict[str, datetime] = {}
@@ -92,7 +86,7 @@ def test_a_node_whose_nodeclaim_is_torn_away_is_deleted_by_kubernetes_and_draine
     shared: System,
 ) -> None:
     web = taking(of_team("owned", terminationGracePeriodSeconds=30), start_seconds=1, stop_seconds=3)
-    claim, node = running(shared, "owned", pool_of("owned"), web)
+    claim, node = running(shared, "owned", pool_of("owned", ONE_SIZE, ON_DEMAND), web)
     name, node_name = claim["metadata"]["name"], node["metadata"]["name"]
     expected = {
         "apiVersion": "karpenter.sh/v1",

@@ -241,6 +241,11 @@ def test_an_object_whose_node_is_still_shown_is_kept_until_that_is_gone() -> Non
     assert found(facts(nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
 
 
+def test_a_node_that_is_not_ours_keeps_no_object_whatever_provider_id_it_shows() -> None:
+    strangers = replace(node(), labels={})
+    assert found(facts(nodes=(strangers,), nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
+
+
 def test_a_claim_that_waits_for_its_node_is_no_leak_and_ec2_is_not_asked_for_its_instance() -> None:
     ended = claim(phase=Phase.TERMINATED, instance_gone_at=NOW - MINUTE)
     held = node(deleting=True, finalizers=("example.com/backup",))

@@ -11,6 +11,7 @@ from nodesmith.controllers.drifting import note_drift
 from nodesmith.controllers.look import Disruption, Look, Memory
 from nodesmith.controllers.movemetrics import note_search, timed
 from nodesmith.controllers.moves import carry_on
+from nodesmith.controllers.selfhints import wait_until
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.disruption import telling
 from nodesmith.decisions.disruption.drift import drifting
@@ -31,8 +32,6 @@ __all__ = ["Disruption", "Look", "Memory", "disrupt"]
 
 SHORTEST_REST, LONGEST_REST = timedelta(seconds=2), timedelta(seconds=20)
 """Between the end of a search and the next one: in between, twice as long as the search took."""
-AHEAD = timedelta(seconds=90)
-"""How soon a look must be due, because of the time alone, for us to ask for it now: further off, a tick will."""
 SEEN_WITHIN = timedelta(seconds=5)
 """By then the cluster shows a taint."""
 ENOUGH = timedelta(seconds=20)
@@ -84,9 +83,9 @@ def _search_rested(look: Look) -> None:
 
 def _wake_when_due(look: Look) -> None:
     """Have the next look come when time alone may let something go on, not at the tick after."""
-    due, now = look.run.memory.due, look.run.clock()
-    if due is not None and timedelta(0) < due - now <= AHEAD:
-        look.run.wake_me(due - now)
+    wait = wait_until(look.run.memory.due, look.run.clock())
+    if wait is not None and wait > timedelta(0):
+        look.run.wake_me(wait)
 
 
 def _note_drift(look: Look) -> None:

@@ -16,7 +16,7 @@ from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.podevents import stamp
-from nodesmith.controllers.selfhints import SelfHints
+from nodesmith.controllers.selfhints import SelfHints, wait_until
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.tagging import write_tags
@@ -52,8 +52,6 @@ from nodesmith.model.snapshot import Snapshot
 
 HELD_SECONDS = (2, 5, 10, 20)
 """After it registered, when to look at a Node that is held for its DaemonSets' pods; after that ticks do."""
-AHEAD = timedelta(seconds=90)
-"""How soon a node's deadline must be for us to ask for a look then: before one that is further off a tick comes."""
 SOON_SECONDS = 5
 """When to look again while a claim is on its way and no event need come: a lost race, an ended claim to clear away."""
 
@@ -124,7 +122,7 @@ def _steps(
     waits = [
         write_tags(run, ledger.claims, run.spread, done, failures),
         show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, done, failures),
-        _until_deadline(ledger.claims, now),
+        wait_until(next_deadline(ledger.claims, now), now),
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
@@ -165,12 +163,6 @@ def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapsho
     told = trouble(before, command, snapshot.node_of(before))
     if told is not None:
         run.cluster.publish([ObjectEvent("NodeClaim", before.name, *told, warning=True)])
-
-
-def _until_deadline(claims: Iterable[NodeClaim], now: datetime) -> timedelta | None:
-    """Return how long it is until a node is as old as it may get; None where a later tick sees that in time."""
-    deadline = next_deadline(claims, now)
-    return deadline - now if deadline is not None and deadline - now <= AHEAD else None
 
 
 def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:

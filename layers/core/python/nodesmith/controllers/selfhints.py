@@ -12,6 +12,14 @@ from math import ceil
 from nodesmith.model.events import Concern, Hint
 from nodesmith.ports import Hints
 
+AHEAD = timedelta(seconds=90)
+"""How soon a look must be due, because of the time alone, for a concern to ask for it now: further off, a tick will."""
+
+
+def wait_until(due: datetime | None, now: datetime) -> timedelta | None:
+    """Return how long to wait for a look that is due; None where none is, or a tick comes in time to ask for it."""
+    return due - now if due is not None and due - now <= AHEAD else None
+
 
 @dataclass(slots=True)
 class SelfHints:

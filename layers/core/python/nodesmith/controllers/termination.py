@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from math import ceil
 
 from nodesmith.controllers.drainmetrics import note_drained
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.reckoning import Reckoning
-from nodesmith.controllers.selfhints import SelfHints
+from nodesmith.controllers.selfhints import SelfHints, wait_until
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
@@ -45,8 +44,6 @@ SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
 TURN = timedelta(seconds=10)
 """How long a run has the nodes that end to itself: two would ask for the same evictions, and make each other wait."""
-AHEAD = timedelta(seconds=90)
-"""How soon a look must be due, because of the time alone, for us to ask for it now: further off, a tick will."""
 DENIAL = timedelta(minutes=5)
 """How long a pod that was not asked to leave since is remembered as one that a webhook keeps."""
 
@@ -247,10 +244,10 @@ def _wake(
             run.hints.send(concern, Hint(run.cluster_name, "claims gone"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)
-    due = next_change(claims, snapshot, now, drain_times)
-    if due is not None and due - now <= AHEAD:
+    wait = wait_until(next_change(claims, snapshot, now, drain_times), now)
+    if wait is not None:
         sent_at = run.clock()  # a look may take seconds
-        _set(run, timedelta(seconds=ceil((due - sent_at).total_seconds())), sent_at)
+        _set(run, now + wait - sent_at, sent_at)
 
 
 def _set(run: Termination, wait: timedelta, now: datetime) -> None:
