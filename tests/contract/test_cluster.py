@@ -92,6 +92,15 @@ def test_a_deleted_claim_is_gone_and_deleting_it_again_is_fine(world: World) -> 
     world.cluster.delete_nodeclaim("default-abc")
 
 
+def test_a_claim_that_is_not_to_be_created_is_brought_up_to_date_where_it_is_there_only(world: World) -> None:
+    world.cluster.apply_nodeclaim(a_claim(), create=False)
+    assert world.find("NodeClaim", "default-abc") is None
+    world.cluster.apply_nodeclaim(a_claim())
+    world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "True")]), create=False)
+    claim = there(world, "NodeClaim", "default-abc")
+    assert [each["type"] for each in claim["status"]["conditions"]] == ["Launched"]
+
+
 def test_a_node_is_registered_with_labels_annotations_and_taints(world: World) -> None:
     world.put("Node", a_node("n1", UNREGISTERED, SLOW))
     patch = NodePatch(

@@ -246,7 +246,7 @@ def test_a_budget_of_none_keeps_even_empty_nodes_and_is_told_on_the_nodepool(sta
 def test_a_budget_whose_schedule_is_not_open_limits_nothing(stage: Stage) -> None:
     stage.until("the empty node is gone", lambda: not stage.seen.now("closed-on-leap-days"))
     (name,) = stage.seen.names("closed-on-leap-days")
-    assert reasons(stage.seen, name) == ["", "Empty"]
+    assert stage.seen.conditions(name, "DisruptionReason") == ["", "Empty"]
 
 
 @scene(
@@ -290,11 +290,6 @@ def sequence(seen: Observer, team: str, old: str) -> list[str]:
     return list(dict.fromkeys(steps))
 
 
-def reasons(seen: Observer, name: str) -> list[str]:
-    """Give the DisruptionReasons that a claim has had, each once: what a second look gives up may be begun again."""
-    return list(dict.fromkeys(seen.conditions(name, "DisruptionReason")))
-
-
 IN_ORDER = ["DisruptionReason", "replacement", "ready", "deleted", "gone"]
 
 
@@ -306,7 +301,7 @@ def test_a_node_too_large_is_replaced_by_a_cheaper_one_step_by_step(stage: Stage
     seen, old = stage.seen, stage.claim_of("cheaper")
     stage.until("it is replaced", lambda: old not in seen.now("cheaper"))
     assert sequence(seen, "cheaper", old) == IN_ORDER
-    assert reasons(seen, old) == ["", "Underutilized"]
+    assert seen.conditions(old, "DisruptionReason") == ["", "Underutilized"]
     labels = seen.only("cheaper")["metadata"]["labels"]
     assert labels["node.kubernetes.io/instance-type"] == LARGE
     assert {kind for kind, _ in seen.told("cheaper", "ConsolidationCandidate")} == {"Node", "NodeClaim"}
@@ -339,7 +334,7 @@ def test_a_drifted_node_is_replaced_by_as_many_as_its_pods_need(stage: Stage) ->
     assert len(seen.now("one-to-three")) == 3
     assert sequence(seen, "one-to-three", old) == IN_ORDER
     assert seen.conditions(old, "Drifted") == ["", "RequirementsDrifted"]
-    assert reasons(seen, old) == ["", "Drifted"]
+    assert seen.conditions(old, "DisruptionReason") == ["", "Drifted"]
 
 
 @scene(
@@ -389,7 +384,7 @@ def test_a_budget_for_drift_keeps_drifted_nodes_only_and_drift_that_is_over_is_t
 ) -> None:
     seen = stage.seen
     stage.until("the empty one is gone", lambda: len(seen.now("drift-waits")) == 1)
-    assert reasons(seen, stage.claim_of("parts")) == ["", "Empty"]
+    assert seen.conditions(stage.claim_of("parts"), "DisruptionReason") == ["", "Empty"]
     stage.until("the other has drifted", lambda: is_true(seen.only("drift-waits"), "Drifted"))
     stage.until_told("drift-waits", BLOCKED, "budgets", "NodePool")
 
@@ -408,7 +403,7 @@ def test_a_budget_for_drift_keeps_drifted_nodes_only_and_drift_that_is_over_is_t
 def test_a_drifted_node_with_a_termination_grace_period_goes_whatever_its_pods_ask_for(stage: Stage) -> None:
     old = stage.claim_of("hurried")
     stage.until("it is replaced", lambda: old not in stage.seen.now("hurried"))
-    assert reasons(stage.seen, old) == ["", "Drifted"]
+    assert stage.seen.conditions(old, "DisruptionReason") == ["", "Drifted"]
 
 
 @scene(

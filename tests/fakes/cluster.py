@@ -82,9 +82,14 @@ class FakeCluster:
         self.raise_after(call)
         return None if there is None else reduce_custom(there)
 
-    def apply_nodeclaim(self, manifest: Manifest) -> None:
+    def apply_nodeclaim(self, manifest: Manifest, *, create: bool = True) -> None:
         name = manifest["metadata"]["name"]
         call = self._begin("apply_nodeclaim", name)
+        if create or name in self.nodeclaims:
+            self._bring(name, manifest)
+        self.raise_after(call)
+
+    def _bring(self, name: str, manifest: Manifest) -> None:
         there = self.nodeclaims.get(name) or self._created(manifest)
         metadata = with_finalizers(there["metadata"], manifest["metadata"].get("finalizers") or ())
         for part in ("labels", "annotations"):
@@ -92,7 +97,6 @@ class FakeCluster:
                 metadata[part] = {**(metadata.get(part) or {}), **manifest["metadata"][part]}
         status = merged_status(there.get("status") or {}, manifest.get("status") or {}, self.clock())
         self.nodeclaims[name] = {**there, "metadata": metadata, **({"status": status} if status else {})}
-        self.raise_after(call)
 
     def delete_nodeclaim(self, name: str) -> None:
         call = self._begin("delete_nodeclaim", name)

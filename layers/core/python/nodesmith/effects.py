@@ -67,15 +67,23 @@ def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, 
             _clear_away(command.claim, cloud, cluster)
             store.forget(command.claim)
         case Show():
-            cluster.apply_nodeclaim(manifest(command.claim))
+            show(command.claim, cluster)
         case _:
             assert_never(command)
+
+
+def show(claim: NodeClaim, cluster: Cluster) -> None:
+    """Have a claim's object say what the claim does.
+
+    Where the claim's instance has been terminated, a missing object was let go of by another run, and stays away.
+    """
+    cluster.apply_nodeclaim(manifest(claim), create=not claim.is_instance_terminating)
 
 
 def begin_end(command: End, store: Store, cluster: Cluster) -> NodeClaim:
     """Note that a claim's end has begun; give it as the ledger then holds it. Raises Conflict, Transient."""
     saved = store.save(command.claim)
-    cluster.apply_nodeclaim(manifest(saved))
+    show(saved, cluster)
     return saved
 
 
@@ -166,4 +174,4 @@ def _clear_away(claim: NodeClaim, cloud: Cloud, cluster: Cluster) -> None:
 
 
 def _save_and_show(claim: NodeClaim, store: Store, cluster: Cluster) -> None:
-    cluster.apply_nodeclaim(manifest(store.save(claim)))
+    show(store.save(claim), cluster)

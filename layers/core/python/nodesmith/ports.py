@@ -200,8 +200,8 @@ class Cluster(Protocol):
     def nodeclaim(self, name: str) -> Mapping[str, Any] | None:
         """Read a NodeClaim, reduced as in a snapshot; None where there is none."""
 
-    def apply_nodeclaim(self, manifest: Mapping[str, Any]) -> None:
-        """Make the NodeClaim object and its status as given, creating it where it is missing."""
+    def apply_nodeclaim(self, manifest: Mapping[str, Any], *, create: bool = True) -> None:
+        """Make the NodeClaim object and its status as given. Where it is missing, it is created, or left so."""
 
     def delete_nodeclaim(self, name: str) -> None:
         """Delete a NodeClaim object and lift our finalizer; gone already is fine."""

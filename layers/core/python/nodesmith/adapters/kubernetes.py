@@ -61,13 +61,16 @@ class ApiCluster:
         there = self._server.get(object_path("NodeClaim", name))
         return None if there is None else reduce_custom(there)
 
-    def apply_nodeclaim(self, manifest: Manifest) -> None:
+    def apply_nodeclaim(self, manifest: Manifest, *, create: bool = True) -> None:
         """Create the claim, or bring labels, annotations and finalizers of the one there up to date; then its status.
 
         Its spec is immutable, and therefore written at creation only.
         """
         name = manifest["metadata"]["name"]
-        there = self._server.get(object_path("NodeClaim", name)) or self._create("NodeClaim", manifest)
+        there: Manifest | None = self._server.get(object_path("NodeClaim", name))
+        if there is None and not create:
+            return
+        there = there or self._create("NodeClaim", manifest)
         there = self._bring(
             "NodeClaim", name, lambda there: _with_metadata(there, manifest["metadata"]), there=there
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from nodesmith.effects import show
 from nodesmith.errors import Conflict, Failures
-from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.ports import Cluster, Store
 
@@ -16,6 +16,6 @@ def rewrite(claims: Iterable[NodeClaim], store: Store, cluster: Cluster, failure
     count = 0
     for claim in claims:
         with failures.of(f"NodeClaim {claim.name}"), suppress(Conflict):
-            cluster.apply_nodeclaim(manifest(store.save(claim)))
+            show(store.save(claim), cluster)
             count += 1
     return count

@@ -14,9 +14,9 @@ from datetime import timedelta
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.sidebyside import Spread
 from nodesmith.decisions.provisioning.outcomes import tags_due
+from nodesmith.effects import show
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclaimobjects import manifest
 from nodesmith.model.nodeclaims import NodeClaim
 
 MOST = 40
@@ -41,7 +41,7 @@ def write_tags(
             if (
                 saved.registered_at is not None
             ):  # its object has been written before, and says nothing of tags
-                run.cluster.apply_nodeclaim(manifest(saved))
+                show(saved, run.cluster)
         except Conflict:
             return "Conflict"  # it has moved on meanwhile, and is tagged again
         except Transient as error:
