@@ -1,4 +1,4 @@
-"""Settings: everything that may differ between deployments, read once from the environment.
+"""Settings: what differs between deployments, from the environment, and between clusters, from their registrations.
 
 Names are Karpenter's where Karpenter has the setting (`CLUSTER_NAME`, `RESERVED_ENIS`, `VM_MEMORY_OVERHEAD_PERCENT`).
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from hashlib import sha256
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
@@ -33,7 +32,6 @@ DRY_RUN_NODEPOOL = "validation"
 """The NodePool that the tags of dry runs name: readiness may make nothing that is tagged with another."""
 PROFILE_HASH_LENGTH = 16
 """An instance profile is named by its cluster, and a hash so long of what it is for."""
-LONGEST_NAME = 64  # Lambda's limit, the tightest of those that use `physical_name`
 
 
 def _setting(name: str, meaning: str, default: Any = MISSING, read: Callable[[str], Any] = str) -> Any:
@@ -81,19 +79,20 @@ def _one_of(words: type[Word]) -> Callable[[str], Word]:
 class Settings:
     """One function's settings. Field metadata says the environment variable and its meaning."""
 
-    region: str = _setting("AWS_REGION", "the region of the cluster")
+    region: str = _setting("AWS_REGION", "the region of the deployment and its clusters")
     cluster_name: str = _setting(
         "CLUSTER_NAME", "the EKS cluster that is served; empty for what a region's clusters share", ""
     )
+    vpc_id: str = _setting("VPC_ID", "the VPC of the cluster's nodes", "")
     table_name: str = _setting("TABLE_NAME", "the DynamoDB table of the ledger", "")
     bucket_name: str = _setting("BUCKET_NAME", "the S3 bucket of snapshots, catalogue and decisions", "")
-    provisioning_queue_url: str = _setting("PROVISIONING_QUEUE_URL", "SQS queue of the concern", "")
-    lifecycle_queue_url: str = _setting("LIFECYCLE_QUEUE_URL", "SQS queue of the concern", "")
-    readiness_queue_url: str = _setting("READINESS_QUEUE_URL", "SQS queue of the concern", "")
-    termination_queue_url: str = _setting("TERMINATION_QUEUE_URL", "SQS queue of the concern", "")
-    disruption_queue_url: str = _setting("DISRUPTION_QUEUE_URL", "SQS queue of the concern", "")
-    routing_queue_url: str = _setting(
-        "ROUTING_QUEUE_URL", "SQS queue of the concern; those of the clusters are beside it", ""
+    queues_url: str = _setting(
+        "QUEUES_URL", "what the URLs of all SQS queues begin with, up to the account's number", ""
+    )
+    session_role_arn: str = _setting(
+        "SESSION_ROLE_ARN",
+        "the role that is assumed, with the cluster as a tag, to work for a cluster; empty: none is",
+        "",
     )
     cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
     cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
@@ -141,16 +140,6 @@ class Settings:
         "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 90, _count
     )
 
-    def queue_url(self, concern: str) -> str:
-        """Give the queue that wakes a concern."""
-        return {
-            "provisioning": self.provisioning_queue_url,
-            "lifecycle": self.lifecycle_queue_url,
-            "readiness": self.readiness_queue_url,
-            "termination": self.termination_queue_url,
-            "disruption": self.disruption_queue_url,
-        }[concern]
-
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read the settings. Raises Rejected naming variable, value and what would be right, all faults at once."""
@@ -170,12 +159,14 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
-def physical_name(cluster: str, concern: str) -> str:
-    """Name a cluster's queue, function and log group of a concern; a long cluster name is cut and hashed."""
-    room = LONGEST_NAME - len(f"nodesmith--{concern}")
-    if len(cluster) > room:
-        cluster = f"{cluster[: room - 9]}-{sha256(cluster.encode()).hexdigest()[:8]}"
-    return f"nodesmith-{cluster}-{concern}"
+def function_name(concern: str, vpc: str = "") -> str:
+    """Name the function of a concern and its queue; `vpc` is what cdk.json calls the VPC that the function runs in."""
+    return f"nodesmith-{vpc}-{concern}" if vpc else f"nodesmith-{concern}"
+
+
+def role_name(concern: str, region: str, vpc: str = "") -> str:
+    """Name the IAM role of a concern's function, or of the forwarder; roles are the account's, not the region's."""
+    return f"{function_name(concern, vpc)}-{region}"
 
 
 def snapshot_key(cluster: str) -> str:

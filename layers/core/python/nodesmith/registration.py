@@ -1,0 +1,164 @@
+"""Registrations: what nodesmith knows of each cluster that it serves, one SSM parameter a cluster.
+
+A registration is JSON, for example:
+
+    {"format": 1, "vpcId": "vpc-0123456789abcdef0", "nodeRoles": ["KarpenterNodeRole-web"], "reachedFrom": "",
+     "settings": {"RESERVED_ENIS": "1"}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith.settings import Settings, read_settings
+
+FORMAT = 1
+PARAMETERS = "/nodesmith/clusters"
+"""Under this path is a parameter for each cluster."""
+CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{1,63}", re.ASCII)
+"""As EKS has it, but of 2 to 64 characters: the name of the session in which functions work for a cluster."""
+VPC_ID = re.compile(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
+ROLE_NAME = re.compile(r"[\w+=,.@/-]{1,512}", re.ASCII)
+VPC_NAME = re.compile(r"[a-z][a-z0-9-]{0,15}", re.ASCII)
+"""What cdk.json may call a VPC: a part of the names of functions and roles, which have 64 characters at the most."""
+CLUSTER_TAG, VPC_TAG = "nodesmith.dev/cluster", "nodesmith.dev/vpc"
+"""The tags of the session in which a function works for a cluster."""
+_KEYS = ("format", "vpcId", "nodeRoles", "reachedFrom", "settings")
+_OF_DEPLOYMENT = frozenset(
+    {
+        "AWS_REGION",
+        "BUCKET_NAME",
+        "CLUSTER_NAME",
+        "DEFAULT_NODE_ROLE",
+        "QUEUES_URL",
+        "SESSION_ROLE_ARN",
+        "TABLE_NAME",
+        "VPC_ID",
+    }
+)
+SETTINGS = {
+    about.metadata["env"]: about.metadata
+    for about in fields(Settings)
+    if about.metadata["env"] not in _OF_DEPLOYMENT
+}
+"""What `settings` of a registration may say, by name: how each is read, and what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A cluster that is served.
+
+    `vpc_id` is the VPC of its nodes. `node_roles` are the IAM roles that its nodes may have, the first by default.
+    `reached_from` is the name of the VPC in which functions reach its API server; empty for a public endpoint.
+    `settings` are texts by the names of `SETTINGS`.
+    """
+
+    cluster: str
+    vpc_id: str
+    node_roles: tuple[str, ...]
+    reached_from: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Write the value of the parameter."""
+        value = {
+            "format": FORMAT,
+            "vpcId": self.vpc_id,
+            "nodeRoles": list(self.node_roles),
+            "reachedFrom": self.reached_from,
+            "settings": dict(sorted(self.settings.items())),
+        }
+        return json.dumps(value, separators=(",", ":"))
+
+
+def parameter_name(cluster: str) -> str:
+    """Name the parameter with a cluster's registration."""
+    return f"{PARAMETERS}/{cluster}"
+
+
+def read_registration(cluster: str, text: str) -> Registration:
+    """Read the value of a cluster's parameter. Raises Rejected with every fault: where it is and what would be right."""
+    where = f"SSM parameter {parameter_name(cluster)}"
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"{where}: expected a JSON object, found {text[:80]!r} ({error})") from None
+    found = list(registration_faults(cluster, raw))
+    if found:
+        raise Rejected(f"{where}: {'; '.join(found)}")
+    return Registration(
+        cluster,
+        raw["vpcId"],
+        tuple(raw["nodeRoles"]),
+        raw.get("reachedFrom", ""),
+        dict(raw.get("settings", {})),
+    )
+
+
+def settings_of(registration: Registration, deployment: Settings) -> Settings:
+    """Return the settings with which a function of a deployment serves a cluster."""
+    texts = {"AWS_REGION": deployment.region, **registration.settings}
+    return replace(
+        read_settings(texts),
+        cluster_name=registration.cluster,
+        vpc_id=registration.vpc_id,
+        default_node_role=registration.node_roles[0],
+        table_name=deployment.table_name,
+        bucket_name=deployment.bucket_name,
+        queues_url=deployment.queues_url,
+        session_role_arn=deployment.session_role_arn,
+    )
+
+
+def registration_faults(cluster: str, raw: Any) -> Iterator[str]:
+    """Say what is wrong with a cluster's name and with the value of its parameter."""
+    if not CLUSTER_NAME.fullmatch(cluster):
+        yield f"name: expected 2 to 64 letters, digits, - and _, found {cluster!r}"
+    if not isinstance(raw, dict):
+        yield f"expected an object with {', '.join(_KEYS)}, found {str(raw)[:80]!r}"
+        return
+    yield from _unknown("", raw, _KEYS)
+    if raw.get("format") != FORMAT:
+        yield f"format: expected {FORMAT}, found {raw.get('format')!r}"
+    vpc_id, roles, reached_from = raw.get("vpcId"), raw.get("nodeRoles"), raw.get("reachedFrom", "")
+    if not isinstance(vpc_id, str) or not VPC_ID.fullmatch(vpc_id):
+        yield f"vpcId: expected the id of the cluster's VPC, found {vpc_id!r}"
+    if not isinstance(roles, list) or not roles:
+        yield f"nodeRoles: expected a list of names of IAM roles, found {roles!r}"
+    else:
+        for at, role in enumerate(roles):
+            if not isinstance(role, str) or not ROLE_NAME.fullmatch(role):
+                yield f"nodeRoles[{at}]: expected the name (not the ARN) of an IAM role, found {role!r}"
+    if reached_from and (not isinstance(reached_from, str) or not VPC_NAME.fullmatch(reached_from)):
+        yield f"reachedFrom: expected the name of a VPC of cdk.json, found {reached_from!r}"
+    yield from settings_faults("settings", raw.get("settings", {}))
+
+
+def settings_faults(where: str, settings: Any) -> Iterator[str]:
+    """Say what is wrong with the settings of a cluster; `where` is the key that holds them."""
+    if not isinstance(settings, dict):
+        yield f"{where}: expected an object of names and texts, found {settings!r}"
+        return
+    yield from _unknown(f"{where}.", settings, tuple(SETTINGS))
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            continue
+        if not isinstance(value, str):
+            yield f"{where}.{name}: expected text, found {value!r}"
+            continue
+        try:
+            SETTINGS[name]["read"](value)
+        except ValueError as error:
+            yield f"{where}.{name}: {error}, found {value!r} ({SETTINGS[name]['meaning']})"
+
+
+def _unknown(prefix: str, found: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[str]:
+    for key in sorted(set(found) - set(known)):
+        from nodesmith.model.spelling import did_you_mean  # difflib is for mistakes only
+
+        yield f"{prefix}{key}: unknown{did_you_mean(key, known) or ', known are ' + ', '.join(known)}"
